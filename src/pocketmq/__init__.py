@@ -66,11 +66,11 @@ if TYPE_CHECKING:
 else:
 
     def __dir__() -> list[str]:
-        """Also the names that were not asked for yet, so that `dir`, `help` and completion show them."""
+        """Include names that are not imported yet, so that `dir`, `help` and completion show them."""
         return sorted({*globals(), *__all__})
 
     def __getattr__(name: str) -> object:
-        """What not every program needs comes when it is asked for: a client brings the network along, a server much more."""
+        """Import names on first use: a client imports the network, a server much more."""
         if name == "Server":
             from pocketmq.embedded.server import Server
 

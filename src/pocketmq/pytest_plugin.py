@@ -1,9 +1,9 @@
-"""Fixtures for pytest, there by themselves wherever PocketMQ is installed: a real broker for a test.
+"""Pytest fixtures with a real broker, available wherever PocketMQ is installed.
 
     def test_orders(rocketmq):
         producer = make_producer(rocketmq.name_server)
 
-Nothing of the broker is imported before a test asks for one of them.
+The broker is imported with the first use of a fixture.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ import pocketmq
 
 @pytest.fixture
 def rocketmq() -> Iterator["pocketmq.Server"]:
-    """A name server and a broker for this test alone, empty; gone with everything in it when the test ends."""
+    """An empty name server and broker for one test, deleted at its end."""
     with pocketmq.Server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def rocketmq_session() -> Iterator["pocketmq.Server"]:
-    """A name server and a broker for all tests together; each should use topics and groups of its own."""
+    """A name server and a broker for all tests; each test should use its own topics and groups."""
     with pocketmq.Server() as server:
         yield server

@@ -246,7 +246,7 @@ async def test_a_slow_write_leaves_the_loop_and_comes_back_when_the_disk_is_calm
 
 @in_virtual_time
 async def test_a_stall_out_of_the_blue_does_not_block_the_loop_where_the_disk_tells() -> None:
-    async with running(disk=FaultyFiles(tells_stalls=True), store={"slow_write_ms": 20}) as broker:
+    async with running(disk=FaultyFiles(reports_stalls=True), store={"slow_write_ms": 20}) as broker:
         client = await broker.connect()
         await client.beat()
         await client.sent(b"before")

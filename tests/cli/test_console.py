@@ -52,7 +52,7 @@ def test_serve_does_not_start_when_its_console_cannot(start: Start, tmp_path: Pa
     log = ended(process)
 
     assert process.returncode == 3
-    assert "cannot be read" in log
+    assert "cannot read the users file" in log
     assert "the console ended with exit code 64 before it was ready" in log
 
 

@@ -49,7 +49,7 @@ def test_an_address_without_a_server_exits_with_3() -> None:
 
 def test_a_long_fix_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     advice = "Set brokerIP1 to an address that clients reach. " * 10 + "This is the end"
-    step = Step("broker", broken("it does not answer", advice, "a note " * 60 + "ends here"))
+    step = Step("broker", broken("it does not answer", advice, "a hint " * 60 + "ends here"))
     report = Report(name_servers="", topic=None, group=None, at_ms=0, steps=(step,))
 
     def examine(*_: object, on_step: Callable[[Step], None], **__: object) -> Report:

@@ -58,7 +58,7 @@ def test_a_file_that_lets_nobody_in_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="cannot read the users file"):
         read_users(DiskFiles(), path)
     path.write_text("# nobody\n")
-    with pytest.raises(InvalidSetting, match="names no user"):
+    with pytest.raises(InvalidSetting, match="has no users"):
         read_users(DiskFiles(), path)
 
 

@@ -121,5 +121,5 @@ def test_while_the_file_cannot_be_used_nobody_is_in_and_it_is_told_once(
 def test_a_file_that_is_wrong_at_the_start_is_refused(users: Path) -> None:
     users.write_text("")
 
-    with pytest.raises(InvalidSetting, match="names no user"):
+    with pytest.raises(InvalidSetting, match="has no users"):
         UsersFile(DiskFiles(), users, FakeClock())

@@ -61,7 +61,7 @@ def test_a_disk_that_is_cleaned_is_a_note() -> None:
         report = doctor.examine(server.name_server)
 
     assert report.is_healthy
-    assert "the broker deletes old messages at any hour" in report.step("disk").finding.notes[0]
+    assert "the broker deletes old messages at any hour" in report.step("disk").finding.hints[0]
 
 
 @pytest.mark.parametrize(("shift_ms", "words"), [(60_000, "1 min behind"), (-7_300_000, "2 h 1 min ahead of")])
@@ -107,7 +107,7 @@ def test_the_flush_mode_is_reported_with_its_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "notes"),
+    ("table", "hints"),
     [
         ({"dispatchBehindBytes": "0"}, 0),
         ({"dispatchBehindBytes": "100000000"}, 1),
@@ -116,7 +116,7 @@ def test_the_flush_mode_is_reported_with_its_meaning() -> None:
     ],
 )
 def test_queues_behind_the_log_are_a_note_and_a_late_key_index_is_not(
-    monkeypatch: pytest.MonkeyPatch, table: dict[str, str], notes: int
+    monkeypatch: pytest.MonkeyPatch, table: dict[str, str], hints: int
 ) -> None:
     async def runtime_info(*_: object) -> dict[str, str]:
         return table
@@ -125,12 +125,12 @@ def test_queues_behind_the_log_are_a_note_and_a_late_key_index_is_not(
 
     async def main() -> tuple[str, ...]:
         async with real_cluster() as c:
-            return (await examine(c)).step("flush").finding.notes
+            return (await examine(c)).step("flush").finding.hints
 
     found = run(main())
 
-    assert len(found) == notes
-    assert all("the queues of broker-a are 100,000,000 bytes behind the commit log" in note for note in found)
+    assert len(found) == hints
+    assert all("the queues of broker-a are 100,000,000 bytes behind the commit log" in hint for hint in found)
 
 
 def test_missing_accounts_and_tls_are_facts_on_loopback() -> None:

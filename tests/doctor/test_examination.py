@@ -141,7 +141,7 @@ def test_one_name_server_of_two_that_is_silent_is_a_note() -> None:
     report = run(main())
 
     assert report.is_healthy
-    assert "10.0.0.9:9876 does not answer" in report.notes[0]
+    assert "10.0.0.9:9876 does not answer" in report.hints[0]
 
 
 def test_a_name_server_that_no_broker_registered_at() -> None:
@@ -218,7 +218,7 @@ def test_a_group_that_reads_another_topic_than_the_missing_one_is_healthy() -> N
 
     assert broken(report) == ["topic"]
     assert report.step("group").verdict is Verdict.OK
-    assert report.step("subscription").finding.notes == (
+    assert report.step("subscription").finding.hints == (
         "group G does not subscribe to ordres; it subscribes to: T (*)",
     )
 

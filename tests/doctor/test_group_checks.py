@@ -141,7 +141,7 @@ def test_a_member_without_a_queue_is_a_note() -> None:
     report = run(main())
 
     assert report.is_healthy
-    assert any("owns no queue" in note for note in report.notes)
+    assert any("owns no queue" in hint for hint in report.hints)
 
 
 def test_a_queue_that_its_owner_does_not_pull() -> None:

@@ -55,7 +55,7 @@ def test_an_offset_beyond_the_end_in_a_group_without_members_is_a_note_of_its_st
 
     assert broken(report) == ["group"]
     assert report.step("offset").finding.text == "group is broken"
-    assert "is 7, beyond the end 1" in report.step("offset").finding.notes[0]
+    assert "is 7, beyond the end 1" in report.step("offset").finding.hints[0]
 
 
 def test_a_queue_in_which_the_group_has_no_offset_is_unknown_and_not_zero() -> None:
@@ -70,7 +70,7 @@ def test_a_queue_in_which_the_group_has_no_offset_is_unknown_and_not_zero() -> N
     offset = report.step("offset")
     assert broken(report) == ["group"]
     assert offset.verdict is Verdict.UNKNOWN
-    assert "the group has no committed offset in" in offset.finding.notes[0]
+    assert "the group has no committed offset in" in offset.finding.hints[0]
 
 
 def test_a_group_that_broadcasts_keeps_its_own_offsets() -> None:
@@ -119,7 +119,7 @@ def test_messages_that_grow_old_in_a_group_without_members_are_a_note() -> None:
 
     assert broken(report) == ["group"]
     assert report.step("retention").finding.text == "group is broken"
-    assert "is 2 d 12 h old; the broker deletes it after 3 d" in report.step("retention").finding.notes[0]
+    assert "is 2 d 12 h old; the broker deletes it after 3 d" in report.step("retention").finding.hints[0]
 
 
 def test_messages_that_were_deleted_while_the_group_had_no_members() -> None:
@@ -135,7 +135,7 @@ def test_messages_that_were_deleted_while_the_group_had_no_members() -> None:
     report = run(main())
 
     assert broken(report) == ["group"]
-    assert report.step("retention").finding.notes == ("3 messages of T@broker-a:0 were deleted before G read them",)
+    assert report.step("retention").finding.hints == ("3 messages of T@broker-a:0 were deleted before G read them",)
 
 
 def test_how_many_messages_were_deleted_before_they_were_read() -> None:
@@ -144,7 +144,7 @@ def test_how_many_messages_were_deleted_before_they_were_read() -> None:
         queue=MessageQueue("T", "broker-a", 0), min_offset=9, max_offset=12, committed=2, messages=3, time_ms=5, lost=7
     )
     context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Surroundings(), "T", "G")
-    context.places = [place]
+    context.brokers = [place]
     context.broker_settings = {place: {"fileReservedTime": "72"}}
     context.lag = GroupLag(group="G", at_ms=0, queues=(queue,))
 

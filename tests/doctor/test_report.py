@@ -1,5 +1,5 @@
 from pocketmq.doctor import Report, Step
-from pocketmq.doctor.report import MAX_NOTES, broken, ok, unknown
+from pocketmq.doctor.report import MAX_HINTS, broken, ok, unknown
 
 
 def test_a_report_names_the_first_broken_step_with_its_fix() -> None:
@@ -13,7 +13,7 @@ def test_a_report_names_the_first_broken_step_with_its_fix() -> None:
 
     assert report.sentence == "topic: no broker has the topic T. Make it."
     assert report.first_broken is report.step("topic")
-    assert (report.is_healthy, report.notes) == (False, ("slow",))
+    assert (report.is_healthy, report.hints) == (False, ("slow",))
 
 
 def test_an_unknown_step_that_is_not_required_breaks_nothing() -> None:
@@ -26,5 +26,5 @@ def test_an_unknown_step_that_is_not_required_breaks_nothing() -> None:
 def test_many_notes_are_cut() -> None:
     finding = ok("well", *map(str, range(1_000)))
 
-    assert len(finding.notes) == MAX_NOTES + 1
-    assert finding.notes[-1] == "… and 994 more"
+    assert len(finding.hints) == MAX_HINTS + 1
+    assert finding.hints[-1] == "… and 994 more"

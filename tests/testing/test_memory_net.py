@@ -16,7 +16,7 @@ from pocketmq.net.pool import Pool
 from pocketmq.net.server import Server
 from pocketmq.net.tls import ServerTls, client_context
 from pocketmq.testing import run
-from pocketmq.testing.memory_net import Happening, MemoryNetwork, Weather
+from pocketmq.testing.memory_net import MemoryNetwork, NetworkEvent, Weather
 
 OTHER = Address("10.0.0.2", 10911)
 
@@ -78,8 +78,8 @@ def test_connections_overtake_each_other() -> None:
     run(main())
 
 
-def run_a_conversation(seed: int) -> list[Happening]:
-    async def main() -> list[Happening]:
+def run_a_conversation(seed: int) -> list[NetworkEvent]:
+    async def main() -> list[NetworkEvent]:
         network = MemoryNetwork(seed)
         async with (
             Server(SERVER, serve=echo, network=network),
@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_run_to_the_last_segment() -> None:
     assert first != other
 
 
-def test_the_log_tells_what_happened() -> None:
+def test_the_log_has_every_event() -> None:
     async def main() -> list[tuple[str, str, str]]:
         network = MemoryNetwork(weather=BRISK)
         client, _ = await pair(network)
@@ -121,7 +121,7 @@ def test_the_log_tells_what_happened() -> None:
         ("stop listening", "10.0.0.1:10911", ""),
         ("segment", "127.0.0.1:49152", "10.0.0.1:10911"),
         ("cut", "127.0.0.1:49152", "10.0.0.1:10911"),
-        ("gone", "127.0.0.1:49152", "10.0.0.1:10911"),
+        ("closed", "127.0.0.1:49152", "10.0.0.1:10911"),
     ]
 
 
@@ -270,7 +270,7 @@ def test_connects_are_refused_where_nobody_listens_and_where_it_was_ordered() ->
     run(main())
 
 
-def test_listening_gives_a_port_and_refuses_one_that_is_taken() -> None:
+def test_listening_chooses_a_port_and_rejects_one_in_use() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         first = await network.listen(Ear, Address("10.0.0.1", 0))
@@ -280,7 +280,7 @@ def test_listening_gives_a_port_and_refuses_one_that_is_taken() -> None:
         assert first.address != second.address
         assert anywhere.address == Address("10.0.0.5", 10911)
         assert (await network.listen(Ear, Address("", 1))).address == Address("127.0.0.1", 1)
-        with pytest.raises(ListenFailed, match="somebody does already"):
+        with pytest.raises(ListenFailed, match="address already in use"):
             await network.listen(Ear, first.address)
         first.close()
         first.close()

@@ -206,7 +206,7 @@ def test_threads_of_the_executor_may_answer_while_other_tasks_sleep() -> None:
     assert run(main()) == [sum(range(n)) for n in range(20)]
 
 
-def test_a_thread_that_never_returns_is_told_after_the_patience() -> None:
+def test_a_thread_that_never_returns_is_reported_after_the_patience() -> None:
     release = threading.Event()
 
     async def main() -> None:
@@ -215,7 +215,7 @@ def test_a_thread_that_never_returns_is_told_after_the_patience() -> None:
         finally:
             release.set()
 
-    with pytest.raises(Stuck, match="a thread has been at work"):
+    with pytest.raises(Stuck, match="the loop has waited for a thread"):
         run(main(), patience_s=0.05)
 
 

@@ -64,8 +64,8 @@ def _show(step: "Step") -> None:
     console.print(line.append(one_line(shown), style="not bold"))
     if step.verdict.value == "warning":
         console.print(Text(f"{'':<{_NAME_WIDTH + 2}}{one_line(step.finding.fix)}"))
-    for note in step.finding.notes:
-        console.print(Text(f"{'':<{_NAME_WIDTH + 2}}! {one_line(note)}", style="yellow"))
+    for hint in step.finding.hints:
+        console.print(Text(f"{'':<{_NAME_WIDTH + 2}}! {one_line(hint)}", style="yellow"))
 
 
 def _row(step: "Step") -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _row(step: "Step") -> dict[str, Any]:
         "verdict": step.verdict.value,
         "finding": step.finding.text,
         "fix": step.finding.fix,
-        "notes": step.finding.notes,
+        "hints": step.finding.hints,
     }
 
 

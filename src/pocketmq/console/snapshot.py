@@ -15,7 +15,7 @@ brokers and lags are refreshed, every 15 s, for the charts. If a query fails, it
 PocketMQ's brokers count changes of topics, groups and members in their runtime information. Tables and members are not queried
 again while these counts stay the same. Apache's brokers do not count, so they are always queried.
 
-The charts show samples of the last hour. An unknown value is None, which is a gap in the chart and never 0.
+The charts show samples of the last hour. Unknown values appear as gaps in the chart, never as 0.
 """
 
 import asyncio

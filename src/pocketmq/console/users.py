@@ -222,7 +222,7 @@ COOKIE: Final = "pocketmq_console"
 
 
 class Session(msgspec.Struct, frozen=True):
-    """The session of one browser. `user` is None if no login is required."""
+    """The session of one browser, without a `user` if no login is required."""
 
     session_id: str
     user: User | None

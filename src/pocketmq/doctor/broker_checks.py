@@ -29,7 +29,7 @@ _FLUSH_TEXTS = {
 
 async def check_disk(context: DoctorContext) -> Finding:
     texts: list[str] = []
-    notes: list[str] = []
+    hints: list[str] = []
     for place, table in context.runtime.items():
         used = _fraction(table.get("commitLogDiskRatio", ""))
         if used is None:
@@ -42,11 +42,11 @@ async def check_disk(context: DoctorContext) -> Finding:
                 "Free some disk space or add more; the broker then accepts messages again",
             )
         if used > clean:
-            notes.append(
+            hints.append(
                 f"the disk of {place.name} is over {clean:.0%} full; the broker deletes old messages at any hour"
             )
         texts.append(f"{place.name} {used:.0%} full")
-    return ok(", ".join(texts), *notes) if texts else unknown("no broker reported its disk use")
+    return ok(", ".join(texts), *hints) if texts else unknown("no broker reported its disk use")
 
 
 async def check_clocks(context: DoctorContext) -> Finding:
@@ -71,7 +71,7 @@ async def check_clocks(context: DoctorContext) -> Finding:
 
 async def check_flush(context: DoctorContext) -> Finding:
     texts: list[str] = []
-    notes: list[str] = []
+    hints: list[str] = []
     for place in context.masters:
         mode = context.setting(place, "flushDiskType")
         if mode is not None:
@@ -80,10 +80,10 @@ async def check_flush(context: DoctorContext) -> Finding:
         # Apache's brokers report one value for queues and keys
         behind = runtime.get("queuesBehindBytes", runtime.get("dispatchBehindBytes", ""))
         if behind.isdigit() and int(behind) > DISPATCH_BEHIND_BYTES:
-            notes.append(
+            hints.append(
                 f"the queues of {place.name} are {int(behind):,} bytes behind the commit log; consumers get messages late"
             )
-    return ok("; ".join(texts), *notes) if texts else unknown("no broker reported its settings to this account")
+    return ok("; ".join(texts), *hints) if texts else unknown("no broker reported its settings to this account")
 
 
 async def check_tls(context: DoctorContext) -> Finding:
@@ -96,17 +96,17 @@ async def check_tls(context: DoctorContext) -> Finding:
             "plain text: others on the network can read and repeat requests",
             "Start servers with a certificate (--tls-cert), and clients with TLS (--tls, tls=True)",
         )
-    notes = [
+    hints = [
         f"{place.name} also accepts plain text"
         for place in context.masters
         if context.setting(place, "tls.server.mode") == TlsMode.PERMISSIVE
     ]
     if isinstance(tls, ssl.SSLContext) and tls.verify_mode is ssl.CERT_NONE:
-        notes.append("any server that answers is trusted")
+        hints.append("any server that answers is trusted")
         return warning(
-            "TLS without verification of certificates", "Name the certificate authority (--tls-ca FILE)", *notes
+            "TLS without verification of certificates", "Name the certificate authority (--tls-ca FILE)", *hints
         )
-    return ok("TLS with verified certificates", *notes)
+    return ok("TLS with verified certificates", *hints)
 
 
 async def check_accounts(context: DoctorContext) -> Finding:
@@ -129,7 +129,7 @@ def _no_accounts(context: DoctorContext, why: str) -> Finding:
 
 def _is_local(context: DoctorContext) -> bool:
     """Whether all name servers and brokers are at loopback addresses."""
-    addresses = [*context.addresses, *(place.address for place in context.places)]
+    addresses = [*context.addresses, *(place.address for place in context.brokers)]
     return all(address.is_loopback for address in addresses)
 
 

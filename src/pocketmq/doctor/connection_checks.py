@@ -54,8 +54,8 @@ async def check_address(context: DoctorContext) -> Finding:
             f"unknown host name {unknown_names[0]}",
             "Correct the name, or add it to DNS or /etc/hosts; in containers, use the name of the container or service",
         )
-    notes = [f"unknown host name {name}" for name in unknown_names]
-    return ok(", ".join(map(str, context.addresses)), *notes)
+    hints = [f"unknown host name {name}" for name in unknown_names]
+    return ok(", ".join(map(str, context.addresses)), *hints)
 
 
 async def check_name_servers(context: DoctorContext) -> Finding:
@@ -88,24 +88,24 @@ async def check_route(context: DoctorContext) -> Finding:
             f"no broker is registered at {', '.join(map(str, registered))}",
             "Start a broker with these name servers (namesrvAddr, `pocketmq broker --namesrv`); its log shows each registration",
         )
-    context.places = await context.reach.places()
+    context.brokers = await context.reach.places()
     with_master = {place.name for place in context.masters}
     if missing := sorted(everything - with_master):
         return broken(
             f"broker {missing[0]} has no master, so it accepts no messages",
             "Start its master (brokerId=0), and check that it registers an address of the form host:port",
         )
-    notes = [
+    hints = [
         f"name server {address} does not know broker {name}, which is registered at another name server"
         for address, names in registered.items()
         for name in sorted(everything - names)
     ]
-    return ok(f"{', '.join(sorted(with_master))} registered", *notes)
+    return ok(f"{', '.join(sorted(with_master))} registered", *hints)
 
 
 async def check_brokers(context: DoctorContext) -> Finding:
     """Whether each answers at the address that it advertises. Later steps use its runtime information."""
-    if not context.places:
+    if not context.brokers:
         return skipped("the account has no permission to list brokers")
 
     async def ask(place: BrokerPlace) -> None:
@@ -115,13 +115,13 @@ async def check_brokers(context: DoctorContext) -> Finding:
         except NoPermission as error:
             context.refusals.append(f"broker {place.name} rejected the account: {_cause(error, place.address)}")
 
-    _, failed = await context.reach.gather_what_goes(context.places, ask)
+    _, failed = await context.reach.gather_what_goes(context.brokers, ask)
     for place, error in failed.items():
         return broken(
             f"broker {place.name} does not answer at its registered address {place.address} ({_cause(error, place.address)})",
             _broker_advice(context, place, error),
         )
-    answering = ", ".join(f"{place.name} at {place.address}" for place in context.places)
+    answering = ", ".join(f"{place.name} at {place.address}" for place in context.brokers)
     return ok(answering, *waits(context))
 
 

@@ -64,7 +64,7 @@ class DoctorContext:
         """By name server."""
         self.refusals: list[str] = []
         """Servers that rejected the account."""
-        self.places: list[BrokerPlace] = []
+        self.brokers: list[BrokerPlace] = []
         self.runtime: dict[BrokerPlace, Mapping[str, str]] = {}
         self.runtime_ms: dict[BrokerPlace, int] = {}
         """When each broker answered, by the clock of this machine."""
@@ -107,7 +107,7 @@ class DoctorContext:
 
     @property
     def masters(self) -> list[BrokerPlace]:
-        return [place for place in self.places if place.is_master]
+        return [place for place in self.brokers if place.is_master]
 
     @property
     def members(self) -> Sequence[Member]:

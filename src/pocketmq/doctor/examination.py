@@ -6,7 +6,7 @@
 
 One cause is reported as broken once. A step that needs a broken step is skipped. A step that can still run may find a problem
 which only follows from the broken step: a group without members does not read, so its messages grow old. Such a step is unknown,
-and its problem becomes a note. An examination changes nothing: it sends no message, joins no group and commits no offset.
+and its problem becomes a hint. An examination changes nothing: it sends no message, joins no group and commits no offset.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ async def _run(context: DoctorContext, check: Check, causes: dict[str, str]) -> 
     if finding.verdict is Verdict.BROKEN:
         earlier = _first_cause(check.follows, causes)
         causes[check.name] = earlier or f"{check.name} is broken"
-        return finding if earlier is None else unknown(earlier, finding.text, *finding.notes)
+        return finding if earlier is None else unknown(earlier, finding.text, *finding.hints)
     if finding.verdict is Verdict.UNKNOWN and check.name in REQUIRED_STEPS:
         causes[check.name] = f"{check.name} is unknown"
     return finding

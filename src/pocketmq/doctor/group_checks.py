@@ -64,15 +64,15 @@ async def check_subscription(context: DoctorContext) -> Finding:
         return skipped(NO_GROUP)
     await _load_members(context)
     filters = {client_id: _filters(context, info) for client_id, info in context.member_infos.items()}
-    notes = [f"member {client_id} did not report its subscription: {why}" for client_id, why in context.silent.items()]
+    hints = [f"member {client_id} did not report its subscription: {why}" for client_id, why in context.silent.items()]
     if not filters:
-        return unknown("no member reported its subscription", *notes)
+        return unknown("no member reported its subscription", *hints)
     if len(set(filters.values())) > 1:
         return broken(
             f"members of {context.group} have different subscriptions, so each loses messages: {_conflict(filters)}",
             "Use the same topics and filters in all members of a group; use another group for another subscription. "
             "During a rolling update, this ends with the update",
-            *notes,
+            *hints,
         )
     [same] = set(filters.values())
     if context.topic is not None and context.topic not in {topic for topic, _ in same}:
@@ -85,7 +85,7 @@ async def check_subscription(context: DoctorContext) -> Finding:
             f"group {context.group} filters by SQL92, which broker {unfiltered} does not allow ({PROPERTY_FILTER_KEY}=false)",
             f"`pocketmq cluster config {unfiltered} --set {PROPERTY_FILTER_KEY}=true` allows it",
         )
-    return ok(f"all members: {_shown(same)}", *notes)
+    return ok(f"all members: {_shown(same)}", *hints)
 
 
 async def check_owners(context: DoctorContext) -> Finding:
@@ -117,8 +117,8 @@ async def check_owners(context: DoctorContext) -> Finding:
     idle = [
         member.client_id for member in context.members if not any(member.client_id in each for each in owners.values())
     ]
-    notes = [f"member {client_id} owns no queue: there are more members than queues" for client_id in idle]
-    return ok(f"{count(len(queues), 'queue')}, each owned by {'all members' if is_broadcast else 'one member'}", *notes)
+    hints = [f"member {client_id} owns no queue: there are more members than queues" for client_id in idle]
+    return ok(f"{count(len(queues), 'queue')}, each owned by {'all members' if is_broadcast else 'one member'}", *hints)
 
 
 async def _load_members(context: DoctorContext) -> None:
@@ -235,10 +235,10 @@ async def check_handlers(context: DoctorContext) -> Finding:
                 "Check what its handler waits for (`Admin.groups.running_info(…, stacks=True)` returns its thread stacks), and set "
                 "timeouts for its calls",
             )
-    notes = _failures(context) + await _letters(context)
+    hints = _failures(context) + await _letters(context)
     cached = sum(_cached(state) for _, _, state in busy)
     return ok(
-        f"{count(cached, 'message')} cached or in a handler" if cached else "no message waits for a handler", *notes
+        f"{count(cached, 'message')} cached or in a handler" if cached else "no message waits for a handler", *hints
     )
 
 
@@ -304,10 +304,10 @@ async def check_offsets(context: DoctorContext) -> Finding:
                 "the topic was created again, or the broker lost messages",
                 f"`pocketmq group reset {context.group} {each.queue.topic} --to earliest` (or latest) lets the group continue",
             )
-    notes = [note for each in lag.queues if (note := _unknown_note(each))]
+    hints = [hint for each in lag.queues if (hint := _unknown_hint(each))]
     if lag.messages is None:
-        return unknown("the lag of some queues is unknown", *notes)
-    return ok(f"lag: {_lag(lag)}", *notes)
+        return unknown("the lag of some queues is unknown", *hints)
+    return ok(f"lag: {_lag(lag)}", *hints)
 
 
 async def check_retention(context: DoctorContext) -> Finding:
@@ -337,7 +337,7 @@ async def check_retention(context: DoctorContext) -> Finding:
     return ok("; ".join(texts), *_oldest(context))
 
 
-def _unknown_note(lag: QueueLag) -> str:
+def _unknown_hint(lag: QueueLag) -> str:
     if lag.committed is None and lag.max_offset is not None:
         return (
             f"the group has no committed offset in {lag.queue}; the settings of its first reader decide where it starts"
@@ -352,14 +352,14 @@ def _lag(lag: GroupLag) -> str:
 
 def _oldest(context: DoctorContext) -> list[str]:
     """Brokers that deleted messages younger than a day: their disks are too small for this load."""
-    notes = []
+    hints = []
     for place, table in context.runtime.items():
         text = table.get("earliestMessageTimeStamp", "")
         if not text.isdigit() or table.get("commitLogMinOffset", "0") == "0":
             continue
         age_ms = max(0, context.now_ms - int(text))
         if age_ms < 24 * HOUR_MS:
-            notes.append(
+            hints.append(
                 f"the oldest message at {place.name} is only {duration(age_ms)} old: its disk is too small for this load"
             )
-    return notes
+    return hints

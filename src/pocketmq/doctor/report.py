@@ -1,6 +1,6 @@
 """The result of an examination: a verdict for every step, and the first step that is broken.
 
-ok        the step works; notes name what deserves attention
+ok        the step works; hints name what deserves attention
 info      a fact that is neither good nor bad here, such as plain text on loopback
 warning   messages pass this step, but something should change; the fix says what
 broken    messages do not pass this step; the fix says what to do
@@ -16,7 +16,7 @@ import msgspec
 
 from pocketmq.model.human import count
 
-MAX_NOTES: Final = 6
+MAX_HINTS: Final = 6
 """Per step."""
 REQUIRED_STEPS: Final = ("address", "name server", "route", "broker", "permission")
 """If one of these is unknown, the steps behind it are skipped."""
@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One sentence without a full stop."""
     fix: str = ""
     """What to do if it is broken or a warning."""
-    notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     """What deserves attention but stops no message."""
 
 
@@ -87,8 +87,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return self.first_broken is None and self.first_unknown is None
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(note for step in self.steps for note in step.finding.notes)
+    def hints(self) -> tuple[str, ...]:
+        return tuple(hint for step in self.steps for hint in step.finding.hints)
 
     @property
     def sentence(self) -> str:
@@ -104,32 +104,32 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return next(step for step in self.steps if step.name == name)
 
 
-def ok(text: str, *notes: str) -> Finding:
-    return Finding(Verdict.OK, text, notes=_limited(notes))
+def ok(text: str, *hints: str) -> Finding:
+    return Finding(Verdict.OK, text, hints=_limited(hints))
 
 
-def info(text: str, *notes: str) -> Finding:
-    return Finding(Verdict.INFO, text, notes=_limited(notes))
+def info(text: str, *hints: str) -> Finding:
+    return Finding(Verdict.INFO, text, hints=_limited(hints))
 
 
-def warning(text: str, fix: str, *notes: str) -> Finding:
-    return Finding(Verdict.WARNING, text, fix, _limited(notes))
+def warning(text: str, fix: str, *hints: str) -> Finding:
+    return Finding(Verdict.WARNING, text, fix, _limited(hints))
 
 
-def broken(text: str, fix: str, *notes: str) -> Finding:
-    return Finding(Verdict.BROKEN, text, fix, _limited(notes))
+def broken(text: str, fix: str, *hints: str) -> Finding:
+    return Finding(Verdict.BROKEN, text, fix, _limited(hints))
 
 
-def unknown(text: str, *notes: str) -> Finding:
-    return Finding(Verdict.UNKNOWN, text, notes=_limited(notes))
+def unknown(text: str, *hints: str) -> Finding:
+    return Finding(Verdict.UNKNOWN, text, hints=_limited(hints))
 
 
 def skipped(text: str) -> Finding:
     return Finding(Verdict.SKIPPED, text)
 
 
-def _limited(notes: Sequence[str]) -> tuple[str, ...]:
-    """The first notes and the number of the others: a thousand queues may have the same problem."""
-    if len(notes) <= MAX_NOTES:
-        return tuple(notes)
-    return (*notes[:MAX_NOTES], f"… and {len(notes) - MAX_NOTES:,} more")
+def _limited(hints: Sequence[str]) -> tuple[str, ...]:
+    """The first hints and the number of the others: a thousand queues may have the same problem."""
+    if len(hints) <= MAX_HINTS:
+        return tuple(hints)
+    return (*hints[:MAX_HINTS], f"… and {len(hints) - MAX_HINTS:,} more")

@@ -23,9 +23,9 @@ async def check_permission(context: DoctorContext) -> Finding:
             context.refusals[0],
             "Use an account that has this permission (--access-key and its secret), or grant the permission",
         )
-    if not context.places:
+    if not context.brokers:
         return skipped("no broker answered")
-    notes = await _load_settings(context)
+    hints = await _load_settings(context)
     for place in context.masters:
         perm = context.number_setting(place, PERMISSION_KEY)
         if perm is not None and perm & Perm.READ_WRITE != Perm.READ_WRITE:
@@ -44,7 +44,7 @@ async def check_permission(context: DoctorContext) -> Finding:
                 )
     return ok(
         "brokers and topics allow reading and writing" if context.topics else "brokers allow reading and writing",
-        *notes,
+        *hints,
     )
 
 
@@ -54,7 +54,7 @@ async def check_topic(context: DoctorContext) -> Finding:
         why = "the group subscribes to no topic" if context.group else "no topic requested"
         return skipped(why)
     texts: list[str] = []
-    notes: list[str] = []
+    hints: list[str] = []
     for topic in context.topics:
         try:
             state = await context.topic_admin.describe(topic)
@@ -69,11 +69,11 @@ async def check_topic(context: DoctorContext) -> Finding:
             )
         texts.append(_described(state, context.now_ms))
         absent = sorted({place.name for place in context.masters} - set(state.configs))
-        notes += [f"topic {topic} does not exist on broker {name}" for name in absent]
+        hints += [f"topic {topic} does not exist on broker {name}" for name in absent]
     if context.topic and not context.group:
         groups = [name for name in await context.topic_admin.readers(context.topic) if not is_internal_group(name)]
-        notes.append(f"consumer groups of topic {context.topic}: {', '.join(groups) or 'none'}")
-    return ok("; ".join(texts), *notes)
+        hints.append(f"consumer groups of topic {context.topic}: {', '.join(groups) or 'none'}")
+    return ok("; ".join(texts), *hints)
 
 
 def with_suggestion(name: str, known: Sequence[str], advice: str) -> str:

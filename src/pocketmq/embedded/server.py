@@ -1,12 +1,12 @@
-"""`pocketmq.Server`: a name server and a broker in this process, for as long as a `with` block lasts.
+"""`pocketmq.Server`: a name server and a broker in this process, while a `with` block runs.
 
-    with Server()         a loop in a thread of its own      blocking code, tests, notebooks
-    async with Server()   the loop that runs                 programs that are asynchronous themselves
+    with Server()         an event loop in its own thread    for blocking code, tests, notebooks
+    async with Server()   the running event loop             for asyncio programs
 
-    DIR/nameserver/kvConfig.json        what the name server is told to remember
-    DIR/broker-a/commitlog …            the broker's store; `pocketmq store` and `pocketmq broker --data` open it, too
+    DIR/nameserver/kvConfig.json        the KV config of the name server
+    DIR/broker-a/commitlog …            the store of the broker; `pocketmq store` and `pocketmq broker --data` can open it too
 
-Without a folder of its own it uses a temporary one, which is removed at the end.
+Without a folder, the server uses a temporary one and removes it at the end.
 """
 
 import logging
@@ -39,9 +39,9 @@ from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode, StoreSet
 log = logging.getLogger("pocketmq.server")
 
 KV_CONFIG_PATH = Path("nameserver", "kvConfig.json")
-"""Below the data folder."""
+"""Relative to the data folder."""
 LOG_SIZE_KEY = "mappedFileSizeCommitLog"
-GIVEN_OTHERWISE = {
+KEYS_WITH_PARAMETERS = {
     "storePathRootDir": "the data folder",
     "bindAddress": "the host",
     "listenPort": "the broker's port",
@@ -52,7 +52,7 @@ GIVEN_OTHERWISE = {
         ("tls.server.mode", "tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath"), "the TLS files"
     ),
 }
-"""Keys that would contradict what a server is told otherwise."""
+"""Keys of broker.conf that would contradict a parameter."""
 
 
 SERVER_ARGUMENTS = (
@@ -71,15 +71,16 @@ SERVER_ARGUMENTS = (
 
 
 class Server:
-    """A name server and a broker. `settings` are RocketMQ's, as in broker.conf: `{"transactionTimeOut": 2000}`.
+    """A name server and a broker. `settings` are those of broker.conf, such as `{"transactionTimeOut": 2000}`.
 
-    Port 0 is any free one. Topics are created by sending to them. Any number of servers may run at once; each is used once.
+    Port 0 is any free port. Topics are created with the first message. Several servers can run at once; each can be started
+    once.
 
-    With `metrics_port`, the numbers of both are at `http://127.0.0.1:PORT/metrics` for Prometheus; `metrics_address` is where.
-    With a `metrics_host` that other machines reach, they need an account if there are accounts, and TLS if there is TLS.
+    With `metrics_port`, both expose Prometheus metrics at `http://127.0.0.1:PORT/metrics`, see `metrics_address`. With a
+    `metrics_host` outside loopback, metrics need an account if there are accounts, and TLS if there is TLS.
 
-    `accounts` is a file: both take signed requests only, and the broker registers as the first account in it that may. With
-    `tls`, both listen with this certificate.
+    With the file `accounts`, both accept only signed requests, and the broker registers with the first account that has this
+    permission. With `tls`, both use this certificate.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Server:
         self._data = None if data is None else Path(data)
         accounts = None if accounts is None else Path(accounts)
         tls = tls or ServerTlsFiles()
-        self._names_log_size = LOG_SIZE_KEY in (settings or {})
+        self._has_log_size = LOG_SIZE_KEY in (settings or {})
         self._name_server_settings = NameServerSettings(
             host=host,
             port=name_server_port,
@@ -133,9 +134,9 @@ class Server:
 
     @property
     def name_server(self) -> str:
-        """Where clients ask for routes: `127.0.0.1:9876`."""
+        """The address for clients, such as `127.0.0.1:9876`."""
         if self._name_server is None:
-            raise WrongState("the server does not run: use it inside `with Server() as server:`")
+            raise WrongState("the server is not running; use it inside `with Server() as server:`")
         return str(reachable(self._name_server.address))
 
     @property
@@ -144,23 +145,23 @@ class Server:
 
     @property
     def metrics_address(self) -> str | None:
-        """`127.0.0.1:5557`; None when no metrics were asked for."""
+        """Such as `127.0.0.1:5557`; None without metrics."""
         address = self._started_broker.metrics_address
         return None if address is None else str(reachable(address))
 
     @property
     def broker_settings(self) -> BrokerSettings:
-        """As they were when it started."""
+        """The settings of the broker, as of its start."""
         return self._started_broker.settings
 
     @property
     def data(self) -> Path:
-        """The folder that everything is kept in."""
+        """The data folder."""
         return self._started_broker.settings.store.folder.parent
 
     async def __aenter__(self) -> Self:
         if self._running is not None:
-            raise WrongState("a server runs once; to start again on the same data, make another one")
+            raise WrongState("a server can be started only once; create another one with the same data folder")
         self._process = os.getpid()
         async with AsyncExitStack() as parts:
             folder = self._data or parts.enter_context(temporary_folder("pocketmq-"))
@@ -179,7 +180,7 @@ class Server:
         self._portal = Portal("pocketmq server")
         with ExitStack() as undo:
             undo.callback(self._portal.close)
-            # Also inside a running loop, as in a notebook: it stands still for the moment that starting takes.
+            # Also works inside a running loop, as in a notebook, which blocks during the start.
             self._portal.submit(self.__aenter__()).result()
             undo.pop_all()
         return self
@@ -195,13 +196,13 @@ class Server:
 
     @property
     def _is_own(self) -> bool:
-        """Whether this process started it. In the child of a fork, server and data are its parent's."""
+        """Whether this process started the server. After a fork, the server and its data belong to the parent."""
         return os.getpid() == self._process
 
     def _settings_in(self, folder: Path, name_server: NameServer) -> BrokerSettings:
         settings = self._broker_settings
         store = replace(settings.store, folder=folder / settings.broker_name)
-        found = None if self._names_log_size else find_log_file_bytes(DiskFiles(), store.folder)
+        found = None if self._has_log_size else find_log_file_bytes(DiskFiles(), store.folder)
         if found is not None:
             store = replace(store, log_file_bytes=found)
         credentials = settings.credentials or (
@@ -212,12 +213,12 @@ class Server:
     @property
     def _started_broker(self) -> Broker:
         if self._broker is None:
-            raise WrongState("the server does not run: use it inside `with Server() as server:`")
+            raise WrongState("the server is not running; use it inside `with Server() as server:`")
         return self._broker
 
 
 def limits_for(broker: BrokerSettings, brokers: int = 1) -> RouteLimits:
-    """Bounds of a name server that has space for all topics that such brokers may make."""
+    """Limits of a name server that fit all topics that such brokers can create."""
     limits, most = RouteLimits(), brokers * (broker.max_topics + broker.max_retry_topics)
     return replace(limits, max_topics=max(limits.max_topics, most), max_places=max(limits.max_places, most))
 
@@ -226,23 +227,23 @@ def _flush_mode(text: str) -> FlushMode:
     try:
         return FlushMode(text)
     except ValueError:
-        raise InvalidSetting(f"flush={text!r} is none; choose 'async' or 'sync'") from None
+        raise InvalidSetting(f"invalid flush={text!r}; use 'async' or 'sync'") from None
 
 
 def name_server_tls(tls: ServerTlsFiles) -> ClientTlsFiles:
-    """How a broker reaches a name server that shows the same certificate."""
+    """TLS of a client for a server with this certificate."""
     if tls.in_use is TlsMode.DISABLED:
         return ClientTlsFiles()
-    shown = (tls.cert, tls.key) if tls.client_ca else (None, None)
-    return ClientTlsFiles(enabled=True, pinned=tls.cert, cert=shown[0], key=shown[1])
+    cert, key = (tls.cert, tls.key) if tls.client_ca else (None, None)
+    return ClientTlsFiles(enabled=True, pinned=tls.cert, cert=cert, key=key)
 
 
 def registrar(accounts: Path, cluster: str) -> Credentials:
-    """By which a broker registers with a name server that knows the same accounts."""
+    """The credentials with which a broker registers with a name server that has the same accounts."""
     found = read_accounts(DiskFiles(), accounts, os.environ).registrar(cluster)
     if found is None:
         raise InvalidSetting(
-            f"accounts in {accounts}: none may register brokers; give one "
+            f"no account in {accounts} can register brokers; give one "
             f'clusters = {{ "{cluster}" = ["Update"] }}, or admin = true'
         )
     return found.credentials
@@ -251,14 +252,14 @@ def registrar(accounts: Path, cluster: str) -> Credentials:
 def check_keys(names: Iterable[str]) -> None:
     """InvalidSetting for a setting that has a parameter of its own."""
     for name in names:
-        if name in GIVEN_OTHERWISE:
-            raise InvalidSetting(f"{name} follows from {GIVEN_OTHERWISE[name]}: it is no setting of a server")
+        if name in KEYS_WITH_PARAMETERS:
+            raise InvalidSetting(f"{name} cannot be set here; it follows from {KEYS_WITH_PARAMETERS[name]}")
 
 
 def _with_keys(base: BrokerSettings, settings: Mapping[str, str | int | bool]) -> BrokerSettings:
     check_keys(settings)
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
-    read = read_keys(texts, base)
-    for warning in read.warnings:
+    parsed = read_keys(texts, base)
+    for warning in parsed.warnings:
         log.warning("%s", warning)
-    return read.settings
+    return parsed.settings

@@ -1,9 +1,9 @@
 """The test kit: virtual time, an in-memory network and a faulty disk. docs/guides/testing.md shows how to use it.
 
-    run, VirtualLoop   an event loop whose time jumps: an hour takes microseconds, a deadlock is an error
+    run, VirtualLoop   an event loop with virtual time: an hour takes microseconds, a deadlock is an error
     FakeClock          a clock that a test can set back
-    MemoryNetwork      a network without sockets, with every fault on demand
-    FaultyFiles        a disk that fails, stalls, fills up, and loses power in every way that POSIX allows
+    MemoryNetwork      a network without sockets, with faults on demand
+    FaultyFiles        an in-memory disk that fails, stalls, fills up, and loses power in every way that POSIX allows
 
 No other package of PocketMQ imports it.
 
@@ -14,7 +14,7 @@ Modules in reading order:
     memory_net         the network
     memory_transport   the two ends of an in-memory connection
     faulty_files       the disk, as a `Files`
-    disk/              the model behind it
+    disk/              the model of that disk
 """
 
 from pocketmq.testing.disk.faults import Fault, Stall

@@ -1,27 +1,27 @@
-"""A disk in memory that fails, stalls, fills up and loses power when a test says so. It is a `Files`, and does what `DiskFiles` does.
+"""An in-memory disk that fails, stalls, fills up and loses power on demand. It implements `Files`, as `DiskFiles` does.
 
-    program ──► FaultyFiles ──► what programs see          read, list, map: always the latest
+    program ──► FaultyFiles ──► the live state             read, list, map: always the latest
                    │  │            │ sync, sync_dir
                    │  │            ▼
-                   │  │         what is safe ── crash(random) ──► another FaultyFiles: one legal state after a power loss
+                   │  │         the safe state ── crash(random) ──► another FaultyFiles: one legal state after a power loss
                    │  └─ journal: every operation in order ── state_at(n), crash_points(seed)
                    └─ fail, stall, capacity
 
-What `crash` may do, and must not do. It is the promise of `pocketmq.files`, taken at its worst:
+The worst case that `crash` simulates, within the promise of `pocketmq.files`:
 
-    write, then sync                     the bytes and the size are there, if the name is
-    write, no sync                       any subset of its sectors (512 bytes) is there, out of order with other writes; with
-                                         `tear_bytes` also the first bytes of a sector. The size has grown, partly or not, by itself
-    truncate, allocate, no sync          happened or not; what was never written reads as zeros
-    a sync that is still running         has covered nothing; when it ends, only what was written before it began
-    a sync that failed                   its bytes are in doubt for ever: later syncs succeed without them, as on Linux
-    create, unlink, replace, no sync_dir happened or not; each name by itself, operations on one name in their order
-    replace                              both names change or none: old file or new, whole, never neither
-    make_dir, then sync_dir inside       the names inside are safe, the folder's own name is not: sync its parent
-    locks, open files, maps              gone with the machine; the new disk knows nothing of them
+    write, then sync                     the bytes and the size survive if the name does
+    write, no sync                       any subset of its sectors (512 bytes) survives, out of order with other writes; with
+                                         `tear_bytes` also the first bytes of a sector. The size grows fully, partly or not, independently
+    truncate, allocate, no sync          survives or not; unwritten bytes read as zeros
+    a running sync                       covers nothing yet; when it ends, it covers the writes before its start
+    a failed sync                        its bytes may be lost even after later successful syncs, as on Linux
+    create, unlink, replace, no sync_dir survives or not, independently per name; operations on one name stay in order
+    replace                              both names change or none: the old or the new file, never neither
+    make_dir, then sync_dir inside       the names inside are safe, but the folder's own name needs a sync of its parent
+    locks, open files, maps              do not survive
 
-A map follows later writes until the file outgrows the size that it had when it was first read or mapped, and keeps its bytes after
-`unlink` and `close`. Threads may use one disk freely. The same seed and the same operations give the same states.
+A map shows later writes until the file grows beyond its size at the first read or map, and keeps its bytes after `unlink` and
+`close`. Threads can share a disk. The same seed and the same operations give the same states.
 """
 
 import errno
@@ -41,15 +41,15 @@ from pocketmq.testing.disk.names import os_error
 from pocketmq.testing.fake_clock import FakeClock
 
 JOURNAL_MAX = 100_000
-"""Operations that are kept for going back; older ones are forgotten."""
+"""The limit on recorded operations; older ones are dropped."""
 ENDLESS = 1 << 40
-"""Size that a disk without a capacity reports, in bytes."""
+"""The reported size of a disk without a capacity, in bytes."""
 
 
 class CrashPoint(NamedTuple):
     """A disk after a power loss that followed `last`, the operation that led to `position`.
 
-    The same comes again from `state_at(position).crash(Random(seed))`.
+    `state_at(position).crash(Random(seed))` reproduces it.
     """
 
     position: int
@@ -61,7 +61,8 @@ class CrashPoint(NamedTuple):
 class FaultyFiles:
     """An in-memory `Files` with faults, a journal and crash states.
 
-    `capacity` in bytes makes it fill up; with `tells_stalls` a write that must not block is refused where it would; `clock` dates the files; `seed` decides how much of a failed write arrives.
+    `capacity` limits it, in bytes. With `reports_stalls`, a write that must not block fails instead of stalling. `clock` sets
+    file times. `seed` decides how much of a failed write is written.
     """
 
     def __init__(
@@ -71,10 +72,10 @@ class FaultyFiles:
         clock: Clock | None = None,
         seed: int = 0,
         journal_max: int = JOURNAL_MAX,
-        tells_stalls: bool = False,
+        reports_stalls: bool = False,
     ) -> None:
         self._drive = Drive(Disk(), capacity=capacity, clock=clock or FakeClock(), seed=seed, journal_max=journal_max)
-        self._drive.tells_stalls = tells_stalls
+        self._drive.reports_stalls = reports_stalls
 
     def open(self, path: Path, *, create: bool = False, write: bool = True) -> FaultyFile:
         name = str(path)
@@ -167,9 +168,9 @@ class FaultyFiles:
             return DiskUsage(total, max(0, total - self._drive.disk.used()))
 
     def fail(self, call: Call, code: int = errno.EIO, path: str = "*", *, nth: int = 1, times: int | None = 1) -> Fault:
-        """Raise `OSError(code)` from the `nth` call from now on a path like `path`, `times` times; None means until healed.
+        """Raise `OSError(code)` from the `nth` next call on a path like `path`, `times` times; None: until healed.
 
-        A failed write may have been done in part. What a failed sync should have made safe is in doubt for ever.
+        A failed write may be written partly. Bytes of a failed sync may be lost even after later syncs.
         """
         fault = Fault(call, code, path, nth, times)
         self._drive.add_fault(fault)
@@ -184,7 +185,7 @@ class FaultyFiles:
         times: int | None = 1,
         longest_s: float = LONGEST_STALL_S,
     ) -> Stall:
-        """Block the `nth` call from now on a path like `path`, and `times` in all, until the test releases it.
+        """Block the `nth` next call on a path like `path`, `times` in total, until the test releases it.
 
         A call that is not released for `longest_s` of real time raises `Stuck`.
         """
@@ -197,25 +198,25 @@ class FaultyFiles:
         self._drive.heal()
 
     def stalled(self) -> int:
-        """How many calls are blocked now; for `VirtualLoop.count_stalled`."""
+        """The number of blocked calls; for `VirtualLoop.count_stalled`."""
         return self._drive.stalled()
 
     def resize(self, capacity: int | None) -> None:
-        """Make the disk larger or smaller; None takes the limit away."""
+        """Change the capacity; None removes the limit."""
         with self._drive.lock:
             self._drive.capacity = capacity
 
     def crash(self, random: Random, *, survives: Survives = "any", tear_bytes: bool = False) -> "FaultyFiles":
-        """A disk as it may be found after a power loss now; this one goes on undisturbed.
+        """A possible disk after a power loss now. This disk does not change.
 
-        `survives="everything"` is what a killed process leaves, `"nothing"` keeps only what is safe.
+        `survives="everything"` is the state after the process is killed; `"nothing"` keeps only safe data.
         """
         with self._drive.lock:
             return self._with(self._drive.disk.crash(random, survives, tear_bytes=tear_bytes))
 
     @property
     def position(self) -> int:
-        """How many operations were recorded so far."""
+        """The number of operations so far."""
         return self._drive.journal.position
 
     @property
@@ -225,7 +226,7 @@ class FaultyFiles:
             return tuple(self._drive.journal.operations)
 
     def state_at(self, position: int) -> "FaultyFiles":
-        """The disk as it was after `position` operations, before any power loss."""
+        """The disk after `position` operations, before any power loss."""
         with self._drive.lock:
             return self._with(self._drive.journal.state_at(position))
 
@@ -240,13 +241,13 @@ class FaultyFiles:
                 yield CrashPoint(position, last, point_seed, self._with(found))
 
     def materialise(self, folder: Path) -> None:
-        """Write everything, as programs see it now, below `folder` of the real disk."""
+        """Write the live state below `folder` of the real disk."""
         with self._drive.lock:
             real_folder.save(self._drive.disk, folder, DiskFiles())
 
     @classmethod
     def load(cls, folder: Path, root: Path = Path("/")) -> "FaultyFiles":
-        """A disk on which `root` is what `folder` is on the real one; all of it is safe."""
+        """A disk with a copy of the real `folder` as `root`; all of it is safe."""
         return cls()._with(real_folder.load(folder, root, DiskFiles()))
 
     def _with(self, disk: Disk) -> "FaultyFiles":

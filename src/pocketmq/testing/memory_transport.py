@@ -1,10 +1,10 @@
 """The two ends of an in-memory connection, and the two pipes between them.
 
-    MemoryTransport ── write ──► Pipe: unsent ── window ──► on its way ──► receive ── MemoryTransport
+    MemoryTransport ── write ──► Pipe: unsent ── window ──► in transit ──► receive ── MemoryTransport
           ▲                                                                                  │
-          └──── receive ◄── on its way ◄── window ── unsent :Pipe ◄── write ────────────────┘
+          └──── receive ◄── in transit ◄── window ── unsent :Pipe ◄── write ────────────────┘
 
-`memory_net` decides about delays, sizes and faults; here is what a transport promises to its protocol.
+`memory_net` decides delays, sizes and faults. This module keeps the promises of a transport to its protocol.
 """
 
 import asyncio
@@ -16,33 +16,33 @@ from pocketmq.net.address import Address
 DEFAULT_HIGH_BYTES = 64 * 1024
 
 Piece = bytes | ConnectionResetError | None
-"""What travels: a segment, the end of the stream (None), or a reset."""
+"""A segment, the end of the stream (None), or a reset."""
 
 
 class Pipe:
-    """One direction of a connection. Pieces arrive in order, each after a delay of its own."""
+    """One direction of a connection. Pieces arrive in order, each with its own delay."""
 
     def __init__(
         self,
         window_bytes: int,
         segment_bytes: Callable[[], int],
         delay_s: Callable[[], float],
-        note: Callable[[str, int], None],
+        record: Callable[[str, int], None],
     ) -> None:
         self.source: MemoryTransport
         self.target: MemoryTransport
         self._window_bytes = window_bytes
         self._segment_bytes = segment_bytes
         self._delay_s = delay_s
-        self._note = note
+        self._record = record
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
-        self._way: deque[tuple[float, Piece]] = deque()
-        self._way_bytes = 0
+        self._in_transit: deque[tuple[float, Piece]] = deque()
+        self._transit_bytes = 0
         self._last_arrival = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._held = False
-        self._swallows = False
+        self._is_paused = False
+        self._is_half_open = False
         self._ended = False
 
     @property
@@ -54,79 +54,79 @@ class Pipe:
         self._fill_window()
 
     def end(self) -> None:
-        """No more bytes: after those on their way the other side sees the end of the stream."""
+        """End the stream after the bytes in transit."""
         self._ended = True
         self._fill_window()
 
     def reset(self) -> None:
-        """Drop what is unsent; after what is on its way the other side sees a reset."""
+        """Drop unsent bytes. The other side gets a reset after the bytes in transit."""
         self._unsent.clear()
-        if not self._swallows:
+        if not self._is_half_open:
             self._dispatch(ConnectionResetError("connection reset by peer"))
 
-    def hold(self, held: bool) -> None:
-        """While held nothing arrives, and nothing is lost."""
-        self._held = held
+    def pause(self, paused: bool) -> None:
+        """A paused pipe delivers nothing and loses nothing."""
+        self._is_paused = paused
         self.wake()
 
-    def swallow(self) -> None:
-        """From now on everything vanishes, and the sender is not told."""
-        self._swallows = True
+    def half_open(self) -> None:
+        """Lose everything from now on, without an error for the sender."""
+        self._is_half_open = True
         self.empty()
-        self.source.take_note_of_room()
+        self.source.bytes_sent()
 
     def empty(self) -> None:
-        """Forget what is unsent and what is on its way."""
+        """Drop unsent bytes and bytes in transit."""
         self._unsent.clear()
-        self._way.clear()
-        self._way_bytes = 0
+        self._in_transit.clear()
+        self._transit_bytes = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def wake(self) -> None:
-        """See to it that the next piece arrives, if it may."""
-        if self._timer is None and self._way and not self._held and self.target.takes_pieces:
-            self._timer = self._loop.call_at(max(self._way[0][0], self._loop.time()), self._arrive)
+        """Schedule the arrival of the next piece."""
+        if self._timer is None and self._in_transit and not self._is_paused and self.target.accepts_pieces:
+            self._timer = self._loop.call_at(max(self._in_transit[0][0], self._loop.time()), self._arrive)
 
     def _fill_window(self) -> None:
-        if self._swallows:
+        if self._is_half_open:
             self._unsent.clear()
-        while self._unsent and self._way_bytes < self._window_bytes:
-            size = min(self._segment_bytes(), self._window_bytes - self._way_bytes)
+        while self._unsent and self._transit_bytes < self._window_bytes:
+            size = min(self._segment_bytes(), self._window_bytes - self._transit_bytes)
             segment = bytes(self._unsent[:size])
             del self._unsent[:size]
-            self._way_bytes += len(segment)
+            self._transit_bytes += len(segment)
             self._dispatch(segment)
         if self._ended and not self._unsent:
             self._ended = False
-            if not self._swallows:
+            if not self._is_half_open:
                 self._dispatch(None)
             self.source.all_sent()
         self.wake()
 
     def _dispatch(self, piece: Piece) -> None:
         self._last_arrival = max(self._last_arrival, self._loop.time() + self._delay_s())
-        self._way.append((self._last_arrival, piece))
+        self._in_transit.append((self._last_arrival, piece))
         self.wake()
 
     def _arrive(self) -> None:
         self._timer = None
-        if self._held or not self.target.takes_pieces:
+        if self._is_paused or not self.target.accepts_pieces:
             return
-        _, piece = self._way.popleft()
+        _, piece = self._in_transit.popleft()
         if isinstance(piece, bytes):
-            self._way_bytes -= len(piece)
-            self._note("segment", len(piece))
+            self._transit_bytes -= len(piece)
+            self._record("segment", len(piece))
         else:
-            self._note("end" if piece is None else "reset", 0)
+            self._record("end" if piece is None else "reset", 0)
         self.target.receive(piece)
         self._fill_window()
-        self.source.take_note_of_room()
+        self.source.bytes_sent()
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end, as asyncio's protocols expect it."""
+    """One end of a connection, as an asyncio transport."""
 
     def __init__(self, own: Address, other: Address, outgoing: Pipe, incoming: Pipe) -> None:
         super().__init__({"sockname": tuple(own), "peername": tuple(other)})
@@ -160,7 +160,7 @@ class MemoryTransport(asyncio.Transport):
         return self._lost
 
     @property
-    def takes_pieces(self) -> bool:
+    def accepts_pieces(self) -> bool:
         return not self._paused_reading or self._closing
 
     def is_reading(self) -> bool:
@@ -177,7 +177,7 @@ class MemoryTransport(asyncio.Transport):
         if high is None:
             high = DEFAULT_HIGH_BYTES if low is None else 4 * low
         self._high, self._low = high, high // 4 if low is None else low
-        self._look_at_high()
+        self._pause_if_full()
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._low, self._high
@@ -191,7 +191,7 @@ class MemoryTransport(asyncio.Transport):
         if self._closing or not data:
             return
         self._outgoing.send(data)
-        self._look_at_high()
+        self._pause_if_full()
 
     def can_write_eof(self) -> bool:
         return True
@@ -220,35 +220,35 @@ class MemoryTransport(asyncio.Transport):
             self.lose(None)
 
     def lose(self, error: Exception | None) -> None:
-        """The connection is over for this end; its protocol hears it when the loop comes round."""
+        """Close this end. The loop calls `connection_lost` of its protocol later."""
         self._closing = True
         if not self._lost:
             self._lost = True
-            self._loop.call_soon(self._tell_lost, error)
+            self._loop.call_soon(self._report_lost, error)
 
     def all_sent(self) -> None:
-        """From the pipe: everything up to the end of the stream is on its way."""
+        """Called by the pipe: everything up to the end of the stream is in transit."""
         if self._closing:
             self.lose(None)
 
-    def take_note_of_room(self) -> None:
-        """From the pipe: bytes have left."""
+    def bytes_sent(self) -> None:
+        """Called by the pipe: it has sent bytes."""
         if self._paused_protocol and not self._lost and self._outgoing.unsent_bytes <= self._low:
             self._paused_protocol = False
             self._protocol.resume_writing()
 
     def receive(self, piece: Piece) -> None:
-        """From the pipe: the next piece. What comes after `close` is dropped, as by a closed socket."""
+        """Called by the pipe with the next piece. Data after `close` is dropped, as by a closed socket."""
         if isinstance(piece, ConnectionResetError):
             self.lose(piece)
         elif self._closing:
             return
         elif piece is not None:
             self._feed(piece)
-        elif not self._protocol_wants_half():
+        elif not self._keeps_half_open():
             self.close()
 
-    def _protocol_wants_half(self) -> bool:
+    def _keeps_half_open(self) -> bool:
         protocol = self._protocol
         assert isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol)
         return bool(protocol.eof_received())
@@ -267,11 +267,11 @@ class MemoryTransport(asyncio.Transport):
             protocol.buffer_updated(size)
             at += size
 
-    def _look_at_high(self) -> None:
+    def _pause_if_full(self) -> None:
         if not self._paused_protocol and self._outgoing.unsent_bytes > self._high:
             self._paused_protocol = True
             self._protocol.pause_writing()
 
-    def _tell_lost(self, error: Exception | None) -> None:
+    def _report_lost(self, error: Exception | None) -> None:
         self._protocol.connection_lost(error)
         self.on_lost()

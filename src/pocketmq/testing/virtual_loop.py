@@ -1,19 +1,19 @@
-"""An event loop whose time is a number: when nothing is ready it jumps to the next timer instead of sleeping.
+"""An event loop with virtual time: when nothing is ready, it jumps to the next timer instead of sleeping.
 
     loop turn ── select(timeout) ── something ready ───────────► handle it
                       │ nothing
-                      ├─ a thread is at work ──────────────────► wait for it for real; time stands still
-                      ├─ a real socket is open ────────────────► wait `io_grace_s` for real, then jump
-                      ├─ a timer is due later ─────────────────► now = its time. An hour takes microseconds
+                      ├─ a thread is working ─────────────────► wait in real time; virtual time stops
+                      ├─ a real socket is open ────────────────► wait `io_grace_s` of real time, then jump
+                      ├─ a timer is due later ─────────────────► now = its time; an hour takes microseconds
                       ├─ … later than `timeout_s` ─────────────► Stuck
-                      └─ no timer, no I/O, no thread ──────────► Stuck: which tasks wait, and where
+                      └─ no timer, no I/O, no thread ──────────► Stuck, with the waiting tasks
 
-Threads. Work given to `run_in_executor` or `asyncio.to_thread` is counted: until it returns, time stands still. Other threads that
-call back with `call_soon_threadsafe` are not known to the loop: announce them with `hold_while`, or time may run past their
-answer. Before a deadlock is declared, any living thread gets `patience_s` of real time to call back.
-A thread that a test blocks on purpose is no longer at work: tell how many with `count_stalled`, so that time goes on without it.
+Virtual time stops while `run_in_executor` or `asyncio.to_thread` is running. The loop does not know other threads that use
+`call_soon_threadsafe`: register them with `hold_while`, or time may pass before they call. Before the loop reports a deadlock,
+running threads get `patience_s` of real time to call. If a test blocks threads on purpose, register their number with
+`count_stalled`, so that time continues.
 
-A run is repeatable as long as no thread and no real socket takes part. `run` seeds the module `random` and puts it back.
+A run without threads and real sockets is repeatable. `run` seeds the module `random` and restores its state.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ Ts = TypeVarTuple("Ts")
 LONGEST_RUN_S = 86_400.0
 """Virtual time after which a loop gives up: a day."""
 PATIENCE_S = 5.0
-"""Real time that threads and sockets get before the loop declares that nothing will happen."""
+"""Real time for threads and sockets before the loop reports a deadlock."""
 IO_GRACE_S = 0.01
-"""Real time that open sockets get before each jump."""
+"""Real time for open sockets before each jump."""
 MAX_TURNS = 1_000_000
-"""Turns at one and the same virtual moment after which a loop spins rather than works."""
+"""The limit on loop iterations without any passing of time, which means that a task spins."""
 _POLL_S = 0.001
 
 
 class JumpingSelector(selectors.BaseSelector):
-    """A real selector that never sleeps until a timer: it moves `now` there."""
+    """A selector that sets `now` to the next timer instead of sleeping."""
 
     def __init__(self, timeout_s: float, patience_s: float, io_grace_s: float, max_turns: int) -> None:
         self.now = 0.0
@@ -65,9 +65,9 @@ class JumpingSelector(selectors.BaseSelector):
         if timeout is not None and timeout <= 0:
             self._turns += 1
             if self._turns > self._max_turns:
-                self._turns = 0  # for the tasks that clean up
+                self._turns = 0  # lets tasks clean up
                 raise Stuck(
-                    f"{self._max_turns} turns of the loop and no time has passed: some task spins without waiting"
+                    f"{self._max_turns} iterations of the loop without any passing of time: a task spins without waiting"
                 )
             return ready
         self._turns = 0
@@ -78,11 +78,11 @@ class JumpingSelector(selectors.BaseSelector):
             return ready
         sockets_open = len(self._real.get_map()) > self.own_files
         if timeout is None:
-            # A socket, or a thread that nobody announced, is the last hope.
+            # An open socket or an unregistered thread may still call.
             patience_s = self._patience_s if sockets_open or threading.active_count() > 1 else 0
             if ready := self._real.select(patience_s):
                 return ready
-            raise Stuck("deadlock: no timer, no I/O and no thread is left that could wake anybody")
+            raise Stuck("deadlock: no timer, I/O or thread can wake a task")
         if sockets_open and (ready := self._real.select(self._io_grace_s)):
             return ready
         self._jump(timeout)
@@ -91,23 +91,21 @@ class JumpingSelector(selectors.BaseSelector):
     def _jump(self, seconds: float) -> None:
         if self.now + seconds > self._end:
             self.now = self._end
-            self._end += self._timeout_s  # for the tasks that clean up
-            raise Stuck(f"not finished after {self.now} virtual seconds; give a larger timeout_s if that is meant")
+            self._end += self._timeout_s  # lets tasks clean up
+            raise Stuck(f"not finished after {self.now} virtual seconds; use a larger timeout_s if this is intended")
         self.now += seconds
 
     def _wait_for_threads(self) -> list[tuple[selectors.SelectorKey, int]]:
         waited_s = 0.0
-        while self._threads_at_work() > 0:
+        while self._working_threads() > 0:
             if ready := self._real.select(_POLL_S):
                 return ready
             waited_s += _POLL_S
             if waited_s > self._patience_s:
-                raise Stuck(
-                    f"a thread has been at work for {self._patience_s} s of real time while the loop waits for it"
-                )
+                raise Stuck(f"the loop has waited for a thread for {self._patience_s} s of real time")
         return self._real.select(0)
 
-    def _threads_at_work(self) -> int:
+    def _working_threads(self) -> int:
         return self.jobs + sum(hold() for hold in self.holds) - sum(stalled() for stalled in self.stalls)
 
     def register(self, fileobj: "FileDescriptorLike", events: int, data: Any = None) -> selectors.SelectorKey:
@@ -147,11 +145,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def hold_while(self, busy: Callable[[], bool]) -> None:
-        """Time stands still while `busy()` is true: a thread works on something that it will hand to this loop."""
+        """Stop virtual time while `busy()` is true: a thread works and will call this loop."""
         self._jumping.holds.append(busy)
 
     def count_stalled(self, stalled: Callable[[], int]) -> None:
-        """`stalled()` of the threads at work are blocked on purpose, such as `FaultyFiles.stalled`; time does not wait for them."""
+        """Do not stop virtual time for the threads that are blocked on purpose, such as `FaultyFiles.stalled`."""
         self._jumping.stalls.append(stalled)
 
     def run_in_executor(
@@ -166,7 +164,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jumping.jobs -= 1
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        # Newer Pythons put a time-out on the join, and virtual time would jump to it at once: join without one.
+        # Newer Pythons join with a timeout, to which virtual time would jump at once.
         self._jumping.jobs += 1
         try:
             await super().shutdown_default_executor()
@@ -182,16 +180,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def waiting_tasks(loop: asyncio.AbstractEventLoop) -> str:
-    """One line for each task that is not done: its name and the way from its coroutine down to the line where it waits."""
+    """One line per waiting task: its name, and its call chain down to the line where it waits."""
     tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
-    return "\n".join(f"waiting: {task.get_name()}: {_whereabouts(task)}" for task in tasks)
+    return "\n".join(f"waiting: {task.get_name()}: {_call_chain(task)}" for task in tasks)
 
 
-def _whereabouts(task: asyncio.Task[Any]) -> str:
+def _call_chain(task: asyncio.Task[Any]) -> str:
     steps: list[str] = []
     step: Any = task.get_coro()
     while step is not None:
-        # Coroutines and generators name their parts differently; what is neither (a future) ends the way.
+        # Coroutines and generators have different attributes; a future ends the chain.
         code: CodeType | None = getattr(step, "cr_code", None) or getattr(step, "gi_code", None)
         frame: FrameType | None = getattr(step, "cr_frame", None) or getattr(step, "gi_frame", None)
         if code is None or frame is None:
@@ -208,9 +206,9 @@ def run(
     timeout_s: float = LONGEST_RUN_S,
     patience_s: float = PATIENCE_S,
 ) -> T:
-    """Run `main` in a virtual loop; raise `Stuck` on a deadlock and after `timeout_s` of virtual time.
+    """Run `main` in a virtual loop. Raises `Stuck` on a deadlock and after `timeout_s` of virtual time.
 
-    A failure carries a note with the seed and the virtual time at which it happened.
+    An error has a note with the seed and the virtual time.
     """
     before = random.getstate()
     random.seed(seed)

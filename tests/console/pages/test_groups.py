@@ -7,7 +7,7 @@ def test_a_group_shows_lag_in_messages_and_time(console: Visitor) -> None:
     page = text_of(console.get("/groups/billing"))
 
     assert "Lag 32 messages" in page
-    assert "the oldest it has not read" in page
+    assert "age of the oldest unread message" in page
     assert "No members online" in page
 
 
@@ -20,7 +20,7 @@ def test_the_list_shows_lag_and_dead_letters(console: Visitor) -> None:
 def test_a_reset_shows_what_would_happen_and_does_it_when_told(console: Visitor) -> None:
     preview = text_of(console.get("/groups/search-index/reset?topic=orders&to=latest"))
     assert "0 messages would be consumed again, 92 messages would be skipped. Nothing has changed yet." in preview
-    assert "Behind 92 messages" in text_of(console.get("/groups/search-index"))
+    assert "Lag 92 messages" in text_of(console.get("/groups/search-index"))
 
     page = console.done("/groups/search-index/reset", {"topic": "orders", "to": "latest"})
 
@@ -39,5 +39,5 @@ def test_a_reset_that_makes_no_sense_is_told(console: Visitor) -> None:
 def test_a_group_is_created_and_deleted(console: Visitor) -> None:
     assert "Created group short-lived." in console.done("/groups", {"name": "short-lived"})
 
-    assert "write its name" in text_of(console.post("/groups/short-lived/delete", {"confirm": ""}).text)
+    assert "enter its name" in text_of(console.post("/groups/short-lived/delete", {"confirm": ""}).text)
     assert "was deleted" in console.done("/groups/short-lived/delete", {"confirm": "short-lived"})

@@ -20,7 +20,7 @@ def test_a_topic_is_created_changed_and_deleted(console: Visitor) -> None:
     assert "in 5 queues" in console.done("/topics/made-here/alter", form)
 
     page = console.done("/topics/made-here/delete", {"confirm": "made-here"})
-    assert "Topic made-here was deleted." in page
+    assert "Deleted topic made-here." in page
     assert "404" not in console.get("/topics/made-here", 404)
 
 

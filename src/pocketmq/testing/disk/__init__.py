@@ -1,11 +1,11 @@
-"""A disk in memory that models power loss. Tests use it through `pocketmq.testing.FaultyFiles`.
+"""A model of a disk with power loss. Tests use it through `pocketmq.testing.FaultyFiles`.
 
 Modules in reading order:
 
-    contents      the bytes of one file: synced, and written but not synced
-    names         directories: which name means which file, synced and not
-    model         both together: operations in, crash states out
+    contents      the bytes of one file, synced and not synced
+    names         folders: names of files, synced and not synced
+    model         the disk: applies operations, derives crash states
     faults        rules that make a call fail or stall
-    drive         one call at a time: rules, model, journal
-    real_folder   copies from and to a real directory
+    drive         open files, locks, rules, and the journal of operations
+    real_folder   copies from and to a real folder
 """

@@ -1,11 +1,11 @@
-"""The bytes of one file, as a program sees them and as the disk would give them back.
+"""The bytes of one file: as programs see them, and as they may be after a power loss.
 
-    image ──────────────► + log of changes since ────────► what the program reads
-    pages that are safe     each: pending │ doubtful │ safe   (a flat buffer, built when first read)
+    image ──────────────► + log of changes since ────────► the live contents
+    safe pages              each: pending │ doubtful │ safe   (a flat buffer, built at the first read)
 
-A good sync folds the changes that were made before it began into the image. A failed sync makes them doubtful: as on Linux,
-no later sync writes those bytes again, although it reports success. Sizes are written again, so they become safe.
-Images are never modified, so that any number of crash states share them; pages that were never written are not there.
+A successful sync moves the changes before its start into the image. A failed sync makes them doubtful: as on Linux, no later
+sync writes those bytes again, although it succeeds. Sizes are written again, so they become safe. Images are never modified, so
+that crash states can share them. Pages that were never written are absent.
 """
 
 import mmap
@@ -16,14 +16,14 @@ from typing import Literal, NamedTuple
 PAGE = 4096
 """Unit of space and of sharing, in bytes."""
 _LARGE = 1 << 20
-"""From here on a buffer is an anonymous map, which costs nothing where it is not touched."""
+"""Buffers from this size are anonymous maps, which use no memory for untouched pages."""
 
 
 class Certainty(IntEnum):
     PENDING = 0
     DOUBTFUL = 1
     SIZE_SAFE = 2
-    """The data is doubtful for ever, but a later sync made the size safe."""
+    """The data stays doubtful, but a later sync made the size safe."""
     SAFE = 3
 
 
@@ -41,7 +41,7 @@ class Change(NamedTuple):
 
 
 class Image(NamedTuple):
-    """Contents that do not change: a size, the pages that were ever written, and how far space is reserved."""
+    """Immutable contents: the size, the written pages, and the end of the reserved space."""
 
     size: int = 0
     pages: dict[int, bytes] = {}  # noqa: RUF012 never modified
@@ -103,7 +103,7 @@ class Contents:
         self._buffer: bytearray | mmap.mmap | None = None
 
     def copy(self) -> "Contents":
-        """The same file on another disk, with the same changes in flight; nobody has it open there."""
+        """The same file on another disk, with the same unsynced changes, and not open."""
         twin = Contents(self.image, self.modified_ms)
         twin.log = self.log.copy()
         twin.size, twin.linked = self.size, self.linked
@@ -112,17 +112,17 @@ class Contents:
 
     @property
     def issued(self) -> int:
-        """How many changes were ever made: a sync covers those made before it began."""
+        """The number of changes so far: a sync covers those before its start."""
         return self._folded + len(self.log)
 
     @property
     def blocks(self) -> int:
-        """Space taken, in pages."""
+        """Used space, in pages."""
         reserved = _pages_up_to(self._reserved)
         return reserved + sum(number >= reserved for number in self._blocks)
 
     def new_blocks(self, offset: int, size: int) -> list[int]:
-        """Pages that writing there would take from the free space."""
+        """New pages that a write there needs."""
         first = max(offset // PAGE, _pages_up_to(self._reserved))
         return [number for number in range(first, _pages_up_to(offset + size)) if number not in self._blocks]
 
@@ -165,7 +165,7 @@ class Contents:
             self.log[:count] = [_confirmed(change) for change in covered]
 
     def next_data(self, offset: int) -> int | None:
-        """Where the next written page begins, at or behind `offset`."""
+        """The start of the next written page, at or behind `offset`."""
         behind = [number for number in self._blocks if number >= offset // PAGE]
         found = max(offset, min(behind) * PAGE) if behind else self.size
         return found if found < self.size else None
@@ -186,7 +186,7 @@ class Contents:
         return memoryview(self._buffer)
 
     def _grow(self, size: int) -> None:
-        """Make room. A buffer that is too small is replaced, and maps of it no longer follow."""
+        """Grow the file. A buffer that is too small is replaced, and its maps no longer show later writes."""
         self.size = size
         if self._buffer is None or size <= len(self._buffer):
             return

@@ -1,19 +1,17 @@
-"""One call at a time: the rules of the test first, then the disk, then the journal.
+"""Calls to the disk: rules first, then the disk, then the journal; and open files.
 
     call ── admit ──────────── do ──────────────► Disk.apply ──► Journal.record
-             │ stalls wait here  │ under the lock
-             └ faults come out   └ dated by the clock
+             │ stalls block     │ under the lock
+             └ faults raise     └ dated by the clock
 
-`lock` is the only lock of a disk. Whoever touches `disk` or `journal` holds it; a stalled call does not.
+`lock` is the only lock of a disk. Every access to `disk` or `journal` holds it; a stalled call does not.
 
-Every operation in order, so that one can go back to any moment of a run.
+The journal has every operation in order, so that any earlier state can be restored:
 
     start ── op ── op ── op ── … ── now
-      └ a copy of the disk as it was at `first`; the operations applied to it give every later moment
+      └ a copy of the disk at `first`; applying the operations gives every later state
 
-When more than `limit` operations are kept, the older half is applied to `start` and forgotten.
-
-One open file of the disk in memory: a `File` that answers and fails as the operating system's does.
+Beyond `limit` operations, the older half is applied to `start` and dropped.
 """
 
 import errno
@@ -34,7 +32,7 @@ from pocketmq.testing.disk.names import os_error
 class Journal:
     def __init__(self, start: Disk, limit: int) -> None:
         if limit < 1:
-            raise UsageError(f"a journal of {limit} operations is impossible; give at least 1")
+            raise UsageError(f"journal_max={limit} must be at least 1")
         self.first = 0
         self.operations: list[Operation] = []
         self._start = start
@@ -42,7 +40,7 @@ class Journal:
 
     @property
     def position(self) -> int:
-        """How many operations there were since the beginning."""
+        """The number of operations so far."""
         return self.first + len(self.operations)
 
     def record(self, operation: Operation) -> None:
@@ -61,8 +59,7 @@ class Journal:
         """The disk after the first `position` operations."""
         if not self.first <= position <= self.position:
             raise UsageError(
-                f"no state at {position}: the journal holds {self.first} to {self.position}; "
-                f"a larger journal_max keeps more"
+                f"no state at {position}: the journal has {self.first} to {self.position}; increase journal_max to keep more"
             )
         disk = self._start.copy()
         for operation in self.operations[: position - self.first]:
@@ -70,7 +67,7 @@ class Journal:
         return disk
 
     def replay(self) -> Iterator[tuple[int, Operation | None, Disk]]:
-        """Each position with the operation that led to it and the disk there, which moves on with the next step."""
+        """Each position with its operation and the disk, which changes with the next step."""
         return _steps(self._start.copy(), self.first, tuple(self.operations))
 
 
@@ -82,7 +79,7 @@ def _steps(disk: Disk, first: int, operations: tuple[Operation, ...]) -> Iterato
 
 
 class Drive:
-    """What all files of one disk share."""
+    """The state that all open files of a disk share."""
 
     def __init__(self, disk: Disk, *, capacity: int | None, clock: Clock, seed: int, journal_max: int) -> None:
         self.lock = threading.Lock()
@@ -96,11 +93,11 @@ class Drive:
         self.owners: dict[int, object] = {}
         self._faults: tuple[Fault, ...] = ()
         self._stalls: tuple[Stall, ...] = ()
-        self.tells_stalls = False
+        self.reports_stalls = False
         """Whether a write that must not block is refused where it would stall, as by XFS, and not by ext4."""
 
     def like_this(self, disk: Disk) -> "Drive":
-        """A drive of the same kind that holds another disk: no faults, no stalls, no locks."""
+        """A drive with the same settings and another disk, without faults, stalls and locks."""
         return Drive(disk, capacity=self.capacity, clock=self.clock, seed=self.seed, journal_max=self.journal_max)
 
     def do(self, operation: Operation) -> None:
@@ -108,12 +105,12 @@ class Drive:
         self.disk.apply(dated)
         self.journal.record(dated)
 
-    def room(self, contents: Contents, offset: int, size: int) -> int:
-        """How many of `size` bytes at `offset` can be written before the disk is full."""
-        return size if self.capacity is None else self.disk.room(contents, offset, size, self.capacity)
+    def free_bytes(self, contents: Contents, offset: int, size: int) -> int:
+        """The number of `size` bytes at `offset` that fit on the disk."""
+        return size if self.capacity is None else self.disk.free_bytes(contents, offset, size, self.capacity)
 
     def admit(self, call: Call, *paths: str) -> OSError | None:
-        """Wait where a stall says so; the error that this call has to raise, if any."""
+        """Block if a stall applies; returns the error that the call must raise, if any."""
         if not self._faults and not self._stalls:
             return None
         with self.lock:
@@ -125,10 +122,10 @@ class Drive:
 
     def would_stall(self, call: Call, path: str) -> bool:
         """Whether the disk tells that this call would stall."""
-        return self.tells_stalls and any(stall.means(call, (path,)) for stall in self._stalls)
+        return self.reports_stalls and any(stall.selects(call, (path,)) for stall in self._stalls)
 
     def strike(self, call: Call, *paths: str) -> None:
-        """As `admit`, for calls that do nothing at all when they fail."""
+        """`admit` for calls that do nothing if they fail."""
         error = self.admit(call, *paths)
         if error is not None:
             raise error
@@ -155,7 +152,7 @@ class Drive:
 
 
 class FaultyFile:
-    """Opened by `FaultyFiles.open`, which holds the drive's lock meanwhile."""
+    """An open file. `FaultyFiles.open` creates it under the lock."""
 
     def __init__(self, drive: Drive, path: Path, number: int, contents: Contents, *, writable: bool) -> None:
         self._drive = drive
@@ -185,7 +182,7 @@ class FaultyFile:
             if error is not None:
                 kept = self._drive.random.randrange(len(data) + 1)
             else:
-                kept = self._drive.room(self._contents, offset, len(data))
+                kept = self._drive.free_bytes(self._contents, offset, len(data))
                 error = os_error(errno.ENOSPC, self._name) if kept < len(data) else None
             if kept:
                 failed = error is not None
@@ -216,7 +213,7 @@ class FaultyFile:
         with self._drive.lock:
             self._check(size - 1)
             self._check_writable(errno.EBADF)
-            if self._drive.room(self._contents, 0, size) < size:
+            if self._drive.free_bytes(self._contents, 0, size) < size:
                 raise os_error(errno.ENOSPC, self._name)
             self._drive.do(Operation("allocate", self._name, self._number, size=size))
 
@@ -282,7 +279,7 @@ class FaultyFile:
 
 
 class FaultyFolderLock:
-    """A folder that is taken. `take` is called with the drive's lock held."""
+    """The lock of a folder. The caller of `take` holds the lock of the drive."""
 
     def __init__(self, drive: Drive, number: int) -> None:
         self._drive = drive

@@ -1,6 +1,6 @@
-"""Rules that make a call fail or stall: on the n-th call of one kind, on paths that match, once, often or until healed.
+"""Rules for calls that fail or stall: from the n-th matching call, for a number of calls or until healed.
 
-calls that match   1   2   3   4   5   6
+matching calls     1   2   3   4   5   6
 nth=3, times=2     ·   ·   x   x   ·   ·
 nth=2, times=None  ·   x   x   x   x   x   … until `heal` or `release`
 
@@ -28,21 +28,21 @@ Call = Literal[
     "open_dir",
     "sync_dir",
 ]
-"""What can fail or stall. `open` counts every opening of a file, `create` only one that makes a new file, `open_dir` those of folders, which are
-opened to be synced."""
+"""Calls that can fail or stall. `open` is every opening of a file, `create` that of a new file, `open_dir` that of a folder,
+which `sync_dir` opens first."""
 
 LONGEST_STALL_S = 60.0
 """Real time after which a stalled call raises `Stuck`: a test forgot to release it."""
 
 
 class Rule:
-    """Which calls are meant. The disk's lock is held while calls are counted."""
+    """Selects calls. The caller holds the lock of the disk."""
 
     def __init__(self, call: Call, pattern: str, nth: int, times: int | None) -> None:
         if call not in get_args(Call):
-            raise UsageError(f"{call!r} is no call of a disk; one of {', '.join(get_args(Call))} is meant")
+            raise UsageError(f"unknown call {call!r}; the calls are {', '.join(get_args(Call))}")
         if nth < 1 or (times is not None and times < 1):
-            raise UsageError(f"nth={nth}, times={times}: both count from 1")
+            raise UsageError(f"nth={nth}, times={times}: both must be at least 1")
         self.call = call
         self.pattern = pattern
         self.hits = 0
@@ -54,16 +54,16 @@ class Rule:
         return self._left == 0
 
     def end(self) -> None:
-        """No call is meant any more."""
+        """Select no further calls."""
         self._left = 0
 
-    def means(self, call: str, paths: tuple[str, ...]) -> bool:
-        """Whether this is a call of the rule's kind, and the rule is not over."""
+    def selects(self, call: str, paths: tuple[str, ...]) -> bool:
+        """Whether the rule is active and matches this call, without counting it."""
         return call == self.call and not self.over and any(fnmatchcase(path, self.pattern) for path in paths)
 
     def meets(self, call: str, paths: tuple[str, ...]) -> bool:
-        """Count a call; true when the rule strikes it."""
-        if not self.means(call, paths):
+        """Count a call; returns whether the rule applies to it."""
+        if not self.selects(call, paths):
             return False
         if self._before:
             self._before -= 1
@@ -75,7 +75,7 @@ class Rule:
 
 
 class Fault(Rule):
-    """Calls that raise `OSError(code)`. As a context manager it is healed at the end of the block."""
+    """Calls that raise `OSError(code)`. As a context manager, it is healed at the end of the block."""
 
     def __init__(self, call: Call, code: int, pattern: str, nth: int, times: int | None) -> None:
         super().__init__(call, pattern, nth, times)
@@ -92,7 +92,7 @@ class Fault(Rule):
 
 
 class Stall(Rule):
-    """Calls that block before they do anything. As a context manager it is released at the end of the block."""
+    """Calls that block before they do anything. As a context manager, it is released at the end of the block."""
 
     def __init__(self, call: Call, pattern: str, nth: int, times: int | None, longest_s: float) -> None:
         super().__init__(call, pattern, nth, times)
@@ -103,7 +103,7 @@ class Stall(Rule):
 
     @property
     def waiting(self) -> int:
-        """How many calls are blocked now."""
+        """The number of blocked calls."""
         return self._waiting
 
     @property
@@ -111,7 +111,7 @@ class Stall(Rule):
         return self._released
 
     def block(self) -> None:
-        """The stalled call's side: wait until the test releases it."""
+        """Called by the stalled call: wait until the test releases it."""
         with self._changed:
             if self._released:
                 return
@@ -123,7 +123,7 @@ class Stall(Rule):
         raise Stuck(f"{self.call} on {self.pattern} was stalled and not released for {self.longest_s} s")
 
     def wait_until_reached(self, calls: int = 1, *, deadline_s: float = 5.0) -> None:
-        """The test's side: wait until `calls` calls are blocked here."""
+        """Called by the test: wait until `calls` calls are blocked."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._waiting >= calls, deadline_s):
                 raise Stuck(
@@ -131,11 +131,11 @@ class Stall(Rule):
                 )
 
     def release(self) -> None:
-        """Let all blocked calls go on, and block no more."""
+        """Release all blocked calls, and block no further ones."""
         with self._changed:
             self.end()
             self._released = True
-            self._waiting = 0  # at once: whoever lets time run past stalled calls must wait for these from now on
+            self._waiting = 0  # at once: a virtual loop must wait for these threads from now on
             self._changed.notify_all()
 
     def __enter__(self) -> Self:

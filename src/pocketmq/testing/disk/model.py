@@ -1,23 +1,22 @@
-"""The disk itself: operations go in, what programs see and what a power loss leaves come out.
+"""The disk: it applies operations, and derives the states that a power loss may leave.
 
-    FaultyFiles ── Operation ──► Disk.apply ──► names   which name means which file
-                      │                    └──► files   number -> contents
-                      └────────► journal: applied again to a copy, it gives the same disk
+    FaultyFiles ── Operation ──► Disk.apply ──► names   numbers of files by name
+                      │                    └──► files   contents by number
+                      └────────► journal: applied to a copy, it gives the same disk
 
-An `Operation` names files by number, so that a file which was renamed or unlinked while open is still the same one.
+An `Operation` identifies files by number, so that a file that is renamed or unlinked while open stays the same.
 
-Chance: which of the changes that no sync covered had reached the disk when the power went.
+A random style decides which unsynced changes survive a power loss, for names and for each file:
 
-    style     names and each file, by themselves
-    nothing   none survived
-    all       every one did
-    prefix    the first few did, the next one is torn, none after it
-    subset    each sector of each change by itself: lost, torn and out of order
+    nothing   none
+    all       all
+    prefix    the first few; the next one is torn
+    subset    each sector independently: lost, torn and out of order
 
-    write of 1300 bytes at 400:  |400..511|512..1023|1024..1535|1536..1699|     four sectors, each there or not
-    its size:                     unchanged, up to the last sector that is there, or the whole
+    write of 1300 bytes at 400:  |400..511|512..1023|1024..1535|1536..1699|     four sectors, each survives or not
+    its size:                     unchanged, up to the last surviving sector, or the whole
 
-Sizes and data go separate ways: a file may have grown while its data is missing (zeros), or the reverse (the data is not seen).
+Sizes and data survive independently: a file may grow without its data (zeros), or the data may survive beyond the file size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,17 +27,17 @@ from pocketmq.testing.disk.contents import PAGE, Certainty, Change, Contents, Im
 from pocketmq.testing.disk.names import ROOT, Key, NameChange, Names
 
 SECTOR = 512
-"""What a disk writes whole or not at all, in bytes."""
+"""The unit that a disk writes atomically, in bytes."""
 
 Survives = Literal["any", "nothing", "everything"]
-"""What of the unsafe changes is there after a power loss: chance decides, or one of the two ends."""
+"""Which unsynced changes survive a power loss: a random choice, none or all."""
 
 _STYLES = ("nothing", "all", "prefix", "subset", "subset")
 _ODDS = (0.1, 0.5, 0.9)
 
 
 class PowerLoss:
-    """One roll of the dice; the same `random` gives the same result for the same changes."""
+    """A random choice of surviving changes; the same `random` gives the same choice."""
 
     def __init__(self, random: Random, survives: Survives = "any", *, tear_bytes: bool = False) -> None:
         self._random = random
@@ -46,7 +45,7 @@ class PowerLoss:
         self._tear_bytes = tear_bytes
 
     def names(self, pending: Sequence[NameChange]) -> list[NameChange]:
-        """The changes of names that took place."""
+        """The surviving changes of names."""
         survivors: list[NameChange] = []
         lost: set[Key] = set()
         for change, odds in zip(pending, self._odds(len(pending)), strict=True):
@@ -57,7 +56,7 @@ class PowerLoss:
         return survivors
 
     def changes(self, log: Sequence[Change]) -> list[Change]:
-        """The changes of one file that took place, cut into what of them did."""
+        """The surviving changes of one file, or their surviving parts."""
         survivors: list[Change] = []
         unsafe = [change for change in log if change.certainty is not Certainty.SAFE]
         odds = iter(self._odds(len(unsafe)))
@@ -66,7 +65,7 @@ class PowerLoss:
         return survivors
 
     def _odds(self, count: int) -> Sequence[float]:
-        """For each of `count` changes, how likely each of its parts survived; 0 and 1 mean never and surely."""
+        """The probability that parts of each change survive."""
         if self._survives != "any":
             return [float(self._survives == "everything")] * count
         style = self._random.choice(_STYLES)
@@ -111,10 +110,10 @@ Kind = Literal[
 
 
 class Operation(NamedTuple):
-    """One thing that was done to the disk.
+    """One operation on the disk.
 
-    `covers` of a sync counts the changes that had been issued when it began: what came later is not in it.
-    `failed` means that the caller got an error: `data` of a write is what arrived all the same.
+    `covers` of a sync is the number of changes before its start. `failed` means that the caller got an error; `data` of a
+    failed write is the part that was written.
     """
 
     kind: Kind
@@ -130,7 +129,7 @@ class Operation(NamedTuple):
 
 
 class Disk:
-    """Names and files. Not thread-safe by itself: `FaultyFiles` holds the lock."""
+    """Names and files. Not thread-safe: `FaultyFiles` holds the lock."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -138,7 +137,7 @@ class Disk:
         self.next_number = ROOT + 1
 
     def copy(self) -> "Disk":
-        """The same disk, with the same changes in flight. Cheap: safe contents are shared."""
+        """The same disk with the same unsynced changes. Cheap: safe contents are shared."""
         twin = Disk()
         twin.names = self.names.copy()
         twin.files = {number: contents.copy() for number, contents in self.files.items()}
@@ -146,7 +145,7 @@ class Disk:
         return twin
 
     def crash(self, random: Random, survives: Survives, *, tear_bytes: bool) -> "Disk":
-        """A disk as it may be found after a power loss now."""
+        """A possible disk after a power loss now."""
         loss = PowerLoss(random, survives, tear_bytes=tear_bytes)
         found = Disk()
         found.names = self.names.after_power_loss(loss.names(self.names.pending))
@@ -158,7 +157,7 @@ class Disk:
         return found
 
     def apply(self, operation: Operation) -> None:
-        """Do `operation`, or raise the OSError of a name that is not as it should be."""
+        """Apply `operation`, or raise the OSError of the operating system."""
         match operation.kind:
             case "create" | "make_dir":
                 self._create(operation)
@@ -187,7 +186,7 @@ class Disk:
     def _change(self, operation: Operation) -> None:
         contents = self.files.get(operation.number)
         if contents is None:
-            return  # unlinked for good while open: nobody will ever find it again
+            return  # unlinked while open: no name leads to it any more
         contents.modified_ms = operation.at_ms
         if operation.kind == "write":
             contents.write(operation.offset, operation.data)
@@ -206,21 +205,21 @@ class Disk:
         self.names.folders = {number: folder for number, folder in self.names.folders.items() if number in kept}
 
     def used(self) -> int:
-        """Space taken, in bytes: a file that is unlinked gives it back when the last one closes it."""
+        """Used space, in bytes. An unlinked file frees its space when it is closed."""
         return PAGE * sum(contents.blocks for contents in self.files.values() if contents.linked or contents.opens)
 
-    def room(self, contents: Contents, offset: int, size: int, capacity: int) -> int:
-        """How many of `size` bytes at `offset` can be written before the disk is full."""
+    def free_bytes(self, contents: Contents, offset: int, size: int, capacity: int) -> int:
+        """The number of `size` bytes at `offset` that fit on the disk."""
         needed = contents.new_blocks(offset, size)
         if not needed:
             return size
         free = max(0, capacity - self.used()) // PAGE
         return size if len(needed) <= free else max(0, needed[free] * PAGE - offset)
 
-    def walk(self, path: str = "", folder: int = ROOT) -> Iterator[tuple[str, Contents | None]]:
-        """Every name below `folder` with its contents (None for a folder), parents first, in name order."""
+    def entries(self, path: str = "", folder: int = ROOT) -> Iterator[tuple[str, Contents | None]]:
+        """All names below `folder` with their contents (None for a folder), parents first, sorted."""
         for name, number in sorted(self.names.folders[folder].live.items()):
             below = f"{path}/{name}"
             yield below, self.files.get(number)
             if number in self.names.folders:
-                yield from self.walk(below, number)
+                yield from self.entries(below, number)

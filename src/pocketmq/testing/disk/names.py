@@ -1,12 +1,12 @@
-"""Folders: which name means which file, as programs see it and as the disk would give it back.
+"""Folders: names of files, as programs see them, and as they may be after a power loss.
 
-    folder 1 (root)     live  what programs see
-      "store" ─► 2      safe  what is there after a power loss, whatever happens
-                        pending  changes in between, in order: each may or may not survive
+    folder 1 (root)     live     as programs see it
+      "store" ─► 2      safe     survives every power loss
+                        pending  changes since, in order: each may survive or not
 
-A change sets one name (create, unlink) or two at once (replace), and survives whole or not at all. Changes to one name keep their
-order: a later one survives only together with the earlier ones. Changes to different names are independent.
-`sync_dir` makes safe what was done in that folder, and what that depends on. It does not make the folder's own name safe.
+A change sets one name (create, unlink) or two at once (replace), and survives as a whole or not at all. A change survives only
+together with the earlier changes of the same name. Changes of different names are independent. `sync_dir` makes the changes
+in a folder safe, with those they depend on, but not the folder's own name.
 """
 
 import errno
@@ -21,7 +21,7 @@ Key = tuple[int, str]
 
 
 class NameChange(NamedTuple):
-    """Names that change together; `keys` also holds names that merely must not be lost if this survives."""
+    """Names that change together. `keys` also has names that must survive if this change does."""
 
     number: int
     sets: dict[Key, int | None]
@@ -30,7 +30,7 @@ class NameChange(NamedTuple):
 
 
 class Folder:
-    """Entries of one folder: name -> number of the file or folder it means."""
+    """Entries of one folder: the number of the file or folder for each name."""
 
     __slots__ = ("live", "safe")
 
@@ -55,7 +55,7 @@ class Names:
         return twin
 
     def find(self, path: str) -> int | None:
-        """What `path` means; None when it does not exist."""
+        """The number of `path`; None if it does not exist."""
         found = ROOT
         for part in _parts(path):
             folder = self.folders.get(found)
@@ -80,7 +80,7 @@ class Names:
         return found
 
     def key(self, path: str) -> Key:
-        """The folder that holds `path`, which must exist, and the name in it."""
+        """The parent folder of `path`, which must exist, and the name in it."""
         *above, name = _parts(path) or [""]
         parent = self.existing("/".join(above))
         if parent not in self.folders:
@@ -90,13 +90,13 @@ class Names:
         return parent, name
 
     def missing_folders(self, path: str) -> Iterator[str]:
-        """The folders that are not there yet on the way to `path` and `path` itself, from the top."""
+        """The missing folders of `path`, including itself, from the top."""
         parts = _parts(path)
         for depth in range(1, len(parts) + 1):
-            way = "/" + "/".join(parts[:depth])
-            found = self.find(way)
+            folder = "/" + "/".join(parts[:depth])
+            found = self.find(folder)
             if found is None:
-                yield way
+                yield folder
             elif found not in self.folders:
                 raise os_error(errno.EEXIST if depth == len(parts) else errno.ENOTDIR, path)
 
@@ -121,27 +121,27 @@ class Names:
         self._change({key: None}, {key, *self._emptying(self.existing(path))})
 
     def replace(self, source: str, target: str) -> int | None:
-        """Move a name; the number of what it stood on before, if anything."""
+        """Move a name; returns the number of the replaced file, if any."""
         old_key, new_key, found, replaced = self.key(source), self.key(target), self.existing(source), self.find(target)
         if found == replaced:
             return None
-        way = dict(self._way(target))
-        if found in way:
+        ancestors = dict(self._ancestors(target))
+        if found in ancestors:
             raise os_error(errno.EINVAL, target)
         if replaced is not None:
             self._check_replaceable(found, replaced, source, target)
-        # The way to the target must not be lost if the move survives: the file would be gone under both names.
-        self._change({old_key: None, new_key: found}, {old_key, *way.items(), *self._emptying(replaced)})
+        # If the move survives, the folders of the target must survive too, or the file would be lost under both names.
+        self._change({old_key: None, new_key: found}, {old_key, *ancestors.items(), *self._emptying(replaced)})
         return replaced
 
     def _emptying(self, folder: int | None) -> Iterator[Key]:
-        """Names in the changes that emptied `folder`: what was moved out of it may not be lost with it."""
+        """Names of the changes that emptied `folder`: files moved out of it must not be lost with it."""
         for change in self.pending:
             if any(inside == folder for inside, _ in change.sets):
                 yield from change.keys
 
     def _check_replaceable(self, found: int, replaced: int, source: str, target: str) -> None:
-        if replaced in dict(self._way(source)):
+        if replaced in dict(self._ancestors(source)):
             raise os_error(errno.ENOTEMPTY, target)
         if found not in self.folders and replaced in self.folders:
             raise os_error(errno.EISDIR, target)
@@ -150,8 +150,8 @@ class Names:
         if replaced in self.folders and self.folders[replaced].live:
             raise os_error(errno.ENOTEMPTY, target)
 
-    def _way(self, path: str) -> Iterator[Key]:
-        """The folders down to `path`, each with the name that is taken in it."""
+    def _ancestors(self, path: str) -> Iterator[Key]:
+        """The folders down to `path`, each with the next name."""
         number = ROOT
         for part in _parts(path):
             yield number, part
@@ -163,7 +163,7 @@ class Names:
         self.issued += 1
 
     def sync(self, folder: int, covers: int, *, failed: bool) -> None:
-        """End of a sync of `folder` that began when `covers` changes had been issued."""
+        """End a sync of `folder` that started after `covers` changes."""
         if failed:
             self.pending = [
                 change._replace(doubtful=True) if _covered(change, folder, covers) else change
@@ -182,7 +182,7 @@ class Names:
             _set(change.sets, lambda folder: self.folders[folder].safe)
 
     def after_power_loss(self, survivors: Iterable[NameChange]) -> "Names":
-        """What a disk holds on which `survivors`, of the pending changes, took place."""
+        """The names after a power loss that these pending changes survived."""
         entries = {number: folder.safe.copy() for number, folder in self.folders.items()}
         for change in survivors:
             _set(change.sets, entries.__getitem__)
@@ -191,7 +191,7 @@ class Names:
         return found
 
     def referenced(self) -> set[int]:
-        """Every file and folder that has a name or may have one after a power loss."""
+        """Every file and folder that has a name, or may have one after a power loss."""
         numbers = {ROOT}
         for folder in self.folders.values():
             numbers.update(folder.live.values(), folder.safe.values())
@@ -201,7 +201,7 @@ class Names:
 
 
 def os_error(code: int, path: str) -> OSError:
-    """The error that the operating system would raise; Python picks the fitting subclass."""
+    """The error of the operating system; Python chooses the subclass."""
     return OSError(code, os.strerror(code), path)
 
 

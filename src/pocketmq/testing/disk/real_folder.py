@@ -1,4 +1,4 @@
-"""Between the disk in memory and a folder of a real one. Holes stay holes in both directions."""
+"""Copies between an in-memory disk and a real folder. Holes in files stay holes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +14,11 @@ _HOLE = bytes(PAGE)
 
 
 def save(disk: Disk, folder: Path, files: Files) -> None:
-    """Write all of `disk`, as programs see it now, below `folder`."""
+    """Write the live state of `disk` below `folder`."""
     if files.list(folder):
-        raise UsageError(f"{folder} is not empty; give an empty or a new folder")
+        raise UsageError(f"{folder} is not empty; use an empty or a new folder")
     files.make_dir(folder)
-    for name, contents in disk.walk():
+    for name, contents in disk.entries():
         path = folder / name[1:]
         if contents is None:
             files.make_dir(path)
@@ -35,18 +35,18 @@ def _save_file(contents: Contents, path: Path, files: Files) -> None:
 
 
 def load(folder: Path, root: Path, files: Files) -> Disk:
-    """A disk on which `root` is what `folder` is; all of it is safe."""
+    """A disk with a copy of `folder` as `root`; all of it is safe."""
     disk = Disk()
     _make_folder(disk, root)
     for name in files.list(folder):
         _load_entry(disk, folder / name, root / name, files)
-    return disk.crash(Random(0), "everything", tear_bytes=False)  # noqa: S311 nothing is left to chance
+    return disk.crash(Random(0), "everything", tear_bytes=False)  # noqa: S311 nothing is random here
 
 
 def _load_entry(disk: Disk, path: Path, copy: Path, files: Files) -> None:
     status = files.status(path)
     if status is None:
-        return  # gone in the meantime
+        return  # deleted meanwhile
     if status.is_dir:
         _make_folder(disk, copy)
         for name in files.list(path):
