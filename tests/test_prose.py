@@ -20,7 +20,13 @@ from tests.prose import (
 from tests.source_code import SRC, Source, sources
 
 PACKAGES = sorted({source.package for source in sources()})
-NOT_YET = set(PACKAGES)
+CLEAN_PACKAGES = {
+    "cli",
+    "console",
+    "embedded",
+    "testing",
+}
+NOT_YET = set(PACKAGES) - CLEAN_PACKAGES
 """Packages with retired words left. `python -m tests.prose NAME` lists them. Remove a package when it is clean."""
 CLEAN_PAGES = {
     "CHANGELOG.md",

@@ -34,9 +34,9 @@ class Walk:
         self.go("/topics")
         self.page.locator("summary").click()
         self.page.get_by_label("Name", exact=True).fill(name)
-        self.page.get_by_label("Queues on each broker").fill("2")
+        self.page.get_by_label("Queues per broker").fill("2")
         self.page.get_by_role("button", name="Create").click()
-        expect(self.page.get_by_role("status")).to_contain_text(f"Topic {name} was created.")
+        expect(self.page.get_by_role("status")).to_contain_text(f"Created topic {name}.")
 
     def send_and_browse(self, topic: str) -> None:
         self.page.get_by_role("link", name="Messages", exact=True).click()
@@ -45,7 +45,7 @@ class Walk:
         form.locator("textarea[name=body]").fill('{"from": "a browser", "html": "<b>bold</b>"}')
         form.get_by_label("Key").fill("walk-1")
         form.get_by_role("button", name="Send").click()
-        expect(self.page.get_by_role("status")).to_contain_text("was sent")
+        expect(self.page.get_by_role("status")).to_contain_text("Sent message")
         self.page.locator("form.search input[name=key]").fill("walk-1")
         self.page.get_by_role("button", name="Search").click()
         self.page.locator("tbody a.id").first.click()
@@ -58,10 +58,10 @@ class Walk:
         self.page.get_by_role("link", name="Reset offsets …").click()
         self.page.locator("input[name=topic]").fill(topic)
         self.page.locator("select[name=to]").select_option("earliest")
-        self.page.get_by_role("button", name="Show what would happen").click()
+        self.page.get_by_role("button", name="Preview").click()
         expect(self.page.locator("main")).to_contain_text("Nothing has changed yet")
-        self.page.get_by_role("button", name="Reset the group").click()
-        expect(self.page.get_by_role("status")).to_contain_text("come again")
+        self.page.get_by_role("button", name="Reset offsets", exact=True).click()
+        expect(self.page.get_by_role("status")).to_contain_text("consumed again")
 
     def resend_a_dead_letter(self, path: str, topic: str) -> None:
         self.go(path)
@@ -69,7 +69,7 @@ class Walk:
         body = self.page.locator("textarea[name=body]")
         if body.count():
             body.fill('{"payment": "fixed in a browser"}')
-        self.page.get_by_role("button", name="Send it again").click()
+        self.page.get_by_role("button", name="Resend").click()
         expect(self.page.get_by_role("status")).to_contain_text("Sent the dead letter again")
 
     def see_a_chart_move(self) -> None:

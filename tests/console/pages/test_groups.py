@@ -24,7 +24,7 @@ def test_a_reset_shows_what_would_happen_and_does_it_when_told(console: Visitor)
 
     page = console.done("/groups/search-index/reset", {"topic": "orders", "to": "latest"})
 
-    assert "92 messages are skipped" in page
+    assert "92 messages will be skipped" in page
     console.wait_for("/groups/search-index", "Behind 0 messages")
 
 
@@ -40,4 +40,4 @@ def test_a_group_is_created_and_deleted(console: Visitor) -> None:
     assert "Created group short-lived." in console.done("/groups", {"name": "short-lived"})
 
     assert "enter its name" in text_of(console.post("/groups/short-lived/delete", {"confirm": ""}).text)
-    assert "was deleted" in console.done("/groups/short-lived/delete", {"confirm": "short-lived"})
+    assert "Deleted group" in console.done("/groups/short-lived/delete", {"confirm": "short-lived"})

@@ -121,7 +121,7 @@ class Drive:
         return os_error(faults[0].code, paths[0]) if faults else None
 
     def would_stall(self, call: Call, path: str) -> bool:
-        """Whether the disk tells that this call would stall."""
+        """Whether a call that must not block would stall."""
         return self.reports_stalls and any(stall.selects(call, (path,)) for stall in self._stalls)
 
     def strike(self, call: Call, *paths: str) -> None:
