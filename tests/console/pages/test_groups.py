@@ -25,7 +25,7 @@ def test_a_reset_shows_what_would_happen_and_does_it_when_told(console: Visitor)
     page = console.done("/groups/search-index/reset", {"topic": "orders", "to": "latest"})
 
     assert "92 messages will be skipped" in page
-    console.wait_for("/groups/search-index", "Behind 0 messages")
+    console.wait_for("/groups/search-index", "Lag 0 messages")
 
 
 def test_a_reset_that_makes_no_sense_is_told(console: Visitor) -> None:
