@@ -171,7 +171,7 @@ def keys(name: str, when: str) -> str:
 def fixed_keys(name: str) -> str:
     program = PROGRAMS[name]
     rows = [
-        (f"`{key}`", f"`{constant.told(program.settings)}`".replace("``", "empty"), in_cell(constant.why))
+        (f"`{key}`", f"`{constant.value_of(program.settings)}`".replace("``", "empty"), in_cell(constant.why))
         for key, constant in program.constants.items()
     ]
     return table(("key", "value", "reason"), rows)

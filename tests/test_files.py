@@ -20,12 +20,12 @@ from pocketmq.files import (
     File,
     Files,
     FileStatus,
+    captured_errors,
     diverted_errors,
-    heard_errors,
+    files_below,
     make_executable,
     remove_whole,
     temporary_folder,
-    walk,
     write_atomically,
 )
 
@@ -454,8 +454,8 @@ def test_a_walk_finds_every_file_below_in_name_order(files: DiskFiles, tmp_path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
 
-    assert [str(found.relative_to(tmp_path)) for found in walk(files, tmp_path)] == ["a", "b/1", "b/2", "c/d/e"]
-    assert list(walk(files, tmp_path / "missing")) == []
+    assert [str(found.relative_to(tmp_path)) for found in files_below(files, tmp_path)] == ["a", "b/1", "b/2", "c/d/e"]
+    assert list(files_below(files, tmp_path / "missing")) == []
 
 
 def test_what_is_removed_whole_goes_with_everything_in_it_but_not_what_its_links_lead_to(tmp_path: Path) -> None:
@@ -513,7 +513,7 @@ def test_what_is_said_on_the_error_stream_is_heard_also_when_it_is_said_later(
         if line == "late":
             told.set()
 
-    with heard_errors(hear):
+    with captured_errors(hear):
         os.write(2, b"of this process\n")
         child = subprocess.Popen(["/bin/sh", "-c", "read line; echo late >&2"], stdin=subprocess.PIPE)
     os.write(2, b"afterwards\n")
@@ -527,7 +527,7 @@ def test_what_is_said_on_the_error_stream_is_heard_also_when_it_is_said_later(
 def test_the_last_words_of_what_failed_are_heard_before_the_failure() -> None:
     heard: list[str] = []
 
-    with pytest.raises(subprocess.CalledProcessError), heard_errors(heard.append):
+    with pytest.raises(subprocess.CalledProcessError), captured_errors(heard.append):
         subprocess.run(["/bin/sh", "-c", "echo no room >&2; exit 1"], check=True)
 
     assert heard == ["no room"]

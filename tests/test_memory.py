@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pocketmq.memory import SERVER, KeptMemory, keep_freed, told_to_keep
+from pocketmq.memory import SERVER, KeptMemory, keep_freed, set_limits
 
 KEPT = KeptMemory(3_000_000, 7_000_000)
 
@@ -26,7 +26,7 @@ class Malloc:
 def test_both_thresholds_are_set() -> None:
     malloc = Malloc()
 
-    assert told_to_keep(KEPT, {}, malloc.mallopt)
+    assert set_limits(KEPT, {}, malloc.mallopt)
     assert malloc.asked == [(-3, 3_000_000), (-1, 7_000_000)]
 
 
@@ -34,7 +34,7 @@ def test_both_thresholds_are_set() -> None:
 def test_who_has_set_them_is_left_alone(name: str) -> None:
     malloc = Malloc()
 
-    assert not told_to_keep(KEPT, {name: "1"}, malloc.mallopt)
+    assert not set_limits(KEPT, {name: "1"}, malloc.mallopt)
     assert malloc.asked == []
 
 
@@ -42,8 +42,8 @@ def test_a_system_that_has_no_such_thing_is_left_alone(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "platform", "darwin")
 
     assert not keep_freed(KEPT, {})
-    assert not told_to_keep(KEPT, {}, None)
-    assert not told_to_keep(KEPT, {}, Malloc(answer=0).mallopt)
+    assert not set_limits(KEPT, {}, None)
+    assert not set_limits(KEPT, {}, Malloc(answer=0).mallopt)
 
 
 FAULTS = """

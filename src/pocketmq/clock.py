@@ -1,13 +1,13 @@
-"""The only door to time. Three readings, never mixed.
+"""The only access to time. Three readings:
 
-    now_ms      wall clock, milliseconds since 1970: timestamps, due times, retention. May step.
-    monotonic   seconds that only grow: timeouts, leases, intervals. Says nothing about the date.
-    uptime_ms   milliseconds that only grow, also while the machine sleeps: how long ago something was.
+    now_ms      wall clock in milliseconds since 1970, for timestamps, due times and retention. May step.
+    monotonic   seconds that never go back, for timeouts, leases and intervals. Not related to the date.
+    uptime_ms   milliseconds that never go back and include the time that the machine sleeps, for ages.
 
-Rules are told the number; programs are given a clock. Waiting is an `await` on the loop's own timer.
+Rules receive the number, programs receive a `Clock`. Waiting is an `await` on the loop's own timer.
 
-A wall clock can be wrong for some seconds: a bad answer of a time server, a typing error, a virtual machine that is resumed.
-`SteadyClock` is the wall clock for rules that must not follow such a step, because they would deliver too early or delete.
+A wall clock can be wrong for some seconds, after a bad answer of a time server, a typing error, or the resume of a virtual machine.
+`SteadyClock` is a wall clock that ignores such a step, for rules that would deliver too early or delete because of it.
 """
 
 import logging
@@ -18,13 +18,13 @@ from typing import Final, Protocol
 log = logging.getLogger("pocketmq.clock")
 
 STEP_CONFIRM_MS: Final = 300_000
-"""How long the wall clock has to run evenly before a step of it is followed."""
+"""How long the wall clock must run evenly after a step before `SteadyClock` adopts it."""
 SLEW: Final = 0.1
-"""How much faster or slower than `uptime_ms` the wall clock may run without being taken for one that stepped."""
+"""How much faster or slower than `uptime_ms` the wall clock may run without counting as a step."""
 MAX_SLEW_MS: Final = 100
-"""Steps of at most so much are followed, not more often than `SLEW` allows."""
+"""Steps up to this are adopted at once, within the rate of `SLEW`."""
 _JITTER_MS: Final = 2
-"""Two readings, both cut to milliseconds, differ by so much without a cause."""
+"""The rounding error between two readings in milliseconds."""
 
 
 class Clock(Protocol):
@@ -35,19 +35,19 @@ class Clock(Protocol):
     def uptime_ms(self) -> int: ...
 
     def settled_ms(self) -> int:
-        """The wall time for what cannot be undone; 0 while it is not certain enough."""
+        """The wall time for irreversible actions; 0 while it is not certain."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks, as they are."""
+    """The clocks of the machine."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    monotonic = staticmethod(time.monotonic)  # as it is: it is read for every pull and every call
+    monotonic = staticmethod(time.monotonic)  # not a method, because it is read for each pull and call
 
-    # Linux stops CLOCK_MONOTONIC while it sleeps and has CLOCK_BOOTTIME beside it; elsewhere CLOCK_MONOTONIC goes on.
+    # On Linux, CLOCK_MONOTONIC stops during sleep and CLOCK_BOOTTIME does not; elsewhere CLOCK_MONOTONIC does not stop.
     if sys.platform == "linux":
 
         def uptime_ms(self) -> int:
@@ -63,15 +63,15 @@ class SystemClock:
 
 
 class SteadyClock:
-    """A wall clock that follows `clock`, but no step of it until the new time has lasted for `confirm_ms`.
+    """A wall clock that adopts a step forward of `clock` only after it has lasted for `confirm_ms`.
 
         wall clock   ───────┐        ┌───────        ┌────────────────────────
                             └────────┘       ────────┘
-        now_ms       ───────┐        ┌───────────────────────────────┐ ← followed now
+        now_ms       ───────┐        ┌───────────────────────────────┐ ← adopted
                             └────────┘                 runs on        (jumps to the wall clock)
 
-    A step back is followed at once, for nothing becomes due or old by it; but the time before it is remembered just as long, so
-    that a clock that returns is followed at once as well. Time that the machine slept counts as passed.
+    A step back is adopted at once, because nothing becomes due by it; the time before it is kept for `confirm_ms`, so that a clock
+    that returns is adopted at once too. Time that the machine slept has passed.
     """
 
     def __init__(self, clock: Clock, confirm_ms: int = STEP_CONFIRM_MS) -> None:
@@ -82,11 +82,11 @@ class SteadyClock:
         self.uptime_ms = clock.uptime_ms
         uptime = clock.uptime_ms()
         self._offset = clock.now_ms() - uptime
-        """The wall time that is believed, less the uptime."""
+        """The adopted wall time minus the uptime."""
         self._followed_at = uptime
         self._settled_at = uptime + confirm_ms
         self._stepped: tuple[int, int] | None = None
-        """What the offset would be by the clock that stepped, and the uptime at which it was first seen to be so."""
+        """The offset of the stepped clock, and the uptime at which the step was first seen."""
 
     def now_ms(self) -> int:
         wall = self._wall()
@@ -99,7 +99,7 @@ class SteadyClock:
         return self._follow(wall, uptime, gap)
 
     def settled_ms(self) -> int:
-        """0 for a while after the start: nothing tells yet whether the machine came up with the right time."""
+        """0 for a while after the start, until the time of the machine has proved to be stable."""
         return self.now_ms() if self._uptime() >= self._settled_at else 0
 
     def _follow(self, wall: int, uptime: int, gap: int) -> int:
@@ -111,13 +111,13 @@ class SteadyClock:
             return wall
         if self._stepped is None or abs(offset - self._stepped[0]) > MAX_SLEW_MS:
             if self._stepped is None:
-                self._tell_step(gap)
+                self._log_step(gap)
             self._stepped = offset, uptime
         elif uptime - self._stepped[1] >= self._confirm_ms:
             self._offset, self._followed_at = offset, uptime
             self._stepped = None
             log.warning(
-                "the wall clock kept its step of %+.1f s for %d s: it is followed now", gap / 1000, self._confirm_s
+                "the wall clock has kept its step of %+.1f s for %d s; adopting it", gap / 1000, self._confirm_s
             )
             return wall
         return min(wall, uptime + self._offset)
@@ -126,15 +126,15 @@ class SteadyClock:
     def _confirm_s(self) -> int:
         return self._confirm_ms // 1000
 
-    def _tell_step(self, gap: int) -> None:
+    def _log_step(self, gap: int) -> None:
         text = (
-            "the wall clock stepped ahead by %.1f s: delays, timers, transactions and retention go on by the time before, "
-            "and follow it in %d s unless it returns"
+            "the wall clock stepped ahead by %.1f s; delays, timers, transactions and retention use the previous time "
+            "and adopt the new one in %d s unless it returns"
             if gap > 0
-            else "the wall clock stepped back by %.1f s: due times wait for it; it counts as right when it has kept it for %d s"
+            else "the wall clock stepped back by %.1f s; due times wait for it; adopting it for good in %d s"
         )
         log.warning(text, abs(gap) / 1000, self._confirm_s)
 
     def _returned(self) -> None:
         self._stepped = None
-        log.warning("the wall clock returned from its step: nothing became due by it")
+        log.warning("the wall clock returned from its step; nothing became due because of it")

@@ -1,13 +1,13 @@
-"""The numbers of the remoting protocol: what is asked, how it was answered, who speaks.
+"""The numbers of the remoting protocol: request codes, response codes, languages, versions.
 
-A code is a plain int on the wire and may be one we have never heard of; the enums name those we know.
+A code is a plain int on the wire and may be unknown; the enums name the known ones.
 """
 
 from enum import IntEnum, StrEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Either side may ask: see `protocol.api` for who asks whom."""
+    """Request codes. Either side may send requests; `protocol.api` says which."""
 
     # messages
     SEND_MESSAGE = 10
@@ -37,7 +37,7 @@ class RequestCode(IntEnum):
     QUERY_ASSIGNMENT = 400
     SET_MESSAGE_REQUEST_MODE = 401
 
-    # the broker asks its clients
+    # broker to client
     CHECK_TRANSACTION_STATE = 39
     NOTIFY_CONSUMER_IDS_CHANGED = 40
     RESET_CONSUMER_CLIENT_OFFSET = 220
@@ -130,7 +130,7 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
 
-    # pop consumption: known by name and header, served by nobody here
+    # POP consumption: names and headers only, not served yet
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -142,7 +142,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request was answered; 0 is success. 10, 11 and 12 mean stored, but not as safely as asked."""
+    """Response codes; 0 is success. 10, 11 and 12 mean stored, but not synced or replicated as requested."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -190,7 +190,7 @@ class ResponseCode(IntEnum):
 
 
 class Language(IntEnum):
-    """Who speaks: the name in JSON headers, the number in binary ones."""
+    """The language of a peer: its name in JSON headers, its number in binary ones."""
 
     JAVA = 0
     CPP = 1
@@ -209,14 +209,14 @@ class Language(IntEnum):
 
 
 class HeaderEncoding(IntEnum):
-    """How a frame's header is written: the top byte of its header word."""
+    """The encoding of a header: the top byte of the header word."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 class Version(IntEnum):
-    """Release numbers that some rule looks at. A component that says nothing sends 0."""
+    """Release numbers that some rule depends on. 0: not set."""
 
     V3_0_7_SNAPSHOT = 28
     V3_0_11 = 37
@@ -232,15 +232,15 @@ class Version(IntEnum):
 
 
 class BoundaryType(StrEnum):
-    """Which of the messages with the asked time an offset search gives."""
+    """Which message an offset search returns if several have the requested time."""
 
     LOWER = "LOWER"
     UPPER = "UPPER"
 
     @classmethod
     def _missing_(cls, value: object) -> "BoundaryType":
-        return cls.UPPER if str(value).upper() == "UPPER" else cls.LOWER  # Java's rule, for any other spelling
+        return cls.UPPER if str(value).upper() == "UPPER" else cls.LOWER  # as in Java
 
 
 VERSION = Version.V5_3_3
-"""The release that PocketMQ announces and follows where releases differ."""
+"""The release that PocketMQ announces, and follows where releases differ."""

@@ -1,17 +1,17 @@
-"""Everything that can go wrong, as one tree. Each class answers three questions:
+"""All errors, as one tree. Each class answers three questions:
 
-    code        what a peer is told on the wire
-    retriable   may the same call succeed when made again?
-    fault       who has to change something: caller, peer, network or server
+    code        the response code on the wire
+    retriable   may the same call succeed when it is repeated?
+    fault       which side has to change something: caller, peer, network or server
 
     PocketMQError
-    ├─ ProtocolError       bytes that break the protocol
+    ├─ ProtocolError       bytes that violate the protocol
     ├─ UsageError          a value that can never work (also a ValueError)
-    ├─ NetworkError        no answer: connect failed, line lost, time is up
+    ├─ NetworkError        no response: connect failed, connection lost, timeout
     ├─ StoreError          the disk or the files on it
-    └─ RemoteError         a peer answered with a failure; one class per response code
+    └─ RemoteError         a failure response; one class per response code
 
-A server raises the same classes that a client gets back, so `error_for` is the only look-up by code.
+A server raises the same classes that its clients get, so `error_for` is the only look-up by code.
 """
 
 from enum import Enum
@@ -21,7 +21,7 @@ from pocketmq.codes import ResponseCode
 
 
 class Fault(Enum):
-    """Who has to change something before the call can succeed."""
+    """Which side has to change something before the call can succeed."""
 
     CALLER = "caller"
     PEER = "peer"
@@ -44,18 +44,18 @@ class ProtocolError(PocketMQError):
 
 
 class UnreadableMessage(ProtocolError):
-    """A message whose body cannot be read: damaged, not compressed as it claims to be, or an inner batch that is none.
+    """A message whose body cannot be decoded: damaged, wrong compression, or an invalid inner batch.
 
     Another attempt reads the same bytes. Other messages are not affected.
     """
 
 
 class HeaderError(ProtocolError):
-    """A request's header lacks a field or holds a value of the wrong kind; the frame itself was sound."""
+    """A header field is missing or has the wrong type; the frame itself is valid."""
 
 
 class BodyError(ProtocolError):
-    """A body is not of the type that its request has; the frame itself was sound."""
+    """A body does not have the type of its request; the frame itself is valid."""
 
 
 class UsageError(PocketMQError, ValueError):
@@ -70,7 +70,7 @@ class InvalidName(UsageError):
 
 
 class InvalidMessage(UsageError):
-    """A message that no broker would take: empty, too large, or with a reserved or unsafe property."""
+    """A message that no broker accepts: empty, too large, or with a reserved or unsafe property."""
 
     code = ResponseCode.MESSAGE_ILLEGAL
 
@@ -86,39 +86,39 @@ class InvalidSetting(UsageError):
 
 
 class ImpossibleRequest(UsageError):
-    """A request that was understood and can never be carried out as it is; RocketMQ has no better code for it than 1."""
+    """A valid request that can never be executed. RocketMQ has no better code for it than 1."""
 
     code = ResponseCode.SYSTEM_ERROR
 
 
 class WrongState(PocketMQError, RuntimeError):
-    """Called too early, too late, or from a place where it cannot work: not started, closed, inside a running loop."""
+    """Called in the wrong state: not started, closed, or inside a running event loop."""
 
     fault = Fault.CALLER
 
 
 class ProgramFailed(PocketMQError):
-    """A program that this one started did not become ready, or ended by itself; what it said stands above."""
+    """A child process did not become ready, or ended; its output is above."""
 
 
 class PipelineFailed(PocketMQError):
-    """A query of Spark ended by an error; the text is its sentence, the cause is Spark's own error."""
+    """A Spark query failed. The text is its first sentence, the cause is Spark's error."""
 
 
 class MissingLibrary(PocketMQError, ImportError):
-    """What was asked for needs a library that is not installed; the text names the extra that brings it."""
+    """A library is not installed; the text names the extra that contains it."""
 
     fault = Fault.CALLER
 
 
 class Stuck(PocketMQError, AssertionError):
-    """A test that can never go on: every task waits for nothing, one spins, or a stalled call is never released."""
+    """A test that cannot continue: all tasks wait for nothing, one spins, or a stalled call is never released."""
 
     fault = Fault.CALLER
 
 
 class NetworkError(PocketMQError):
-    """No answer came. The request may or may not have been carried out."""
+    """No response arrived. The request may or may not have been executed."""
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
     retriable = True
@@ -126,33 +126,33 @@ class NetworkError(PocketMQError):
 
 
 class ConnectFailed(NetworkError):
-    """The address could not be reached; nothing was sent."""
+    """The connection could not be opened; nothing was sent."""
 
 
 class ListenFailed(NetworkError):
-    """The address cannot be listened on: taken by another program, or not one of this machine's."""
+    """Cannot listen on the address: in use, or not of this machine."""
 
     retriable = False
     fault = Fault.CALLER
 
 
 class ConnectionLost(NetworkError):
-    """The line went down before the answer came."""
+    """The connection was lost before the response arrived."""
 
 
 class CallTimedOut(NetworkError, TimeoutError):
-    """The deadline passed before the answer came."""
+    """The deadline passed before the response arrived."""
 
 
 class TooManyCalls(NetworkError):
-    """The bound on calls in flight is reached; nothing was sent."""
+    """The limit of calls in flight is reached; nothing was sent."""
 
     code = ResponseCode.SYSTEM_BUSY
     fault = Fault.CALLER
 
 
 class PartlySent(PocketMQError):
-    """Some messages of one call were stored and the rest was not; the cause is the error of the rest.
+    """Some messages of a call were stored and the others were not. The cause is the error of the others.
 
     `results` has one entry for each message, in the order of the call: where it was stored, or None.
     """
@@ -165,15 +165,15 @@ class PartlySent(PocketMQError):
 
     def __str__(self) -> str:
         stored = sum(result is not None for result in self.results)
-        return f"{stored} of {len(self.results)} messages were stored before one could not be; `results` tells which"
+        return f"{stored} of {len(self.results)} messages were stored before one failed; `results` says which"
 
 
 class DataLost(PocketMQError):
-    """Messages that were still to be read are gone: deleted, cut off, or of a topic that was made anew; the text names them."""
+    """Unread messages no longer exist: deleted, truncated, or of a re-created topic. The text names them."""
 
 
 class StoreError(PocketMQError):
-    """The store cannot do what was asked."""
+    """The store cannot execute the request."""
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
 
@@ -185,56 +185,55 @@ class StoreLocked(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """A file is not what its format says; the text names file and offset."""
+    """A file violates its format; the text names file and offset."""
 
 
 class StoreFull(StoreError):
-    """No space left. Writing resumes by itself when space returns."""
+    """No space left. Writing resumes when there is space again."""
 
     retriable = True
 
 
 class StoreBusy(StoreError):
-    """The store cannot take more right now: no prepared file, pool empty, too much not yet synced."""
+    """The store cannot accept more now: no prepared file, pool empty, or too much unsynced data."""
 
     code = ResponseCode.SYSTEM_BUSY
     retriable = True
 
 
 class QueueDamaged(StoreError):
-    """The entry of a consume queue does not match the log. The broker makes it again from the log; try again."""
+    """A consume queue entry does not match the log. The broker rebuilds it from the log; retry."""
 
     code = ResponseCode.SYSTEM_BUSY
     retriable = True
 
     def __init__(self, topic: str, queue_id: int, offset: int) -> None:
-        super().__init__(topic, queue_id, offset)  # as given, so that a pickled error is rebuilt the same
+        super().__init__(topic, queue_id, offset)  # the arguments, for pickle
         self.topic, self.queue_id, self.offset = topic, queue_id, offset
 
     def __str__(self) -> str:
         return (
             f"consume queue {self.topic}:{self.queue_id} is damaged at offset {self.offset}: "
-            "its entries are rebuilt from the log. Try again in a moment"
+            "its entries are being rebuilt from the log; retry in a moment"
         )
 
 
 class PoolEmpty(StoreBusy):
-    """The transient pool has no room for another record; waiting a moment would only fill it again."""
+    """The transient store pool is full."""
 
 
 class SyncFailed(StoreError):
-    """The disk refused to sync. What was written since the last good sync is in doubt until a restart recovers."""
+    """The disk failed to sync. Writes since the last successful sync are uncertain until recovery after a restart."""
 
 
 class RemoteError(PocketMQError):
-    """A peer answered with a failure.
+    """A failure response of a peer.
 
-    `code` of the class is the code it stands for; `response_code` is what came over the wire, which may be a number
-    that has no class of its own.
+    `code` is the code of the class; `response_code` is the code on the wire, which may have no class.
     """
 
     def __init__(self, remark: str | None = None, response_code: int | None = None) -> None:
-        super().__init__(remark, response_code)  # as given, so that a pickled error is rebuilt the same
+        super().__init__(remark, response_code)  # the arguments, for pickle
         self.response_code = int(self.code) if response_code is None else response_code
         self.remark = remark
 
@@ -242,7 +241,7 @@ class RemoteError(PocketMQError):
         return f"{self.label()}: {self.remark}" if self.remark else self.label()
 
     def label(self) -> str:
-        """The code as a person would read it: `TOPIC_NOT_EXIST (17)`."""
+        """The name and number of the code: `TOPIC_NOT_EXIST (17)`."""
         try:
             return f"{ResponseCode(self.response_code).name} ({self.response_code})"
         except ValueError:
@@ -250,11 +249,11 @@ class RemoteError(PocketMQError):
 
 
 class ServerFailed(RemoteError):
-    """The peer ran into an error of its own."""
+    """The peer had an internal error."""
 
 
 class SystemBusy(RemoteError):
-    """Flow control: the broker refuses for now. The remark says why and when to come back."""
+    """Flow control: the broker is busy. The remark contains the cause and when to retry."""
 
     code = ResponseCode.SYSTEM_BUSY
     retriable = True
@@ -268,32 +267,32 @@ class RequestNotSupported(RemoteError):
 
 
 class FlushDiskTimeout(RemoteError):
-    """Stored, but not yet synced to disk when the time was up."""
+    """Stored, but not synced to disk before the timeout."""
 
     code = ResponseCode.FLUSH_DISK_TIMEOUT
 
 
 class SlaveNotAvailable(RemoteError):
-    """Stored here, but no replica was there to take it."""
+    """Stored on the master, but no replica was available."""
 
     code = ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 class FlushSlaveTimeout(RemoteError):
-    """Stored here, but a replica did not confirm in time."""
+    """Stored on the master, but a replica did not confirm before the timeout."""
 
     code = ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
 class MessageIllegal(RemoteError):
-    """The broker will never take this message."""
+    """The broker will never accept this message."""
 
     code = ResponseCode.MESSAGE_ILLEGAL
     fault = Fault.CALLER
 
 
 class ServiceNotAvailable(RemoteError):
-    """The broker cannot write now: stopping, a slave, or its disk is full."""
+    """The broker cannot write now: it is shutting down, is a slave, or its disk is full."""
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
     retriable = True
@@ -314,7 +313,7 @@ class TopicNotFound(RemoteError):
 
 
 class NotFound(RemoteError):
-    """The thing that was asked for is not there."""
+    """The requested object does not exist."""
 
     code = ResponseCode.QUERY_NOT_FOUND
     fault = Fault.CALLER
@@ -328,7 +327,7 @@ class SubscriptionUnparsable(RemoteError):
 
 
 class SubscriptionUnknown(RemoteError):
-    """The broker has not heard of this group's subscription yet: its heartbeat comes first."""
+    """The broker does not know this group's subscription yet; a heartbeat must come first."""
 
     code = ResponseCode.SUBSCRIPTION_NOT_EXIST
     retriable = True
@@ -336,7 +335,7 @@ class SubscriptionUnknown(RemoteError):
 
 
 class SubscriptionStale(RemoteError):
-    """The broker knows an older subscription of this group than the caller."""
+    """The broker has an older subscription of this group than the caller."""
 
     code = ResponseCode.SUBSCRIPTION_NOT_LATEST
     retriable = True
@@ -351,7 +350,7 @@ class GroupNotFound(RemoteError):
 
 
 class FilterUnknown(RemoteError):
-    """The broker has no compiled filter for this subscription yet."""
+    """The broker has no filter for this subscription yet."""
 
     code = ResponseCode.FILTER_DATA_NOT_EXIST
     retriable = True
@@ -359,7 +358,7 @@ class FilterUnknown(RemoteError):
 
 
 class FilterStale(RemoteError):
-    """The broker's compiled filter is older than the caller's subscription."""
+    """The broker's filter is older than the caller's subscription."""
 
     code = ResponseCode.FILTER_DATA_NOT_LATEST
     retriable = True
@@ -367,7 +366,7 @@ class FilterStale(RemoteError):
 
 
 class InvalidParameter(RemoteError):
-    """A field of the request has an impossible value."""
+    """A field of the request has an invalid value."""
 
     code = ResponseCode.INVALID_PARAMETER
     fault = Fault.CALLER
@@ -381,7 +380,7 @@ class ConsumerNotOnline(RemoteError):
 
 
 class ConsumeTimedOut(RemoteError):
-    """A client that was asked to consume a message directly did not answer in time."""
+    """A client did not respond to a direct consume request in time."""
 
     code = ResponseCode.CONSUME_MSG_TIMEOUT
     retriable = True
@@ -395,14 +394,14 @@ class FlowControl(RemoteError):
 
 
 class IllegalOperation(RemoteError):
-    """The request is understood and makes no sense in the present state."""
+    """The request is not allowed in the current state."""
 
     code = ResponseCode.ILLEGAL_OPERATION
     fault = Fault.CALLER
 
 
 class GoAway(RemoteError):
-    """The server is shutting down: reconnect, preferably elsewhere."""
+    """The server is shutting down; connect to another one."""
 
     code = ResponseCode.GO_AWAY
     retriable = True
@@ -420,5 +419,5 @@ _BY_CODE = _by_code()
 
 
 def error_for(code: int, remark: str | None = None) -> RemoteError:
-    """The error that stands for a response code."""
+    """The error of a response code."""
     return _BY_CODE.get(code, RemoteError)(remark, code)

@@ -1,18 +1,18 @@
-"""The only door to disk. Everything that touches a file goes through a `Files`, so that faults can be injected here.
+"""The only access to disk. All file operations go through a `Files`, so that tests can inject faults.
 
-    Files ── names: list, replace, unlink, folders, how full the disk is
+    Files ── names: list, replace, unlink, folders, disk usage
       └─ open ─► File ── bytes of one file: read_at, write_at, sync, map …
 
-What survives a crash, and what the callers therefore have to do:
-- bytes are safe after `File.sync`; before it, any part of them may be lost, in any order, in whole sectors or torn;
-- a name (created, replaced, unlinked) is safe after `sync_dir` of its folder;
-- `replace` is atomic: after a crash the name means the old file or the new one, never a mixture.
+What survives a crash, and what callers have to do for it:
+- Bytes are safe after `File.sync`. Before it, any part of them may be lost, in any order, in whole sectors or torn.
+- A name (created, replaced, unlinked) is safe after `sync_dir` of its folder.
+- `replace` is atomic: after a crash the name refers to the old file or the new one, never to a mixture.
 
-Writes and syncs release the interpreter lock; a read-only map does not copy. A map keeps its bytes alive after `unlink`
-and after `close`, so retention may unlink a file while a reader still looks at it.
+Writes and syncs release the interpreter lock. A read-only map does not copy, and keeps its bytes alive after `unlink` and `close`, so
+retention may unlink a file that is being read.
 
-What is made here can be read by its owner alone: folders get mode 0700 and files 0600, unless they are made to be shared.
-Locks and temporary folders belong to the process that took them: the child of a fork holds no lock, and removes nothing.
+New folders get mode 0700 and new files 0600, unless they are `shared`. Locks and temporary folders belong to the process that created
+them: the child of a fork holds no lock and removes no folder.
 """
 
 import atexit
@@ -35,21 +35,21 @@ from typing import NamedTuple, Protocol, Self, TextIO
 PRIVATE_FOLDER = 0o700
 PRIVATE_FILE = 0o600
 STDERR = 2
-"""The number of the error stream."""
-HEARING_S = 2.0
+"""The file descriptor of the standard error stream."""
+LAST_LINES_S = 2.0
 _LOCK = struct.Struct("hhqqi4x")
 _FIRST_BYTE = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 
 
 class DiskUsage(NamedTuple):
-    """Size of the file system that holds a path, and what of it is free, in bytes; as with `df`, without what only the administrator may take."""
+    """Size and free space of a file system in bytes, without the blocks reserved for the administrator, as in `df`."""
 
     total: int
     free: int
 
     @property
     def used_ratio(self) -> float:
-        """Part in use, 0 to 1."""
+        """The used part, 0 to 1."""
         return 1 - self.free / self.total if self.total else 1.0
 
 
@@ -58,11 +58,11 @@ class FileStatus(NamedTuple):
     modified_ms: int
     is_dir: bool
     mode: int = PRIVATE_FOLDER
-    """Who may do what: the permission bits."""
+    """The permission bits."""
 
 
 class File(Protocol):
-    """One open file. Offsets are absolute: there is no position."""
+    """One open file. All offsets are absolute."""
 
     @property
     def path(self) -> Path: ...
@@ -71,7 +71,7 @@ class File(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
 
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Write all of `data`, or raise; after an error any part of it may be there."""
+        """Write all of `data`, or raise. After an error any part of it may be written."""
 
     def write_now(self, offset: int, data: bytes) -> bool:
         """`write_at`, or False if it would block, where the file system can tell: XFS can, ext4 cannot. Part may be written."""
@@ -85,25 +85,25 @@ class File(Protocol):
         """Reserve real blocks up to `size`, so that later writes below it cannot run out of space."""
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk. After an error nothing may be assumed about it."""
+        """Wait until all writes are on the disk. After an error their state is unknown."""
 
     def next_data(self, offset: int) -> int | None:
-        """Where bytes that may differ from zero begin at or behind `offset`; None when all the rest is a hole."""
+        """The next offset, from `offset` on, with bytes that may not be zero; None if the rest is a hole."""
 
     def map(self, size: int) -> memoryview:
-        """The first `size` bytes, read only; later writes show in it."""
+        """The first `size` bytes, read-only. Later writes are visible in it."""
 
     def lock(self) -> bool:
-        """Take the file for this process; False when another one has it. Freed by `close`, or with the process."""
+        """Lock the file; False if another process holds the lock. Released by `close`, or when the process ends."""
 
     def is_locked(self) -> bool:
-        """Whether another opening of the file has it. Takes nothing, and may be asked of a file opened for reading."""
+        """Whether another open file holds the lock. Works for a file opened for reading."""
 
     def lock_holder(self) -> int | None:
-        """The id of the process that has the file, if that can be found out."""
+        """The id of the process that holds the lock, if known."""
 
     def close(self) -> None:
-        """Closing twice is harmless. Maps live on."""
+        """Idempotent. Maps stay valid."""
 
     def __enter__(self) -> Self: ...
 
@@ -111,11 +111,11 @@ class File(Protocol):
 
 
 class FolderNotOpened(OSError):
-    """A folder could not be opened to sync it: nothing is lost, and another attempt may help. A sync that failed is another error."""
+    """A folder could not be opened for a sync. Nothing is lost, and a retry may succeed, unlike after a failed sync."""
 
 
 class FolderLock(Protocol):
-    """A folder that is taken until `close`, or the end of the process."""
+    """A folder that is locked until `close`, or until the process ends."""
 
     def close(self) -> None: ...
 
@@ -124,31 +124,31 @@ class Files(Protocol):
     """Names on a disk."""
 
     def open(self, path: Path, *, create: bool = False, write: bool = True) -> File:
-        """Open `path`; with `create`, make it (empty) when it is missing."""
+        """Open `path`; with `create`, create it if it does not exist."""
 
     def read(self, path: Path) -> bytes: ...
 
     def status(self, path: Path) -> FileStatus | None:
-        """None when there is nothing of that name."""
+        """None if `path` does not exist."""
 
     def list(self, folder: Path) -> list[str]:
-        """Names in `folder`, sorted; none when it does not exist."""
+        """The sorted names in `folder`; empty if it does not exist."""
 
     def make_dir(self, folder: Path) -> None:
-        """Make `folder` and its parents; harmless when it exists."""
+        """Create `folder` and its parents if they do not exist."""
 
     def remove_dir(self, folder: Path) -> None:
         """Remove an empty folder."""
 
     def lock_dir(self, folder: Path) -> "FolderLock | None":
-        """Take a folder for this process, by another lock than `File.lock`; None when another one has it."""
+        """Lock a folder, independently of `File.lock`; None if another process holds the lock."""
 
     def replace(self, source: Path, target: Path) -> None: ...
 
     def unlink(self, path: Path) -> None: ...
 
     def sync_dir(self, folder: Path) -> None:
-        """Wait until the names in `folder` are on the disk. FolderNotOpened when that could not even begin."""
+        """Wait until the names in `folder` are on the disk. FolderNotOpened if it could not be opened."""
 
     def usage(self, path: Path) -> DiskUsage: ...
 
@@ -216,7 +216,7 @@ class DiskFile:
         try:
             return os.lseek(self._fd, offset, os.SEEK_DATA)
         except OSError as failure:
-            if failure.errno == errno.ENXIO:  # nothing but a hole, or the end
+            if failure.errno == errno.ENXIO:  # only a hole, or the end
                 return None
             raise
 
@@ -226,8 +226,8 @@ class DiskFile:
         return memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
 
     def lock(self) -> bool:
-        # A record lock on the first byte, as Java takes it, so that a broker of either kind keeps the other out; bound to
-        # this open file (OFD) and not to the process, so that it also works between two stores of one process.
+        # A record lock on the first byte, as in Java, so that both kinds of brokers exclude each other. It belongs to the
+        # open file (OFD) and not to the process, so that it also works between two stores of one process.
         try:
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _FIRST_BYTE)
         except (BlockingIOError, PermissionError):
@@ -236,7 +236,7 @@ class DiskFile:
         return True
 
     def lock_dir(self) -> bool:
-        """Take a folder that was opened. A file system without such locks is taken for granted."""
+        """Lock an open folder. True on a file system without such locks."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -248,7 +248,7 @@ class DiskFile:
 
     def lock_holder(self) -> int | None:
         pid: int = _LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _FIRST_BYTE))[4]
-        return pid if pid > 0 else _process_with_lock(os.fstat(self._fd))  # ours are of an open file, not of a process
+        return pid if pid > 0 else _process_with_lock(os.fstat(self._fd))  # OFD locks have no process
 
     def is_locked(self) -> bool:
         return bool(_LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _FIRST_BYTE))[0] != fcntl.F_UNLCK)
@@ -266,7 +266,7 @@ class DiskFile:
 
 
 def _process_with_lock(lock: os.stat_result) -> int | None:
-    """The process that holds a lock on this file, as far as this user may see."""
+    """The process that holds a lock on this file, if this user may see it."""
     for process in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH208, PTH112
         try:
             for fd in os.listdir(f"/proc/{process}/fd") if process.isdigit() else ():  # noqa: PTH208
@@ -275,16 +275,16 @@ def _process_with_lock(lock: os.stat_result) -> int | None:
                 if is_same and "lock:" in Path(f"/proc/{process}/fdinfo/{fd}").read_text():
                     return int(process)
         except OSError:
-            continue  # it has ended, or belongs to another user
+            continue  # ended, or of another user
     return None
 
 
 _held: "weakref.WeakSet[DiskFile]" = weakref.WeakSet()
-"""Files and folders that are locked by this process."""
+"""Files and folders locked by this process."""
 
 
 def _drop_locks() -> None:
-    """In the child of a fork: it shares the locks of its parent, and would keep them when the parent ends."""
+    """In the child of a fork, which would keep the locks of its parent after the parent ends."""
     for file in list(_held):
         file.close()
 
@@ -293,7 +293,7 @@ os.register_at_fork(after_in_child=_drop_locks)
 
 
 class DiskFiles:
-    """The `Files` of the operating system. Files and folders that are `shared` get the usual modes: others may read them."""
+    """The `Files` of the operating system. With `shared`, files and folders get the default modes."""
 
     def __init__(self, *, shared: bool = False) -> None:
         self._file_mode, self._folder_mode = (0o666, 0o777) if shared else (PRIVATE_FILE, PRIVATE_FOLDER)
@@ -307,7 +307,7 @@ class DiskFiles:
 
     def status(self, path: Path) -> FileStatus | None:
         try:
-            found = os.stat(path)  # noqa: PTH116 asked of every file that is synced; a Path's own takes longer
+            found = os.stat(path)  # noqa: PTH116 called for each synced file; Path.stat is slower
         except (FileNotFoundError, NotADirectoryError):
             return None
         mode = found.st_mode
@@ -324,7 +324,7 @@ class DiskFiles:
         for path in reversed(missing):
             path.mkdir(self._folder_mode, exist_ok=True)
         if not missing:
-            folder.mkdir(exist_ok=True)  # raises when it is something else
+            folder.mkdir(exist_ok=True)  # raises if it is not a folder
 
     def lock_dir(self, folder: Path) -> DiskFile | None:
         opened = DiskFile(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -380,34 +380,34 @@ def is_running(pid: int) -> bool:
 
 
 def make_executable(path: Path) -> None:
-    """Let whoever may read a file run it, too."""
+    """Add execute permission wherever there is read permission."""
     mode = path.stat().st_mode
     path.chmod(mode | (mode & 0o444) >> 2)
 
 
 def may_write_in(folder: Path) -> bool:
-    """Whether this user may make files in a folder, and the folder itself where there is none yet."""
+    """Whether this user may create files in a folder, and the folder if it does not exist."""
     nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def home_folder() -> Path:
-    """The home folder of the user; RuntimeError when there is none to be found."""
+    """The home folder of the user. RuntimeError if there is none."""
     return Path.home()
 
 
 def find_program(name: str, path: str | None = None) -> Path | None:
-    """Where a shell finds a program of this name, by the PATH unless another one is given; None when it does not."""
+    """The path of a program, searched in `path` or PATH; None if not found."""
     found = shutil.which(name, path=path)
     return None if found is None else Path(found)
 
 
 def memory_bytes() -> int:
-    """Memory of this machine: how much of what was written lately a read finds without the disk."""
+    """The memory of this machine, which bounds the page cache."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def walk(files: Files, folder: Path) -> Iterator[Path]:
+def files_below(files: Files, folder: Path) -> Iterator[Path]:
     """Every file below `folder`, in name order."""
     for name in files.list(folder):
         path = folder / name
@@ -415,13 +415,13 @@ def walk(files: Files, folder: Path) -> Iterator[Path]:
         if status is None:
             continue
         if status.is_dir:
-            yield from walk(files, path)
+            yield from files_below(files, path)
         else:
             yield path
 
 
 def remove_whole(path: Path) -> None:
-    """Remove a file, or a folder with everything in it. Of a link the link itself goes, and never what it leads to."""
+    """Remove a file, or a folder with its content. A link is removed, but not its target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -429,12 +429,12 @@ def remove_whole(path: Path) -> None:
 
 
 _temporary: dict[Path, int] = {}
-"""Temporary folders that are there, and the process that made each of them."""
+"""Existing temporary folders, and the processes that created them."""
 
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that only this user can read. At the end, or with the process that made it, it is removed with everything in it."""
+    """A new private folder. It is removed at the end of the block, or when the process that created it ends."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     _temporary[folder] = os.getpid()
     try:
@@ -444,7 +444,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_temporary(folder: Path) -> None:
-    # The child of a fork has a copy of the table, and no folder of its own in it.
+    # The child of a fork has a copy of the table, but does not own the folders.
     if _temporary.pop(folder, None) == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -457,7 +457,7 @@ def _remove_all_temporary() -> None:
 
 @contextmanager
 def _errors_to(fd: int) -> Iterator[int]:
-    """Meanwhile the error stream is `fd`, which is closed here; what it was before is yielded."""
+    """Redirect the error stream to `fd`, which is closed. Yields the previous descriptor."""
     sys.stderr.flush()
     before = os.dup(STDERR)
     os.dup2(fd, STDERR)
@@ -472,27 +472,27 @@ def _errors_to(fd: int) -> Iterator[int]:
 
 @contextmanager
 def diverted_errors(path: Path) -> Iterator[TextIO]:
-    """What this process and those that it starts say on the error stream goes to the end of `path`; the stream as it was is yielded."""
+    """Append the error stream of this process and its children to `path`. Yields the previous stream."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
     with _errors_to(log) as before, os.fdopen(os.dup(before), "w", encoding="utf-8", errors="replace") as stream:
         yield stream
 
 
 @contextmanager
-def heard_errors(hear: Callable[[str], None]) -> Iterator[None]:
-    """What this process, and those that it starts meanwhile for as long as they live, say on the error stream is told line by line."""
+def captured_errors(on_line: Callable[[str], None]) -> Iterator[None]:
+    """Call `on_line` for each line that this process and its children write to the error stream."""
     reading, writing = os.pipe()
-    hearing = threading.Thread(target=_hear, args=(reading, hear), name="pocketmq heard errors", daemon=True)
-    hearing.start()
+    reader = threading.Thread(target=_read_lines, args=(reading, on_line), name="pocketmq captured errors", daemon=True)
+    reader.start()
     try:
         with _errors_to(writing):
             yield
     except BaseException:
-        hearing.join(HEARING_S)  # who failed has ended, and its last words are told before the failure is
+        reader.join(LAST_LINES_S)  # so that the last lines of a failed child come before the error
         raise
 
 
-def _hear(reading: int, hear: Callable[[str], None]) -> None:
+def _read_lines(reading: int, on_line: Callable[[str], None]) -> None:
     with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            hear(line.rstrip("\n"))
+            on_line(line.rstrip("\n"))

@@ -1,10 +1,8 @@
-"""What a process does with memory that it has freed: it keeps some, for the next buffers of the same size.
+"""How much freed memory a process keeps for new buffers.
 
-    made ── freed ── made again        glibc maps what is larger than some hundred kilobytes anew each time, and gives back what is
-                                       free at the end of its heap: the system clears every page again, at the first touch
-
-For a program that makes the same buffers again and again, that costs as much as what it does with them. Other systems are left alone,
-and so is who has set the variables of glibc himself.
+glibc maps a block of more than some hundred kilobytes anew for each allocation, and returns free memory at the end of its heap to the
+system, which clears each page again at its first use. For a program that allocates large buffers all the time, that costs as much as its
+work on them. `keep_freed` raises both limits. It does nothing on other C libraries, or if glibc's environment variables are set.
 """
 
 import ctypes
@@ -20,33 +18,33 @@ MallocOption = Callable[[int, int], int]
 
 
 class KeptMemory(NamedTuple):
-    """How much stays with a process."""
+    """How much memory a process keeps."""
 
     largest_bytes: int
-    """Of one buffer; larger ones are given back at once."""
+    """The largest buffer to keep; larger ones are returned at once."""
     total_bytes: int
-    """Of all that is free."""
+    """The total of free memory to keep."""
 
 
 SERVER: Final = KeptMemory(4 * 1024 * 1024, 8 * 1024 * 1024)
-"""Large batches and answers to large pulls are made of buffers of a megabyte or two."""
+"""Large batches and pull responses need buffers of one or two megabytes."""
 
 
 def keep_freed(kept: KeptMemory, environ: Mapping[str, str]) -> bool:
-    """For the whole process, so only who owns it may ask for it; whether it is so now."""
-    return told_to_keep(kept, environ, _mallopt())
+    """Set the limits for the whole process. Returns whether they are in effect. Only for programs, not libraries."""
+    return set_limits(kept, environ, _mallopt())
 
 
-def told_to_keep(kept: KeptMemory, environ: Mapping[str, str], mallopt: MallocOption | None) -> bool:
+def set_limits(kept: KeptMemory, environ: Mapping[str, str], mallopt: MallocOption | None) -> bool:
     if mallopt is None or any(name in environ for name in _VARIABLES):
         return False
     return mallopt(_MMAP_THRESHOLD, kept.largest_bytes) == 1 and mallopt(_TRIM_THRESHOLD, kept.total_bytes) == 1
 
 
-def give_back_freed() -> bool:
-    """Give all that is free to the system, also what lies between things in use; whether that is possible here.
+def return_free_memory() -> bool:
+    """Return all free memory to the system, also between blocks in use. Returns whether that is possible.
 
-    It takes some milliseconds for each 100 MB: for after a burst, not for everyday.
+    It takes some milliseconds per 100 MB, so it is for the time after a burst.
     """
     trim = _of_libc("malloc_trim")
     if trim is not None:
@@ -60,5 +58,5 @@ def _mallopt() -> MallocOption | None:
 
 
 def _of_libc(name: str) -> Any:
-    """A function that only glibc has; None elsewhere."""
+    """A function of glibc, or None."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None

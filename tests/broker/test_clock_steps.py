@@ -192,7 +192,7 @@ def test_a_clock_that_was_set_ahead_for_good_is_followed_later(caplog: pytest.Lo
     in_virtual_time(main)
 
     assert "stepped ahead by 345600.0 s" in caplog.text
-    assert "is followed now" in caplog.text
+    assert "adopting it" in caplog.text
 
 
 def test_a_machine_that_slept_delivers_at_once_what_became_due() -> None:

@@ -25,7 +25,7 @@ def test_what_is_no_text_is_wrong_usage(cluster: RunningCluster, args: tuple[str
 
     result = cluster.run("msg", *args)
 
-    assert (result.exit_code, "half of a surrogate pair" in result.stderr) == (64, True), result.stderr
+    assert (result.exit_code, "an unpaired surrogate" in result.stderr) == (64, True), result.stderr
 
 
 def test_a_message_is_got_by_the_broker_s_id_too(cluster: RunningCluster) -> None:

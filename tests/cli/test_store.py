@@ -97,7 +97,7 @@ def test_findings_as_json_are_one_per_line_with_a_summary_at_the_end(folder: Pat
             "severity": "damage",
             "kind": "log-record",
             "path": "commitlog/00000000000000000000",
-            "text": "no sound record from log offset 0 to 201: a body whose checksum is wrong",
+            "text": "no sound record from log offset 0 to 201: a wrong body checksum",
             "begin": 0,
             "end": 201,
         }

@@ -72,11 +72,11 @@ def test_a_body_is_sent_as(body: object, sent: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (object(), "body of type object cannot be written as JSON"),
-        ({"file": open}, r"body of type dict cannot be written as JSON: it holds a builtin_function_or_method"),
+        (object(), "body of type object cannot be encoded as JSON"),
+        ({"file": open}, r"body of type dict cannot be encoded as JSON: it contains a builtin_function_or_method"),
         (None, "body is None"),
-        ({1: {(1, 2): object}}, "body of type dict cannot be written as JSON"),
-        ("\ud800", "cannot be written as UTF-8"),
+        ({1: {(1, 2): object}}, "body of type dict cannot be encoded as JSON"),
+        ("\ud800", "cannot be encoded as UTF-8"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )

@@ -31,7 +31,7 @@ def test_a_duration_has_its_two_largest_units(ms: int | None, text: str) -> None
 def test_what_is_not_known_is_called_unknown() -> None:
     for text in (human.number, human.short_number, human.percent, human.size, human.local_time, human.short_local_time):
         assert text(None) == "unknown"
-    assert human.offset(None) == "never there"
+    assert human.offset(None) == "none"
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_users_may_choose_any_name_that_means_nothing_to_rocketmq() -> None:
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
 def test_a_reserved_name_is_refused(name: str) -> None:
-    with pytest.raises(InvalidMessage, match="used by RocketMQ"):
+    with pytest.raises(InvalidMessage, match="reserved by RocketMQ"):
         check_user_property(name, "1")
 
 
@@ -133,5 +133,5 @@ def test_names_that_the_broker_rewrites_are_reserved_and_separators_are_no_names
 
 @pytest.mark.parametrize("given_properties", [{"a": "\udcff"}, {"\ud800": "b"}, {"a": "grüße", "KEYS": "x\udfff"}])
 def test_half_of_a_surrogate_pair_is_refused(given_properties: dict[str, str]) -> None:
-    with pytest.raises(InvalidMessage, match="half of a surrogate pair"):
+    with pytest.raises(InvalidMessage, match="an unpaired surrogate"):
         format_properties(given_properties)

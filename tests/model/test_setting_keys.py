@@ -87,7 +87,9 @@ def test_a_constant_may_say_what_is_so_and_nothing_else() -> None:
     with pytest.raises(InvalidSetting) as refusal:
         KEYS.read({"lampKind": "tube"}, Lamp())
 
-    assert str(refusal.value) == ("lampKind=tube cannot be: there is no other kind. Say lampKind=bulb, or leave it out")
+    assert str(refusal.value) == (
+        "lampKind=tube is not supported: there is no other kind. Use lampKind=bulb, or remove it"
+    )
 
 
 @pytest.mark.parametrize(

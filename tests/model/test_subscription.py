@@ -17,7 +17,7 @@ def test_no_expression_or_a_star_means_everything(expression: str | None) -> Non
     subscription = Subscription.parse("T", expression)
 
     assert subscription.sub_string == ALL
-    assert subscription.takes_all
+    assert subscription.matches_all
     assert subscription.matches_tag(None)
     assert subscription.matches_tag("TagA")
     assert subscription.matches_code(0)
@@ -30,7 +30,7 @@ def test_tags_are_separated_by_two_bars_and_trimmed() -> None:
     assert subscription.code_set == (2598919, 2598920)
     assert subscription.sub_string == " TagA ||TagB|| || TagA"
     assert subscription.sub_version == 7
-    assert not subscription.takes_all
+    assert not subscription.matches_all
 
 
 def test_only_what_java_trims_is_trimmed() -> None:
@@ -61,7 +61,7 @@ def test_tags_with_equal_hashes_pass_the_code_and_fail_the_text() -> None:
 
 @pytest.mark.parametrize("expression", ["||", " || ", " "])
 def test_an_expression_that_names_no_tag_is_refused(expression: str) -> None:
-    with pytest.raises(InvalidExpression, match="names no tag"):
+    with pytest.raises(InvalidExpression, match="contains no tag"):
         Subscription.parse("T", expression)
 
 
@@ -72,7 +72,7 @@ def test_a_sql_expression_is_kept_as_it_is() -> None:
     assert not subscription.tags_set
     assert not subscription.code_set
     assert not subscription.is_tag
-    assert not subscription.takes_all
+    assert not subscription.matches_all
 
 
 @pytest.mark.parametrize("expression", [None, ""])

@@ -78,16 +78,16 @@ def test_a_batch_that_is_cut_off_names_the_item_that_is_not_whole(kept: int) -> 
 @pytest.mark.parametrize(
     ("at", "value", "reason"),
     [
-        (0, 0, "a size of 0 bytes where 22 to 31 can be"),
-        (0, -1, "a size of -1 bytes where 22 to 31 can be"),
-        (0, 21, "a size of 21 bytes where 22 to 31 can be"),
-        (0, 32, "a size of 32 bytes where 22 to 31 can be"),
-        (0, 2**31 - 1, "a size of 2147483647 bytes where 22 to 31 can be"),
-        (0, 30, "properties of 7 bytes where the item's size leaves 6"),
+        (0, 0, "size 0 is not between 22 and 31"),
+        (0, -1, "size -1 is not between 22 and 31"),
+        (0, 21, "size 21 is not between 22 and 31"),
+        (0, 32, "size 32 is not between 22 and 31"),
+        (0, 2**31 - 1, "size 2147483647 is not between 22 and 31"),
+        (0, 30, "properties of 7 bytes, but the item has 6 bytes left"),
         (16, -1, "a body of -1 bytes in an item of 31"),
         (16, 10, "a body of 10 bytes in an item of 31"),
         (16, 2**31 - 1, "a body of 2147483647 bytes in an item of 31"),
-        (16, 9, "properties of 16642 bytes where the item's size leaves 0"),
+        (16, 9, "properties of 16642 bytes, but the item has 0 bytes left"),
     ],
 )
 def test_a_size_that_cannot_be_is_named(at: int, value: int, reason: str) -> None:

@@ -88,15 +88,15 @@ def test_a_frame_may_be_empty() -> None:
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        (prefix(0), "frame of 0 bytes: shorter than its own header length"),
-        (prefix(3), "frame of 3 bytes: shorter than its own header length"),
+        (prefix(0), "frame of 0 bytes: too short for its own length fields"),
+        (prefix(3), "frame of 3 bytes: too short for its own length fields"),
         (prefix(16 * 1024 * 1024 - 3), "frame of 16777217 bytes exceeds the limit of 16777216"),
         (prefix(0xFFFFFFFF), "frame of 4294967299 bytes exceeds the limit of 16777216"),
         (prefix(2 * 1024 * 1024, 0, 1024 * 1024 + 1), "header of 1048577 bytes exceeds the limit of 1048576"),
         (prefix(2 * 1024 * 1024, 1, 1024 * 1024 + 1), "header of 1048577 bytes exceeds the limit of 1048576"),
         (prefix(100, 2, 10), "unknown header encoding 2"),
         (prefix(100, 255, 10), "unknown header encoding 255"),
-        (prefix(100, 0, 97), "header of 97 bytes in a frame that has room for 96"),
+        (prefix(100, 0, 97), "header of 97 bytes in a frame with 96"),
     ],
 )
 def test_a_prefix_that_breaks_a_rule_ends_the_stream_at_once(start: bytes, words: str) -> None:
@@ -156,7 +156,7 @@ def test_frame_and_header_may_be_as_large_as_the_limits_and_no_larger(encoding: 
 
 
 def test_bytes_after_the_last_whole_frame_are_told() -> None:
-    with pytest.raises(ProtocolError, match="3 bytes after the last whole frame"):
+    with pytest.raises(ProtocolError, match="3 bytes after the last complete frame"):
         split_frames(join_frame(0, b"{}") + b"\0\0\0")
 
 
@@ -179,7 +179,7 @@ def test_a_large_frame_that_comes_in_pieces_is_whole_and_what_follows_it_too(pie
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        (b"HTTP/1.1 400 Bad Request", "an HTTP answer"),
+        (b"HTTP/1.1 400 Bad Request", "an HTTP response"),
         (b"GET / HTTP/1.1", "an HTTP request"),
         (b"\x16\x03\x01\x02\x00", "begin a TLS connection"),
         (b"\x15\x03\x03\x00\x02", "a TLS alert"),

@@ -21,7 +21,7 @@ from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields
 from pocketmq.protocol.frames import Frame, FrameSplitter, split_frames
 from pocketmq.protocol.hot_headers import (
-    HEARD,
+    HEARTBEAT_REPLIES,
     OFFSET_UPDATED,
     HeartbeatHead,
     PullReplies,
@@ -253,7 +253,7 @@ def composed(frame: Captured, answer: Command) -> bytes | None:
         case 15 if answer.code == ResponseCode.SUCCESS and answer.remark is None:
             return OFFSET_UPDATED.encode(answer.opaque)
         case 34 if ext:
-            return HEARD.encode(answer.opaque)
+            return HEARTBEAT_REPLIES.encode(answer.opaque)
     return None
 
 

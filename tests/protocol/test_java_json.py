@@ -134,7 +134,7 @@ def test_no_body_is_null_and_the_smallest_body_is_an_empty_object() -> None:
     assert read_optional_body(KVTable, b"") is None
     assert read_optional_body(KVTable, b"{}") == KVTable()
     assert write_body(KVTable()) == b'{"table":{}}'
-    with pytest.raises(BodyError, match="KVTable: there is no body"):
+    with pytest.raises(BodyError, match="KVTable: the body is missing"):
         read_body(KVTable, b"")
 
 

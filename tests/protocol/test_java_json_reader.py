@@ -102,7 +102,7 @@ def test_what_only_looks_like_a_reference_is_none(data: bytes) -> None:
     "path", ["..", "@", "", "$.b.b", "$.c", "$[0]", "$.a[1]", "$.a.x", "$.a[0].x", "$x", "$.", "$$"]
 )
 def test_a_reference_that_leads_nowhere_is_refused(path: str) -> None:
-    with pytest.raises(ProtocolError, match="leads nowhere"):
+    with pytest.raises(ProtocolError, match="has no target"):
         read_json(json.dumps({"a": [1], "b": {"$ref": path}}).encode())
 
 
@@ -115,14 +115,14 @@ def test_a_reference_that_leads_nowhere_is_refused(path: str) -> None:
     ],
 )
 def test_nothing_may_contain_itself(data: bytes) -> None:
-    with pytest.raises(ProtocolError, match="part of"):
+    with pytest.raises(ProtocolError, match="circular reference"):
         read_json(data)
 
 
 def test_a_reference_to_a_reference_and_a_bare_one_are_refused() -> None:
-    with pytest.raises(ProtocolError, match="leads nowhere"):
+    with pytest.raises(ProtocolError, match="has no target"):
         read_json(b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}')
-    with pytest.raises(ProtocolError, match="nothing but a reference"):
+    with pytest.raises(ProtocolError, match="consists of a reference only"):
         read_json(b'{"$ref":"$"}')
 
 

@@ -105,7 +105,7 @@ def test_a_table_of_plain_rows_is_written_as_row_by_row() -> None:
 
 
 def test_other_keys_are_refused() -> None:
-    with pytest.raises(TypeError, match="tuple as a key"):
+    with pytest.raises(TypeError, match="tuple cannot be a key"):
         write_json({(1, 2): 3})
 
 

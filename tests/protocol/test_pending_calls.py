@@ -113,7 +113,7 @@ def test_one_call_more_than_the_bound_is_refused_and_fits_again_after_an_answer(
     connection.begin(1.0, "a")
     connection.begin(1.0, "b")
 
-    with pytest.raises(TooManyCalls, match="2 calls wait"):
+    with pytest.raises(TooManyCalls, match="2 calls are pending"):
         connection.call(request(), 1.0, "c")
     connection.take(response(0))
 
@@ -135,7 +135,7 @@ def test_many_calls_are_opened_at_once_with_numbers_that_follow_one_another() ->
 def test_more_calls_than_the_bound_are_refused_together_and_none_is_opened() -> None:
     connection: PendingCalls[str] = PendingCalls(max_in_flight=2)
 
-    with pytest.raises(TooManyCalls, match="0 calls wait"):
+    with pytest.raises(TooManyCalls, match="0 calls are pending"):
         connection.begin_many(10.0, ["a", "b", "c"])
     assert connection.in_flight == 0
     connection.close(ConnectionLost("gone"))
@@ -265,14 +265,14 @@ def test_an_answer_carries_number_encoding_and_response_bit_of_its_request() -> 
 def test_what_must_not_be_answered_cannot_be(flag: int) -> None:
     connection: PendingCalls[str] = PendingCalls()
 
-    with pytest.raises(WrongState, match="must not be answered"):
+    with pytest.raises(WrongState, match="must not get a response"):
         connection.reply(Command(RequestCode.HEART_BEAT, flag=flag), Command(ResponseCode.SUCCESS))
 
 
 def test_a_command_larger_than_a_frame_is_refused_before_it_breaks_the_line() -> None:
     connection: PendingCalls[str] = PendingCalls(frame_bytes=1000)
 
-    with pytest.raises(UsageError, match="at most 1000 in one frame"):
+    with pytest.raises(UsageError, match="the limit of a frame is 1000"):
         connection.call(request(body=bytes(1000)), 1.0, "a")
 
     assert connection.in_flight == 0

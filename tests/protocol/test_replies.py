@@ -13,8 +13,8 @@ from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.frames import join_frame
 from pocketmq.protocol.hot_headers import (
-    HEARD,
     HEARD_UNCHANGED,
+    HEARTBEAT_REPLIES,
     OFFSET_UPDATED,
     FixedReplies,
     PullReplies,
@@ -134,7 +134,9 @@ def test_a_fixed_reply_is_what_the_general_encoder_writes(ext: dict[str, str] | 
 @given(OPAQUES)
 def test_updates_and_heartbeats_are_answered_as_rocketmq_5_does(opaque: int) -> None:
     assert OFFSET_UPDATED.encode(opaque) == encode_command(Command(0, {}, flag=RESPONSE, opaque=opaque))
-    assert HEARD.encode(opaque) == general(opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=True))
+    assert HEARTBEAT_REPLIES.encode(opaque) == general(
+        opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=True)
+    )
     assert HEARD_UNCHANGED.encode(opaque) == general(
         opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=False)
     )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.files import DiskFiles, File, Files, walk, write_atomically
+from pocketmq.files import DiskFiles, File, Files, files_below, write_atomically
 from pocketmq.testing import FaultyFiles
 
 
@@ -271,7 +271,7 @@ def test_replace_moves_over_what_is_there(place: Place) -> None:
     place.files.replace(old, old)
     place.files.replace(old, place.root / "folder" / "moved")
 
-    assert [path.name for path in walk(place.files, place.root)] == ["moved"]
+    assert [path.name for path in files_below(place.files, place.root)] == ["moved"]
     assert place.files.read(place.root / "folder" / "moved") == b"new"
 
 
@@ -384,4 +384,4 @@ def change(file: File, verb: object, *rest: object) -> object:
 
 
 def tree(place: Place) -> dict[str, bytes]:
-    return {str(path.relative_to(place.root)): place.files.read(path) for path in walk(place.files, place.root)}
+    return {str(path.relative_to(place.root)): place.files.read(path) for path in files_below(place.files, place.root)}

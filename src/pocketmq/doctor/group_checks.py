@@ -143,7 +143,7 @@ def _filters(context: DoctorContext, info: ConsumerRunningInfo) -> Filters:
 
 def _filter(subscription: Subscription) -> str:
     """One text for all filters with the same meaning."""
-    if subscription.takes_all:
+    if subscription.matches_all:
         return "*"
     return " || ".join(sorted(subscription.tags_set)) if subscription.is_tag else subscription.sub_string
 

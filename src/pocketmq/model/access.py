@@ -1,7 +1,6 @@
-"""Words for who may do what: every request acts on a resource. The words are those of RocketMQ's own access rules.
+"""Access rules: each request performs actions on resources. The names are those of RocketMQ's ACL.
 
-Each server has one table, request code → what it does, all of which its sender must have the right to. A code that is not in the
-table is refused: nothing is open by accident.
+Each server has one table from request code to accesses; the sender needs the right to all of them. A code without a row is refused.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 
 class Resource(StrEnum):
-    """What a request is about. A cluster is everything that belongs to no topic and no group."""
+    """The resource of a request. A cluster stands for everything that belongs to no topic and no group."""
 
     CLUSTER = "Cluster"
     TOPIC = "Topic"
@@ -28,14 +27,14 @@ class Action(StrEnum):
 
 
 FindNames = Callable[..., Iterable[str]]
-"""Finds in a command what it is about, where no single field of its header says so."""
+"""Finds the resources of a command that no single header field names."""
 
 
 class Access(NamedTuple):
-    """One thing that a request does, and to what. The right to `action`, or to one of `or_to`, is enough.
+    """One action of a request on a resource. The right to `action`, or to one of `or_to`, is enough.
 
-    `named_by` is the field of its header that names the one resource it is about, or finds all of them. Without it, the
-    request is about every resource of this kind.
+    `named_by` is the header field with the name of the resource, or a function that finds the names. Without it, the request
+    affects all resources of this kind.
     """
 
     resource: Resource
@@ -45,4 +44,4 @@ class Access(NamedTuple):
 
 
 Accesses = tuple[Access, ...]
-"""All that one request does."""
+"""All accesses of one request."""

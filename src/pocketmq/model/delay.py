@@ -1,4 +1,4 @@
-"""Delay levels: a delayed message waits in the queue of its level, so each level is ordered by due time by itself."""
+"""Delay levels. A delayed message waits in the queue of its level, so each queue is ordered by due time."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _LEVEL = re.compile(r"(\d+)([smhd])")
 
 
 class DelayLevels:
-    """The level table: level n (from 1) waits `ms(n)` milliseconds."""
+    """The level table: level n, from 1, delays by `ms(n)` milliseconds."""
 
     def __init__(self, text: str) -> None:
         self._ms = [_parse_level(word) for word in text.split()]
@@ -21,11 +21,11 @@ class DelayLevels:
         return len(self._ms)
 
     def clamp(self, level: int) -> int:
-        """Levels beyond the table mean the longest one."""
+        """`level`, or the last level if it is larger."""
         return min(level, len(self._ms))
 
     def ms(self, level: int) -> int:
-        """How long `level` waits; 0 for a level that means no delay."""
+        """The delay of `level`; 0 for a level below 1."""
         return self._ms[self.clamp(level) - 1] if level > 0 else 0
 
     def due_ms(self, level: int, store_ms: int) -> int:
@@ -47,7 +47,7 @@ MAX_DELAY_LEVEL: Final = len(DELAY_LEVELS)
 
 
 def delay_level_fault(level: object, *, least: int = 0) -> str | None:
-    """What is wrong with a delay level that a user gave, and which one to give; None when RocketMQ's table has it."""
+    """The error text for a delay level that RocketMQ's table does not have; None for a valid one."""
     if type(level) is int and least <= level <= MAX_DELAY_LEVEL:
         return None
     nearest = min(max(level, least), MAX_DELAY_LEVEL) if type(level) is int else 1

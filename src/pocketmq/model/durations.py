@@ -1,4 +1,4 @@
-"""How long something took: counts by size, of the last minute or two and of all time, and the longest ever."""
+"""Histograms of durations: of the last one to two minutes and of all time, and the maximum."""
 
 from bisect import bisect_right
 from typing import Final, NamedTuple
@@ -7,7 +7,7 @@ _BOUNDS_MS: Final = (
     *(0.05, 0.1, 0.2, 0.5, 1, 2, 5),
     *(10, 20, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000),
 )
-"""A class ends below each of these; the last one is open."""
+"""The upper bounds of the buckets. The last bucket has none."""
 
 _SHOWN: Final = (
     ("[<=0ms]", 1),
@@ -24,11 +24,11 @@ _SHOWN: Final = (
     ("[5~10s]", 10_000),
     ("[10s~]", float("inf")),
 )
-"""The classes that RocketMQ's tools show, with their upper ends. It counts whole milliseconds, so its first is below one."""
+"""The buckets of RocketMQ's tools, with their upper bounds. RocketMQ counts whole milliseconds, so its first is below 1."""
 
 
 class Sizes(NamedTuple):
-    """Counts by size: how many below each bound, one more count for what is above all of them, and the sum of all sizes."""
+    """Counts for each bucket, one more for values above all bounds, and the sum of all values."""
 
     bounds: tuple[float, ...]
     counts: list[int]
@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
 
 
 class Durations:
-    """Notes one duration at a time; `turn_over` begins another minute."""
+    """Records durations; `turn_over` begins another minute."""
 
     def __init__(self) -> None:
         self._now = [0] * (len(_BOUNDS_MS) + 1)
@@ -46,7 +46,7 @@ class Durations:
         self.longest_ms = 0.0
 
     def note(self, seconds: float, times: int = 1) -> None:
-        """Something took so long, or each of so many things that were done together."""
+        """Record one duration, `times` times."""
         ms = seconds * 1000
         self._now[bisect_right(_BOUNDS_MS, ms)] += times
         self._sum_ms += ms * times
@@ -54,17 +54,17 @@ class Durations:
             self.longest_ms = ms
 
     def turn_over(self) -> None:
-        """What is older than the minute that ends now counts in `all_time` only."""
+        """End the minute. Older values then count in `all_time` only."""
         self._earlier = [earlier + before for earlier, before in zip(self._earlier, self._before, strict=True)]
         self._before, self._now = self._now, [0] * len(self._now)
 
     def all_time(self) -> Sizes:
-        """All that was ever noted, in milliseconds."""
+        """All recorded durations, in milliseconds."""
         counts = [earlier + recent for earlier, recent in zip(self._earlier, self._counts(), strict=True)]
         return Sizes(_BOUNDS_MS, counts, self._sum_ms)
 
     def percentile_ms(self, part: float) -> float:
-        """Below how many milliseconds this part of all lies, 0 to 1; rounded up to the end of a class."""
+        """The percentile `part`, 0 to 1, in milliseconds, rounded up to a bucket bound."""
         counts = self._counts()
         rest = part * sum(counts)
         if not rest:
@@ -76,7 +76,7 @@ class Durations:
         return self.longest_ms
 
     def shown(self) -> str:
-        """As RocketMQ shows it: `[<=0ms]:12 [0~10ms]:3 …`, with a blank behind each."""
+        """The format of RocketMQ: `[<=0ms]:12 [0~10ms]:3 …`, with a trailing blank."""
         counts = self._counts()
         text, begin = "", 0
         for name, bound in _SHOWN:

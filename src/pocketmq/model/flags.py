@@ -1,6 +1,6 @@
-"""Bit sets that travel as plain integers.
+"""Bit sets of the protocol and the store.
 
-They are kept as int constants, not enum.IntFlag: they are tested once per message, and an IntFlag costs ten times as much.
+They are int constants, not enum.IntFlag: they are tested once per message, and an IntFlag takes ten times as long.
 """
 
 from enum import IntEnum
@@ -24,8 +24,8 @@ class SysFlag:
     COMPRESSION_MASK = 0x700
     COMPRESSION_SHIFT = 8
     OF_CLIENTS = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
-    """The bits that a broker keeps of a send. All others it sets itself: those of transactions by properties and decisions, those of
-    hosts by addresses, those of inner batches by the type of the topic. A client that could set them would hide messages from
+    """The bits that a broker accepts from a client. It sets all others itself: transaction bits from properties and decisions, host
+    bits from addresses, inner-batch bits from the topic type. A client that could set them would hide messages from
     consumers."""
 
 
@@ -62,7 +62,7 @@ class PullFlag:
     CLASS_FILTER = 8
     LITE_PULL = 16
     ONLY_BODIES = 1 << 20
-    """Not of RocketMQ, whose brokers pass it over: see `protocol.body_pack`."""
+    """PocketMQ's own bit, which RocketMQ's brokers ignore: see `protocol.body_pack`."""
 
 
 class Perm:
@@ -89,7 +89,7 @@ class TopicFlag:
 
 
 class TransactionState(IntEnum):
-    """How a producer decides a transaction: the transaction bits of sysFlag."""
+    """A producer's decision about a transaction: the transaction bits of sysFlag."""
 
     UNKNOWN = 0
     COMMIT = 8

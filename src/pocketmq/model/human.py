@@ -1,10 +1,10 @@
-"""Values as people read and write them: numbers, durations, times, sizes, permissions and queues.
+"""Formats and parses numbers, durations, times, sizes, permissions and queues for people.
 
-    write   number(12_000) = "12,000"    duration(185_000) = "3 min 5 s"    size(1536) = "1.5 KiB"    None = "unknown"
-    read    parse_duration_ms("2h") = 7_200_000    parse_time("2h") = two hours ago    parse_perm("rw") = READ_WRITE
+    format  number(12_000) = "12,000"    duration(185_000) = "3 min 5 s"    size(1536) = "1.5 KiB"    None = "unknown"
+    parse   parse_duration_ms("2h") = 7_200_000    parse_time("2h") = two hours ago    parse_perm("rw") = READ_WRITE
 
-The command line, the console, the doctor and the pipelines use the same forms. A text that cannot be read is a UsageError, whose
-sentence says which form was expected.
+The command line, the console, the doctor and the pipelines use the same forms. A text that cannot be parsed is a UsageError that
+names the expected form.
 """
 
 import re
@@ -30,7 +30,7 @@ def number(value: float | None) -> str:
 
 
 def short_number(value: float | None) -> str:
-    """`12 k`, `3.4 M`: for a scale or a narrow column."""
+    """`12 k`, `3.4 M`, for axes and narrow columns."""
     if value is None:
         return UNKNOWN
     for unit, least in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -46,7 +46,7 @@ def count(many: int, noun: str) -> str:
 
 def offset(value: int | None) -> str:
     """The committed offset of a group in a queue."""
-    return "never there" if value is None else f"{value:,}"
+    return "none" if value is None else f"{value:,}"
 
 
 def percent(part: float | None) -> str:
@@ -81,7 +81,7 @@ def duration(ms: float | None) -> str:
 
 
 def local_time(ms: int | None) -> str:
-    """A time in the zone of this machine, `2026-03-01T12:00:00.000+01:00`; the number itself if no calendar reaches so far."""
+    """Local time, `2026-03-01T12:00:00.000+01:00`; the number itself if it is outside the calendar."""
     if ms is None:
         return UNKNOWN
     try:
@@ -116,7 +116,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes; a number without a unit is bytes, too."""
+    """A size in bytes. A number without a unit is in bytes."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{text!r} is not a size such as 500KB, 128MiB or 1GB")
@@ -124,26 +124,26 @@ def parse_size(text: str) -> int:
 
 
 def parse_time(text: str) -> datetime | timedelta:
-    """A time, local if it has no zone, or a duration before now such as `2h`."""
+    """A time, local if it has no zone, or a duration before now, such as `2h`."""
     try:
         if _DURATION.fullmatch(text.strip()):
             return timedelta(milliseconds=parse_duration_ms(text))
         moment = datetime.fromisoformat(text.strip())
         moment.timestamp()
-    except (ValueError, OverflowError, OSError):  # the last two for what no calendar reaches
+    except (ValueError, OverflowError, OSError):  # the last two for times outside the calendar
         raise UsageError(f"{text!r} is not a time such as 2026-03-01T12:00, or 2h for two hours ago") from None
     return moment
 
 
 def time_ms(time: datetime | timedelta, now_ms: int) -> int:
-    """Milliseconds since 1970 of what `parse_time` returned."""
+    """A result of `parse_time` in milliseconds since 1970."""
     if isinstance(time, datetime):
         return int(time.timestamp() * 1000)
     return now_ms - time // timedelta(milliseconds=1)
 
 
 def parse_start(text: str) -> str | datetime | timedelta:
-    """Where a group begins to read: `earliest`, `latest`, or a time."""
+    """The start of a group: `earliest`, `latest`, or a time."""
     if text in ("earliest", "latest"):
         return text
     try:
@@ -153,17 +153,17 @@ def parse_start(text: str) -> str | datetime | timedelta:
 
 
 def parse_perm(text: str) -> int:
-    """What clients may do with a topic: `rw`, `r` or `w`."""
+    """The permissions of a topic: `rw`, `r` or `w`."""
     if text not in _PERMS:
         raise UsageError(f"{text!r} is not a permission; the permissions are {', '.join(_PERMS)}")
     return _PERMS[text]
 
 
 def parse_queue(text: str) -> tuple[str, int]:
-    """A queue of a topic, `broker-a:0`: the name of the broker and the number of the queue."""
+    """A broker name and a queue id, `broker-a:0`."""
     broker, _, queue_id = text.rpartition(":")
     if not broker or not queue_id.isdecimal():
-        raise UsageError(f"{text!r} is not a broker and the number of a queue such as broker-a:0")
+        raise UsageError(f"{text!r} is not a broker name and a queue id such as broker-a:0")
     return broker, int(queue_id)
 
 

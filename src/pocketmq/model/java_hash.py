@@ -16,7 +16,7 @@ def _powers(count: int) -> list[int]:
     return powers
 
 
-# Highest power first once sliced from the end; long enough for topic#key texts. Longer texts take the slow road.
+# Highest power first once sliced from the end; long enough for topic#key texts. Longer texts take the slow path.
 _POWERS = _powers(512)[::-1]
 
 
@@ -40,5 +40,5 @@ def _utf16_units(text: str) -> memoryview:
 
 @lru_cache(maxsize=4096)
 def tag_code(tag: str) -> int:
-    """What a consume queue keeps of a tag; 0 when there is none. Tags are few and come again, hence the cache."""
+    """The tags code of a consume queue entry; 0 without a tag. Cached, because tags are few and repeat."""
     return java_hash(tag) if tag else 0

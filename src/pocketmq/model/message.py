@@ -1,7 +1,7 @@
 """A message, before it is sent and after it was stored.
 
-`Message` is what a user makes; `StoredMessage` is what a log keeps and a consumer gets. One object per message lives on the
-hot path, so both are slotted, and a stored message is taken apart only as far as somebody asks.
+A user creates a `Message`; a log stores and a consumer receives a `StoredMessage`. One object per message is on the hot path, so both
+are slotted, and the fields of a stored message are parsed when they are first read.
 """
 
 import struct
@@ -21,7 +21,7 @@ from pocketmq.model.properties import check_user_property, parse_properties
 from pocketmq.model.queue import MessageQueue
 
 SHOWN_BYTES: Final = 100
-"""Of a body, where a message is printed."""
+"""Bytes of a body that `repr` shows."""
 MESSAGE_ARGUMENTS: Final = (
     "tags",
     "keys",
@@ -39,10 +39,10 @@ _unpack_long: Callable[[bytes, int], tuple[int]] = struct.Struct(">q").unpack_fr
 
 
 class Message:
-    """A message to send. A body that is no bytes is written: text as UTF-8, anything else as JSON, see `encoded_body`.
+    """A message to send. A body that is not bytes is encoded: text as UTF-8, other values as JSON (`encoded_body`).
 
     `keys` are indexed by the broker and can be searched; `tags` is the one tag that consumers filter by; `properties`
-    are the user's own. `delay_level`, `deliver_at_ms` and `delay_ms` postpone delivery and exclude one another.
+    are free. `delay_level`, `deliver_at_ms` and `delay_ms` delay the delivery; only one of them may be set.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -113,7 +113,7 @@ class Message:
         return _delay_level(self.properties)
 
     def with_properties(self, more: Mapping[str, str]) -> Self:
-        """Another message with further properties of the user."""
+        """A copy with further properties."""
         for name, value in more.items():
             check_user_property(name, value)
         other = copy(self)
@@ -125,14 +125,14 @@ class Message:
 
 
 def encoded_body(body: object) -> bytes:
-    """A body as bytes: bytes as they are, text as UTF-8, and as JSON what listeners can read from it.
+    """The body as bytes: bytes unchanged, text as UTF-8, other values as JSON.
 
-    That is what msgspec writes (dict, list, numbers, dataclass, Struct, datetime, UUID …) and models of pydantic.
+    JSON values are those of msgspec (dict, list, numbers, dataclass, Struct, datetime, UUID …) and pydantic models.
     """
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     if body is None:
-        raise InvalidMessage("the body is None: give bytes, text, or a value that can be written as JSON")
+        raise InvalidMessage("the body is None; give bytes, text, or a value that can be encoded as JSON")
     try:
         if isinstance(body, str):
             return body.encode()
@@ -141,25 +141,25 @@ def encoded_body(body: object) -> bytes:
             return str(as_json()).encode()
         return msgspec.json.encode(body, enc_hook=_encodable)
     except UnicodeEncodeError as error:
-        raise InvalidMessage(f"the body cannot be written as UTF-8: {error}") from None
+        raise InvalidMessage(f"the body cannot be encoded as UTF-8: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidMessage(
-            f"a body of type {type(body).__name__} cannot be written as JSON: {error}; give bytes, text, a dict, a list, a "
+            f"a body of type {type(body).__name__} cannot be encoded as JSON: {error}; give bytes, text, a dict, a list, a "
             "dataclass, a msgspec Struct or a pydantic model"
         ) from error
 
 
 def _encodable(inside: object) -> object:
-    """A part of a body that msgspec does not know."""
+    """Encode a part of a body whose type msgspec does not know."""
     dump = getattr(inside, "model_dump", None)
     if dump is None or isinstance(inside, type):
-        raise TypeError(f"it holds a {type(inside).__name__}")
+        raise TypeError(f"it contains a {type(inside).__name__}")
     return dump(mode="json")
 
 
 def _checked_mapping(properties: Mapping[str, str]) -> Mapping[str, str]:
     if not isinstance(properties, Mapping):
-        raise InvalidMessage(f"properties are a dict of texts, not {type(properties).__name__}")
+        raise InvalidMessage(f"properties must be a dict of str, not {type(properties).__name__}")
     return properties
 
 
@@ -172,28 +172,26 @@ def _checked_ms(name: str, value: int) -> str:
 
 def _checked_text(name: str, value: str) -> str:
     if not isinstance(value, str):
-        raise InvalidMessage(f"{name} = {value!r} is {type(value).__name__}, not text: give {str(value)!r}")
+        raise InvalidMessage(f"{name} = {value!r} is {type(value).__name__}, not str; give {str(value)!r}")
     return value
 
 
 def _joined(keys: Iterable[str]) -> str:
     if not isinstance(keys, Iterable):
-        raise InvalidMessage(
-            f"keys = {keys!r} is {type(keys).__name__}, not text: give {str(keys)!r}, or a list of texts"
-        )
+        raise InvalidMessage(f"keys = {keys!r} is {type(keys).__name__}, not str; give {str(keys)!r}, or a list of str")
     return names.KEY_SEPARATOR.join(_checked_text("a key", key) for key in keys)
 
 
 def _checked_tag(tag: str) -> str:
     if not isinstance(tag, str):
-        raise InvalidMessage(f"tags = {tag!r} is {type(tag).__name__}, not text: a message has one tag")
+        raise InvalidMessage(f"tags = {tag!r} is {type(tag).__name__}, not str; a message has one tag")
     if not tag.strip() or "||" in tag or tag == "*":
-        raise InvalidMessage(f"tag {tag!r} could never be subscribed to: it is empty, '*' or holds '||'")
+        raise InvalidMessage(f"tag {tag!r} cannot be subscribed to: it is empty, is '*', or contains '||'")
     return tag
 
 
 def _delay_level(properties: Mapping[str, str]) -> int:
-    """0 also for a level that is not a number: nobody but a broken client writes one."""
+    """The delay level in properties; 0 if it is not a number, which only a broken client writes."""
     try:
         return int(properties.get(names.DELAY, "0"))
     except ValueError:
@@ -201,10 +199,10 @@ def _delay_level(properties: Mapping[str, str]) -> int:
 
 
 class StoredMessage(msgspec.Struct, gc=False):
-    """A message as it lies in the log and as a consumer gets it.
+    """A message as stored in the log and received by a consumer.
 
-    `body` is as stored, maybe compressed (`sys_flag` says so). What most readers never look at stays as bytes until asked
-    for: numbers and hosts in the `head` of its record (drawn in `protocol.record`), properties as their text.
+    `body` is as stored, and compressed if `sys_flag` says so. Rarely used fields are decoded on access: numbers and hosts from
+    the `head` of the record (drawn in `protocol.record`), properties from their text.
     """
 
     topic: str
@@ -214,15 +212,15 @@ class StoredMessage(msgspec.Struct, gc=False):
     body: bytes
     raw_properties: bytes
     head: bytes
-    """What stands before the body in its record, at least 88 bytes."""
+    """The bytes of the record before the body, at least 88."""
     size: int
-    """Of its record."""
+    """The size of the record."""
     _queue: MessageQueue | None = None
-    """Where it was read from, if its reader knows."""
+    """The queue it was read from, if known."""
     _properties: dict[str, str] | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same message, no matter where they were read and whose properties were looked at already."""
+        """Whether both are the same message, regardless of their queues and of properties parsed already."""
         if not isinstance(other, StoredMessage):
             return NotImplemented
         return msgspec.structs.astuple(self)[:-2] == msgspec.structs.astuple(other)[:-2]
@@ -236,7 +234,7 @@ class StoredMessage(msgspec.Struct, gc=False):
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that a consumer read it from: topic, broker name and id. Of a message that comes again, one of the retry topic.
+        """The queue it was read from; for a retried message, a queue of the retry topic.
 
         The broker name is empty for a message that was found by its id or key.
         """
@@ -288,7 +286,7 @@ class StoredMessage(msgspec.Struct, gc=False):
     def properties(self) -> dict[str, str]:
         properties = self._properties
         if properties is None:
-            # Java replaces bytes that are not UTF-8 as well; a message must not become unreadable by them.
+            # Java replaces invalid UTF-8 too; it must not make a message unreadable.
             properties = self._properties = parse_properties(self.raw_properties.decode("utf-8", "replace"))
         return properties
 
@@ -310,12 +308,12 @@ class StoredMessage(msgspec.Struct, gc=False):
 
     @property
     def offset_id(self) -> str:
-        """Where it lies, as the broker names it."""
+        """The broker's id: its address and the log offset."""
         return offset_id(self.packed_store_host, self.log_offset)
 
     @property
     def message_id(self) -> str:
-        """The producer's id; the broker's where the producer gave none."""
+        """The producer's id, or the broker's if the producer set none."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_id
 
     @property

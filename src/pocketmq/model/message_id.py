@@ -1,9 +1,9 @@
-"""Message ids of both kinds, hex in capitals, 32 characters with an IPv4 address and 56 with an IPv6 one.
+"""Message ids of both kinds, in uppercase hex: 32 characters with an IPv4 address, 56 with IPv6.
 
-    offset id   | ip 4/16 | port 4 | commit-log offset 8 |                           given by the broker: where it lies
-    unique id   | ip 4/16 | pid 2 | salt 4 | ms since month began 4 | counter 2 |    given by the producer: UNIQ_KEY
+    offset id   | ip 4/16 | port 4 | commit log offset 8 |                                created by the broker: the log position
+    unique id   | ip 4/16 | pid 2 | salt 4 | ms since start of month 4 | counter 2 |    created by the producer: UNIQ_KEY
 
-Clients take the log offset out of the offset id to send a message back or to end a transaction, so it has to be true.
+Clients read the log offset from the offset id to send a message back and to end a transaction.
 """
 
 import socket
@@ -26,7 +26,7 @@ class Host(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Host":
-        """`10.0.0.1:10911` or `[::1]:10911`, numeric only: resolving a name is not done here."""
+        """Parse `10.0.0.1:10911` or `[::1]:10911`. Host names are not resolved."""
         address, colon, port = text.rpartition(":")
         if not colon or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
             raise ProtocolError(f"address {text!r} is not of the form ip:port")
@@ -44,7 +44,7 @@ class Host(NamedTuple):
         return socket.inet_ntop(socket.AF_INET6 if self.is_v6 else socket.AF_INET, self.ip)
 
     def packed(self) -> bytes:
-        """As it stands in a record."""
+        """The form in records."""
         return self.ip + self.port.to_bytes(4, "big")
 
     @classmethod
@@ -66,13 +66,13 @@ def _raw_id(kind: str, text: str) -> bytes:
         raw = bytes.fromhex(text)
     except ValueError:
         raw = b""
-    if 2 * len(raw) != len(text):  # fromhex also takes blanks between the bytes
+    if 2 * len(raw) != len(text):  # fromhex also accepts blanks between the bytes
         raise ProtocolError(f"{kind} message id {text!r} is not hexadecimal")
     return raw
 
 
 class OffsetId(NamedTuple):
-    """Where a message lies: the broker's address and the offset in its commit log."""
+    """The position of a message: the broker's address and the commit log offset."""
 
     host: Host
     offset: int
@@ -87,14 +87,14 @@ class OffsetId(NamedTuple):
 
 
 def offset_id(packed_host: bytes, offset: int) -> str:
-    """The text of an offset id, from a host as it stands in records. Called once per send."""
+    """The text of an offset id, from a packed host. Called once per send."""
     return (packed_host + offset.to_bytes(8, "big")).hex().upper()
 
 
 class UniqueIds:
-    """Gives unique ids. `salt` tells processes apart that share ip and pid, as containers do.
+    """Creates unique ids. `salt` distinguishes processes with the same IP and pid, such as containers.
 
-    Safe to call from any thread: the counter counts in one step of the interpreter, and what else is kept is set as a whole.
+    Thread-safe: the counter advances atomically, and other state is replaced as a whole.
     """
 
     def __init__(self, ip: bytes, pid: int, salt: int) -> None:
@@ -102,11 +102,11 @@ class UniqueIds:
         self.id_chars = len(self._head) + 12
         self._counter = count(1)
         self._latest = (-1, "")
-        """A millisecond, and what its ids begin with: many are given in each while it matters what one costs."""
+        """The last millisecond and the prefix of its ids, cached because many ids share a millisecond."""
         self._month = (0, 0)
 
     def next(self, now_ms: int) -> str:
-        """An id that this process gives once; 65,536 of them fit into one millisecond."""
+        """A new id. One millisecond has 65,536 of them."""
         latest_ms, text = self._latest
         if latest_ms != now_ms:
             text = self._beginning(now_ms)
@@ -114,16 +114,16 @@ class UniqueIds:
         return f"{text}{_HEX[counter >> 8 & 0xFF]}{_HEX[counter & 0xFF]}"
 
     def take(self, count: int, now_ms: int) -> list[str]:
-        """So many ids at once."""
+        """`count` new ids."""
         text = self.beginning(now_ms)
         return [f"{text}{_HEX[each >> 8 & 0xFF]}{_HEX[each & 0xFF]}" for each in islice(self._counter, count)]
 
     def numbers(self, count: int) -> list[int]:
-        """So many ids, for who writes them himself: of each the number, whose last 16 bits end it. See `beginning`."""
+        """The numbers of `count` new ids. An id is `beginning` plus the last 16 bits of its number in hex."""
         return list(islice(self._counter, count))
 
     def beginning(self, now_ms: int) -> str:
-        """How the ids of this millisecond begin, before the four digits of their numbers."""
+        """The ids of this millisecond without their last four digits."""
         latest_ms, text = self._latest
         return text if latest_ms == now_ms else self._beginning(now_ms)
 
@@ -151,7 +151,7 @@ class UniqueId(NamedTuple):
         return cls(raw[:-12], *_UNIQUE_ID_TAIL.unpack(raw[-12:]))
 
     def born_ms(self, now_ms: int) -> int:
-        """When it was given, if less than a month before `now_ms`: the id itself does not name the month."""
+        """Its creation time, if that is less than a month before `now_ms`: the id does not contain the month."""
         start, _ = month_of(now_ms)
         if start + self.ms_of_month > now_ms:
             start, _ = month_of(start - 1)
@@ -159,7 +159,7 @@ class UniqueId(NamedTuple):
 
 
 def month_of(now_ms: int) -> tuple[int, int]:
-    """First millisecond of the month of `now_ms` and of the month after, in local time, as Java counts."""
+    """The first milliseconds of the month of `now_ms` and of the next one, in local time, as in Java."""
     day = datetime.fromtimestamp(now_ms / 1000)
     start = datetime(day.year, day.month, 1)
     end = datetime(day.year + day.month // 12, day.month % 12 + 1, 1)

@@ -1,12 +1,12 @@
-"""Names of topics and groups: parsed once, at the edge; inside, a `TopicName` or `GroupName` is known to be good.
+"""Names of topics and groups. They are checked once, at the edge; a `TopicName` or `GroupName` is always valid.
 
-    %RETRY%group            where a group's failed messages wait for their next attempt
-    %DLQ%group              its dead letters
-    namespace%topic         a topic inside a namespace; prefixes stay outside: %RETRY%namespace%group
+    %RETRY%group            the group's failed messages, which wait for their next attempt
+    %DLQ%group              the group's dead letters
+    namespace%topic         a topic in a namespace; prefixes come first: %RETRY%namespace%group
 
-A name that passed here holds only letters, digits, `%`, `|`, `_` and `-`: it can never climb out of a folder.
+A valid name contains only letters, digits, `%`, `|`, `_` and `-`, so it can never leave a folder when it becomes part of a path.
 
-Suggestions for names that do not exist: `tag=` is refused with "did you mean 'tags'?".
+Also suggestions for unknown arguments: `tag=` is refused with "did you mean 'tags'?".
 """
 
 import difflib
@@ -53,12 +53,12 @@ SYSTEM_TOPICS = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
-"""Topics that belong to the broker; so does every name that starts with `rmq_sys_`."""
+"""Topics of the broker itself, as are all names that start with `rmq_sys_`."""
 
 UNSENDABLE_TOPICS = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
 )
-"""Topics that only the broker itself writes to."""
+"""Topics that only the broker writes to."""
 
 SYSTEM_GROUPS = frozenset(
     {
@@ -84,20 +84,20 @@ SPARK_SOURCE_GROUP = "spark-rocketmq-source"
 
 MAX_TOPIC_CHARS = 127
 MAX_LONG_TOPIC_CHARS = 255
-"""Retry, dead-letter and light topics carry a group's name and may be longer."""
+"""Retry, dead-letter and light topics contain a group name and may be longer."""
 MAX_GROUP_CHARS = 120
 ROOM_MARK = "@"
-"""Between a machine room and a broker's name."""
+"""Separates a machine room from a broker name."""
 REMEMBERED_TOPICS = 4096
-"""Names that were found to be right and are not looked at again: every message names its topic, and there are few."""
+"""The size of the cache of valid topic names: every message has a topic, and there are few."""
 _OF_SPARK = re.compile(rf".+-[0-9a-f]{{12}}-(odd|even)|{SPARK_SOURCE_GROUP}-[0-9a-f]{{12}}")
-"""Where a sink's batches begin; what a source without `groupId` pulls as."""
+"""Groups of Spark sinks, and of Spark sources without `groupId`."""
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 @lru_cache(maxsize=REMEMBERED_TOPICS)
 def parse_topic(text: str) -> TopicName:
-    """`text` as a topic name, or InvalidName saying what is wrong with it."""
+    """`text` as a topic name. InvalidName if it is not one."""
     try:
         longest = MAX_LONG_TOPIC_CHARS if text.startswith((RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX)) else MAX_TOPIC_CHARS
     except (AttributeError, TypeError):
@@ -115,7 +115,7 @@ def is_topic(name: str) -> bool:
 
 
 def parse_broker(text: str) -> str:
-    """`text` as the name of a broker, or InvalidName: as of a topic, which it is too, with the room before it: `room@name`."""
+    """`text` as a broker name. The rules of topic names apply, with an optional machine room in front: `room@name`."""
     room, mark, name = text.rpartition(ROOM_MARK)
     for part in (room, name) if mark else (name,):
         _checked("broker", part, MAX_TOPIC_CHARS)
@@ -123,13 +123,13 @@ def parse_broker(text: str) -> str:
 
 
 def room_of_broker(broker_name: str) -> str | None:
-    """The machine room in a broker's name of the form `room@name`; None for all others. As in Java, a mark at the very end does not count."""
+    """The machine room of a broker named `room@name`, else None. As in Java, a trailing `@` does not count."""
     parts = broker_name.rstrip(ROOM_MARK).split(ROOM_MARK)
     return parts[0] if len(parts) == 2 else None
 
 
 def parse_group(text: str) -> GroupName:
-    """`text` as a group name, or InvalidName saying what is wrong with it."""
+    """`text` as a group name. InvalidName if it is not one."""
     return GroupName(_checked("group", text, MAX_GROUP_CHARS))
 
 
@@ -141,7 +141,7 @@ def _checked(kind: str, text: str, longest: int) -> str:
     if not _ALLOWED.fullmatch(text):
         bad = _ALLOWED.sub("", text)[0]
         raise InvalidName(
-            f"{kind} name {text!r} holds {bad!r}; only letters, digits, '%', '|', '_' and '-' are allowed"
+            f"{kind} name {text!r} contains {bad!r}; only letters, digits, '%', '|', '_' and '-' are allowed"
         )
     return text
 
@@ -155,7 +155,7 @@ def dlq_topic(group: GroupName) -> TopicName:
 
 
 def reply_topic(cluster: str) -> TopicName:
-    """Where answers of request-reply are sent in `cluster`."""
+    """The topic for replies of request-reply in `cluster`."""
     return TopicName(cluster + "_REPLY_TOPIC")
 
 
@@ -168,7 +168,7 @@ def is_dlq(topic: str) -> bool:
 
 
 def group_of(topic: str) -> GroupName | None:
-    """The group that a retry or dead-letter topic belongs to; None for other topics."""
+    """The group of a retry or dead-letter topic; None for other topics."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if topic.startswith(prefix):
             return GroupName(topic[len(prefix) :])
@@ -176,7 +176,7 @@ def group_of(topic: str) -> GroupName | None:
 
 
 def is_group_topic(topic: str) -> bool:
-    """Whether the topic belongs to a group: for retries, or for dead letters."""
+    """Whether it is a retry or dead-letter topic."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
@@ -189,18 +189,18 @@ def is_system_group(group: str) -> bool:
 
 
 def is_internal_group(group: str) -> bool:
-    """Whether a program keeps the group for itself, and has no consumer: of RocketMQ, of traces, of Spark.
+    """Whether it is a group without consumers, used internally by RocketMQ, by tracing or by Spark.
 
-    The offsets of Spark's sinks say where a batch begins, and not what was consumed: they would look like a lag that only grows.
+    The offsets of Spark's sinks record where a batch begins, not what was consumed, and would look like a growing lag.
     """
     bare = group.rpartition("%")[2]  # without a namespace
     return is_system_group(bare) or bare.startswith(TRACE_GROUP_PREFIX) or _OF_SPARK.fullmatch(bare) is not None
 
 
 def wrap(namespace: str | None, name: str) -> str:
-    """`name` as it is called on the wire inside `namespace`. Wrapping twice, or a system name, changes nothing.
+    """The name on the wire of `name` in `namespace`. Wrapped names and system names stay as they are.
 
-    Of the groups only those with the system prefix count: Java wraps DEFAULT_CONSUMER and its like.
+    As in Java, only groups with the system prefix are system groups here; DEFAULT_CONSUMER and similar are wrapped.
     """
     prefix, bare = _split_prefix(name)
     if not namespace or not bare or is_system_topic(bare) or bare.startswith((SYSTEM_GROUP_PREFIX, namespace + "%")):
@@ -209,7 +209,7 @@ def wrap(namespace: str | None, name: str) -> str:
 
 
 def unwrap(namespace: str | None, name: str) -> str:
-    """`name` as users of `namespace` call it; prefixes such as %RETRY% stay."""
+    """`name` without `namespace`. Prefixes such as %RETRY% stay."""
     if not namespace:
         return name
     prefix, bare = _split_prefix(name)
@@ -235,11 +235,11 @@ _OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "bootstrap_servers": ("name_servers",),
     "from_where": ("start_at",),
 }
-"""Words of other libraries, or with another unit, and what they are called here."""
+"""Argument names of other libraries, or with another unit, and our names for them."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'tags'?`, or all that there is when nothing comes near."""
+    """`did you mean 'tags'?`, or the list of all names if none is similar."""
     known = sorted(known)
     near = [word for word in _OTHER_WORDS.get(name, ()) if word in known] or difflib.get_close_matches(
         name, known, 1, 0.5
@@ -248,6 +248,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def refuse_unknown(what: str, unknown: Iterable[str], known: Iterable[str]) -> None:
-    """UsageError for the first argument that `what` does not have, if there is any."""
+    """Raise UsageError for the first unknown argument, if any."""
     for name in unknown:
         raise UsageError(f"{what} has no argument {name!r}; {suggestion(name, known)}")

@@ -1,9 +1,9 @@
-"""Properties: names and values that travel with a message, as one text.
+"""Message properties: names and values as one text.
 
     name 0x01 value 0x02 name 0x01 value 0x02 …      the last 0x02 may be missing
 
-An entry with an empty name or an empty value vanishes when read, as it does in Java. A name or value that holds one of the
-two separators would corrupt all that follows, so it is refused before it is written.
+Readers drop an entry with an empty name or value, as Java does. A name or value that contains a separator would corrupt all entries
+after it, so it is refused before it is written.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from pocketmq.errors import InvalidMessage
 NAME_END = "\x01"
 VALUE_END = "\x02"
 MAX_BYTES = 32767
-"""Longest encoded text: its length is a signed 16-bit number."""
+"""The longest encoded text: its length is a signed 16-bit number."""
 
 TAGS = "TAGS"
 KEYS = "KEYS"
@@ -25,7 +25,7 @@ TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 TIMER_PROPERTIES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
-"""By which a message asks for a time of delivery; the broker obeys the first that it has."""
+"""The properties for timed delivery. The broker uses the first one that is set."""
 DELAYING_PROPERTIES = (DELAY, *TIMER_PROPERTIES)
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
@@ -78,11 +78,11 @@ RESERVED = frozenset(value for name, value in tuple(globals().items()) if name.i
     VALUE_END,
     KEY_SEPARATOR,
 }
-"""Names that mean something to RocketMQ; users may not choose them for their own properties."""
+"""Names with a meaning in RocketMQ, which users may not set."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The properties in `text`, in its order; the last of equal names wins. Never fails."""
+    """Parse properties in order. The last of equal names wins. Never fails."""
     found: dict[str, str] = {}
     for entry in text.split(VALUE_END):
         name, _, value = entry.partition(NAME_END)
@@ -92,14 +92,14 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def raw_property(raw: bytes, name: bytes) -> bytes | None:
-    """The value of one property straight from its encoded text, much cheaper than parsing all; None when missing.
+    """The value of one property in encoded text, or None. Much cheaper than parsing all.
 
-    Of equal names the last counts, as in `parse_properties`: RocketMQ 5 appends the properties of a batch to those of each
-    of its messages, so these have two unique keys.
+    The last of equal names wins, as in `parse_properties`: RocketMQ 5 appends the properties of a batch to those of each
+    message in it, so these have two unique keys.
     """
     mark = name + b"\x01"
     before, found, behind = raw.rpartition(mark)
-    if before and before[-1] != 2:  # the end of a longer name: look for the name itself
+    if before and before[-1] != 2:  # the end of a longer name
         _, found, behind = raw.rpartition(b"\x02" + mark)
         if not found and raw.startswith(mark):
             found, behind = mark, raw[len(mark) :]
@@ -107,7 +107,7 @@ def raw_property(raw: bytes, name: bytes) -> bytes | None:
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """The text of `properties`, ending in 0x02 as RocketMQ 5 writes it; entries that would vanish are left out."""
+    """Encode `properties`, with a final 0x02 as RocketMQ 5 does. Entries with an empty name or value are left out."""
     pairs = [f"{name}\x01{value}\x02" for name, value in properties.items() if name and value]
     text = "".join(pairs)
     if text.count(NAME_END) + text.count(VALUE_END) != 2 * len(pairs):
@@ -122,28 +122,28 @@ def _check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidMessage(
-            f"keys, tags and properties must be text: {error.object[error.start]!r} is half of a surrogate pair"
+            f"keys, tags and properties must be text: {error.object[error.start]!r} is an unpaired surrogate"
         ) from None
 
 
 def _culprit(properties: Mapping[str, str]) -> str:
     for name, value in properties.items():
         if NAME_END in name or VALUE_END in name:
-            return f"property name {name!r} holds 0x01 or 0x02, which separate properties on the wire"
+            return f"property name {name!r} contains 0x01 or 0x02, which separate properties on the wire"
         if NAME_END in value or VALUE_END in value:
-            return f"the value of property {name!r} holds 0x01 or 0x02, which separate properties on the wire"
+            return f"the value of property {name!r} contains 0x01 or 0x02, which separate properties on the wire"
     raise AssertionError("called only when a separator was found")
 
 
 def check_user_property(name: str, value: str) -> None:
-    """Refuse what a user may not set: reserved names, and names or values that would vanish or corrupt others."""
+    """Refuse reserved names, and names or values that would be dropped or corrupt others."""
     for text, what in ((name, "the name of property"), (value, "the value of property")):
         if not isinstance(text, str):
             raise InvalidMessage(
-                f"{what} {name!r} is {type(text).__name__}, not text; RocketMQ's properties are texts: give {str(text)!r}"
+                f"{what} {name!r} is {type(text).__name__}, not str; properties are strings: give {str(text)!r}"
             )
     if name in RESERVED:
-        raise InvalidMessage(f"property name {name!r} is used by RocketMQ itself; choose another")
+        raise InvalidMessage(f"property name {name!r} is reserved by RocketMQ; choose another")
     if not name or not value:
         raise InvalidMessage(f"property {name!r} = {value!r}: an empty name or value would be lost on the wire")
     if any(mark in text for text in (name, value) for mark in (NAME_END, VALUE_END)):

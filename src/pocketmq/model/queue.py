@@ -1,10 +1,10 @@
-"""Queues: where messages of a topic lie, and stretches of them."""
+"""Message queues, offsets in them, and ranges of offsets."""
 
 import msgspec
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=False, cache_hash=True):
-    """One queue of a topic on one broker. Sorts as Java sorts: topic, broker name, then queue id as a number."""
+    """One queue of a topic on one broker. Sorted as in Java: by topic, broker name, then queue id as a number."""
 
     topic: str
     broker_name: str
@@ -14,7 +14,7 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=F
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"
 
     def java_text(self) -> str:
-        """Java's `toString`, which consistent hashing hashes."""
+        """Java's `toString`, the input of consistent hashing."""
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
 
 
@@ -26,7 +26,7 @@ class QueueOffset(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class QueueRange(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Messages `start` (included) to `end` (excluded) of a queue."""
+    """The messages of a queue from `start` (included) to `end` (excluded)."""
 
     queue: MessageQueue
     start: int
@@ -43,7 +43,7 @@ class QueueRange(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 def java_sorted(texts: list[str]) -> list[str]:
-    """Sorted as Java compares strings, by UTF-16 unit; differs from Python only beyond the basic plane."""
+    """Sorted as in Java, by UTF-16 units, which differs from Python only for characters beyond the basic plane."""
     if "".join(texts).isascii():
         return sorted(texts)
     return sorted(texts, key=lambda text: text.encode("utf-16-be", "surrogatepass"))

@@ -1,13 +1,12 @@
-"""Settings by RocketMQ's names: in the properties file of a program, and in the requests that tell and change them.
+"""Settings by RocketMQ's names: in properties files, and in requests that read and change them.
 
-    read     a file or options at the start: any key. One that has no meaning here, or that is unknown, is a warning. One that is
-             almost the name of a setting is an error: what it was to set, a promise perhaps, would not be so
-    change   a request: only keys that are on the list as `at_run_time`; one that is not refuses all of them
-    write    all of them, as they are now
+    read     a file, or options at the start: any key. A key without effect here, or an unknown one, is a warning. A key that is
+             almost the name of a setting is an error, because the intended setting would be missing
+    change   a request: only keys marked `at_run_time`. One other key refuses all of them
+    write    all settings with their current values
 
-A change while running is a switch or a number that is looked at for each request. No path, listener, bound or name of a
-program can be changed from outside, and no change is written to any file. Name server and broker share this code, so that
-what is closed in one cannot stay open in the other.
+A setting that can change at run time is a switch or a number that is read for each request. A request can never change paths,
+addresses, limits of memory or names, and it changes no file. Name server and broker share this code.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,20 +21,20 @@ from pocketmq.errors import InvalidParameter, InvalidSetting, NoPermission, Usag
 S = TypeVar("S", bound=msgspec.Struct)
 
 REFUSED: Final = "Can not update config in black list."
-"""RocketMQ's words; what follows them is ours."""
+"""RocketMQ's text. Our explanation follows it."""
 
 LARGEST_NUMBER: Final = 2**63 - 1
-"""Java's largest. Nothing is meant by more, and what is counted by such a number, as a time to wait, would fail when it is used."""
+"""The largest long of Java. A larger number, for example as a timeout, would fail when it is used."""
 
 _SURELY_MEANT: Final = 0.85
-"""How alike (see `difflib`) an unknown key and a setting are when the one is a slip of the pen for the other."""
+"""The `difflib` similarity from which an unknown key counts as a misspelled setting."""
 
 SHOWN_CHARS: Final = 80
-"""How much of a name or value that cannot be is repeated in the sentence about it."""
+"""How many characters of a wrong name or value an error shows."""
 
 
 class Form(NamedTuple):
-    """How a value is written as text. `read` raises a ValueError that says what it should have been."""
+    """The text form of a value. `read` raises a ValueError that names the expected form."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str] = str
@@ -68,44 +67,44 @@ PATH: Final = Form(_path)
 
 
 class Key(NamedTuple):
-    """The field that a key stands for; `store.flush` is the field `flush` of the settings in the field `store`."""
+    """The field of a key. `store.flush` is the field `flush` of the settings in the field `store`."""
 
     field: str
     form: Form
     at_run_time: bool = False
     why_not: str = ""
-    """Why it cannot change while running."""
+    """Why it cannot change at run time."""
 
 
 class Constant(NamedTuple):
-    """What a key of RocketMQ always says here. A file that says something else is refused: it means another program."""
+    """A key of RocketMQ with one fixed value here. A file with another value is refused."""
 
     text: str
     why: str
 
-    def told(self, settings: msgspec.Struct) -> str:
+    def value_of(self, settings: msgspec.Struct) -> str:
         return self.text
 
 
 class Consequence(NamedTuple):
-    """What a key of RocketMQ says here, as it follows from the settings. A file that says something else is refused."""
+    """A key of RocketMQ whose value follows from other settings. A file with another value is refused."""
 
     follows: Callable[[Any], str]
     why: str
 
-    def told(self, settings: msgspec.Struct) -> str:
+    def value_of(self, settings: msgspec.Struct) -> str:
         return self.follows(settings)
 
 
 class ReadKeys(NamedTuple, Generic[S]):
-    """Settings from a file, and a sentence for each key that had no effect."""
+    """Settings from a file, and a warning for each key without effect."""
 
     settings: S
     warnings: list[str]
 
 
 class SettingKeys(Generic[S]):
-    """The keys of one program, and what is done with them."""
+    """Reads, changes and writes the keys of one program."""
 
     def __init__(
         self,
@@ -121,7 +120,7 @@ class SettingKeys(Generic[S]):
         self._constants = constants or {}
 
     def read(self, properties: Mapping[str, str], base: S) -> ReadKeys[S]:
-        """`base` with what the properties say. UsageError for a value that cannot be."""
+        """`base` with the values of `properties`. UsageError for an invalid value."""
         honoured = {name: text for name, text in properties.items() if name in self._keys}
         others = {name: text.strip() for name, text in properties.items() if name not in self._keys}
         settings = self._replaced(base, honoured)
@@ -133,7 +132,7 @@ class SettingKeys(Generic[S]):
         return ReadKeys(settings, [self._warning(name) for name in others])
 
     def change(self, settings: S, properties: Mapping[str, str]) -> S:
-        """The settings after a request to change some while running. NoPermission names a key that must not be changed so."""
+        """The settings after a change at run time. NoPermission names a key that cannot change at run time."""
         for name in properties:
             if name not in self._keys and name not in self._constants:
                 raise NoPermission(f"{REFUSED} {self._warning(name)}")
@@ -151,13 +150,13 @@ class SettingKeys(Generic[S]):
         return f": {why}" if why else ""
 
     def write(self, settings: S) -> dict[str, str]:
-        """Every key that is honoured, with its value now; those without a value are left out."""
-        told = {name: constant.told(settings) for name, constant in self._constants.items()}
+        """All keys with an effect and their current values. Keys without a value are left out."""
+        written = {name: constant.value_of(settings) for name, constant in self._constants.items()}
         for name, key in self._keys.items():
             value = _value(settings, key.field)
             if value is not None:
-                told[name] = key.form.write(value)
-        return told
+                written[name] = key.form.write(value)
+        return written
 
     def _replaced(self, settings: S, properties: Mapping[str, str]) -> S:
         changes: dict[str, dict[str, Any]] = {}
@@ -179,10 +178,10 @@ class SettingKeys(Generic[S]):
 
     def _check_constant(self, name: str, text: str, settings: S) -> None:
         constant = self._constants[name]
-        told = constant.told(settings)
-        if text.lower() != told.lower():
+        value = constant.value_of(settings)
+        if text.lower() != value.lower():
             raise InvalidSetting(
-                f"{name}={text[:SHOWN_CHARS]} cannot be: {constant.why}. Say {name}={told}, or leave it out"
+                f"{name}={text[:SHOWN_CHARS]} is not supported: {constant.why}. Use {name}={value}, or remove it"
             )
 
     def _warning(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: every message, some tags, or those that a SQL92 expression matches."""
+"""A consumer's filter on a topic: all messages, some tags, or a SQL92 expression."""
 
 from collections.abc import Collection
 from enum import StrEnum
@@ -11,7 +11,7 @@ from pocketmq.model.java_hash import java_hash
 ALL = "*"
 TAG_SEPARATOR = "||"
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""What Java trims off a tag; Python's own `strip` would take more and change the hash."""
+"""The characters that Java trims from a tag. Python's `strip` would trim more and change the hash."""
 
 
 class ExpressionType(StrEnum):
@@ -20,7 +20,7 @@ class ExpressionType(StrEnum):
 
 
 class Subscription(msgspec.Struct, frozen=True, rename="camel"):
-    """A topic and a filter on it. `sub_version` is the wall time of the last change; the larger one is the newer."""
+    """A topic and a filter. `sub_version` is the wall-clock time of the last change."""
 
     topic: str
     sub_string: str = ALL
@@ -38,7 +38,7 @@ class Subscription(msgspec.Struct, frozen=True, rename="camel"):
         kind: str | None = ExpressionType.TAG,
         sub_version: int = 0,
     ) -> "Subscription":
-        """The subscription that `expression` means: None, empty or `*` is everything, `a || b` is two tags."""
+        """Parse `expression`. None, the empty text and `*` match everything; `a || b` matches two tags."""
         if kind and kind != ExpressionType.TAG:
             if not expression:
                 raise InvalidExpression(f"the {kind} expression for topic {topic} is empty")
@@ -49,7 +49,7 @@ class Subscription(msgspec.Struct, frozen=True, rename="camel"):
         tags = tuple(dict.fromkeys(filter(None, words)))
         if not tags:
             raise InvalidExpression(
-                f"the tag expression {expression!r} for topic {topic} names no tag; try 'a || b' or '*'"
+                f"the tag expression {expression!r} for topic {topic} contains no tag; use for example 'a || b' or '*'"
             )
         codes = tuple(dict.fromkeys(map(java_hash, tags)))
         return cls(topic, expression, tags, codes, sub_version)
@@ -59,24 +59,24 @@ class Subscription(msgspec.Struct, frozen=True, rename="camel"):
         return not self.expression_type or self.expression_type == ExpressionType.TAG
 
     @property
-    def takes_all(self) -> bool:
-        """Whether every message matches, so that no filter needs to run."""
+    def matches_all(self) -> bool:
+        """Whether every message matches."""
         return self.is_tag and self.sub_string in ("", ALL)
 
     def same_filter(self, other: "Subscription") -> bool:
-        """Whether both want the same messages, whatever their version."""
+        """Whether both match the same messages, regardless of version."""
         if self.topic != other.topic or self.is_tag != other.is_tag:
             return False
         if self.is_tag:
-            return self.takes_all == other.takes_all and set(self.tags_set) == set(other.tags_set)
+            return self.matches_all == other.matches_all and set(self.tags_set) == set(other.tags_set)
         return self.sub_string == other.sub_string
 
     def matches_tag(self, tag: str | None) -> bool:
-        """Whether a message with this tag text is wanted; says nothing about SQL92."""
+        """Whether a tag filter matches this tag."""
         return not self.tags_set or tag in self.tags_set
 
     def matches_code(self, code: int) -> bool:
-        """Whether a queue entry with this tags code may be wanted: equal hashes, so the text is checked again later."""
+        """Whether a tag filter may match a queue entry with this tags code. Hashes collide, so the tag is compared later."""
         return not self.code_set or code in self.code_set
 
 

@@ -1,13 +1,12 @@
-"""Transactions as they lie in a log: messages that wait for a decision, and notes of those that wait no longer.
+"""Transactions in the log: half messages, and op messages that close them.
 
-    half topic    0 │ 1 │ 2 │ 3 │ 4 │ 5        a message waits here; when its producer is asked, it comes again at the end
+    half topic    0 │ 1 │ 2 │ 3 │ 4 │ 5        half messages; a check-back stores a new copy at the end
                       ▲   ▲       ▲
-    op topic        "1,"  "2,4,"               queue offsets of those that are closed: decided, asked about, or given up
+    op topic        "1,"  "2,4,"               queue offsets of closed ones: decided, checked, or given up
 
-What no op message names is undecided: 0, 3 and 5 here. A broker and whoever pulls both topics come to the same answer.
-A message that comes again keeps the offset at which it first came, so that all its copies are known as one transaction.
-Apache's broker writes no op message for a copy that it asked about; there, look only from the offset on that the group
-CID_RMQ_SYS_TRANS has committed in the half topic.
+A half message without an op message is undecided: 0, 3 and 5 here. The broker and a reader of both topics get the same result.
+A new copy keeps the queue offset of the first one, which identifies the transaction. Apache's broker writes no op message for a copy
+that it has checked; there, only offsets from the one that group CID_RMQ_SYS_TRANS has committed in the half topic count.
 """
 
 from collections.abc import Iterable
@@ -23,15 +22,15 @@ _MAX_DIGITS = 19
 
 
 class Undecided(msgspec.Struct, frozen=True, kw_only=True):
-    """A transaction that waits for its producer's word. `half_offset` and `log_offset` are those of its newest copy."""
+    """An undecided transaction. `half_offset` and `log_offset` are those of its newest copy."""
 
     transaction_id: str
     topic: str
     producer_group: str
     born_ms: int
-    """When the producer made it, by the producer's clock."""
+    """When it was sent, by the producer's clock."""
     checks: int
-    """How often its producer has been asked."""
+    """The number of check-backs so far."""
     half_offset: int
     log_offset: int
 
@@ -42,23 +41,23 @@ def format_op(offsets: Iterable[int]) -> bytes:
 
 
 def parse_op(body: bytes) -> list[int]:
-    """The queue offsets that an op message closes. RocketMQ 4.9 writes one without a comma; what is no offset means nothing."""
+    """The queue offsets that an op message closes. RocketMQ 4.9 writes one without a comma. Other text is ignored."""
     return [int(part) for part in body.split(b",") if part.isdigit() and len(part) <= _MAX_DIGITS]
 
 
 def checks_of(half: StoredMessage) -> int:
-    """How often the producer has been asked about it."""
+    """The number of check-backs so far."""
     return _number(half, names.TRANSACTION_CHECK_TIMES) or 0
 
 
 def origin_of(half: StoredMessage) -> int:
-    """The queue offset at which its transaction first came to the half topic: the same for all its copies."""
+    """The queue offset of the first copy, which identifies the transaction."""
     origin = _number(half, names.TRANSACTION_PREPARED_QUEUE_OFFSET)
     return half.queue_offset if origin is None else origin
 
 
 def describe(half: StoredMessage) -> Undecided:
-    """What an administrator wants to know of a half message."""
+    """A half message as shown to administrators."""
     return Undecided(
         transaction_id=half.message_id,
         topic=half.properties.get(names.REAL_TOPIC, ""),
@@ -71,7 +70,7 @@ def describe(half: StoredMessage) -> Undecided:
 
 
 def undecided(halves: Iterable[StoredMessage], ops: Iterable[StoredMessage]) -> list[Undecided]:
-    """Which of these half messages nobody decided yet, when these are all op messages since the first of them."""
+    """The undecided ones of `halves`. `ops` must contain all op messages since the first of them."""
     closed = {offset for op in ops if op.tags == OP_TAG for offset in parse_op(op.body)}
     return [describe(half) for half in halves if half.queue_offset not in closed]
 

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import ConnectionLost, InvalidSetting
-from pocketmq.memory import give_back_freed
+from pocketmq.memory import return_free_memory
 from pocketmq.net.connection import CloseReason, Connection
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 
@@ -63,7 +63,7 @@ class UnfinishedFrames:
     """The count for one server. A `Connection` calls `note` after each read, and `forget` when it is closed."""
 
     def __init__(
-        self, limits: UnfinishedLimits, *, must_sign: bool, give_back: Callable[[], object] = give_back_freed
+        self, limits: UnfinishedLimits, *, must_sign: bool, give_back: Callable[[], object] = return_free_memory
     ) -> None:
         self._limits = limits
         self._give_back = give_back

@@ -1,11 +1,11 @@
-"""Many messages in one request: the body of SEND_BATCH_MESSAGE.
+"""The body of SEND_BATCH_MESSAGE: many messages in one request.
 
-    | size 4 | magic 4 = 0 | crc 4 = 0 | flag 4 | body length 4 | body … | properties length 2 | properties … |   again and again
-      size = this item, its own field included
+    | size 4 | magic 4 = 0 | crc 4 = 0 | flag 4 | body length 4 | body … | properties length 2 | properties … |   repeated
+      size includes its own field
 
-Topic, queue and sysFlag are the request's and hold for all items. Magic and CRC are always 0: the broker computes the CRC when
-it stores. An item is a plain tuple: it is made once per message on both sides, and a class would double the cost. Properties
-stay encoded, as a record wants them.
+Topic, queue and sysFlag of the request apply to all items. Magic and CRC are always 0: the broker computes the CRC when it stores
+the message. An item is a plain tuple: one is created per message on both sides, and a class would double the cost. Properties stay
+encoded, as in a record.
 """
 
 import struct
@@ -19,7 +19,7 @@ BatchItem = tuple[int, bytes, bytes]
 """Flag, body, encoded properties text."""
 
 MAX_ITEMS: Final = 65_536
-"""A broker takes 4 MiB; with a byte of body and an id in each item, no more than this many fit into it."""
+"""The most items of a batch: more do not fit into the 4 MiB that a broker accepts."""
 
 _HEAD = struct.Struct(">iqii")
 _READ_HEAD = struct.Struct(">i8xii")
@@ -29,7 +29,7 @@ _FIXED_SIZE = 22
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """The body that carries `items`; InvalidMessage names one that does not fit its fields."""
+    """Encode `items`. InvalidMessage names an item that does not fit."""
     parts: list[bytes] = []
     pack_head, pack_short = _HEAD.pack, _SHORT.pack
     try:
@@ -47,7 +47,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
 
 
 def decode_batch(body: bytes, max_items: int = MAX_ITEMS) -> list[BatchItem]:
-    """The items in `body`; ProtocolError names the first one that is cut off, lies about its size or is one too many."""
+    """Decode the items. ProtocolError names the first one that is truncated, has a wrong size, or exceeds `max_items`."""
     items: list[BatchItem] = []
     read_head = _READ_HEAD.unpack_from
     at, end = 0, len(body)
@@ -72,18 +72,18 @@ def decode_batch(body: bytes, max_items: int = MAX_ITEMS) -> list[BatchItem]:
 
 
 def _failure(body: bytes, at: int, number: int, max_items: int) -> ProtocolError:
-    """Why the item at `at` was refused: found again slowly, so that the loop above stays short."""
+    """The error of the item at `at`. Separate, so that the loop above stays fast."""
     if number == max_items:
         return ProtocolError(f"the batch has more than {max_items} items")
     where = f"item {number} of the batch, at byte {at} of {len(body)}"
     size, _, body_size = _READ_HEAD.unpack_from(body, at)
     left = len(body) - at
     if not _FIXED_SIZE <= size <= left:
-        return ProtocolError(f"{where}: a size of {size} bytes where {_FIXED_SIZE} to {left} can be")
+        return ProtocolError(f"{where}: size {size} is not between {_FIXED_SIZE} and {left}")
     if not 0 <= body_size <= size - _FIXED_SIZE:
         return ProtocolError(f"{where}: a body of {body_size} bytes in an item of {size}")
     (properties_size,) = _SHORT.unpack_from(body, at + _HEAD_SIZE + body_size)
     properties_room = size - _FIXED_SIZE - body_size
     return ProtocolError(
-        f"{where}: properties of {properties_size} bytes where the item's size leaves {properties_room}"
+        f"{where}: properties of {properties_size} bytes, but the item has {properties_room} bytes left"
     )

@@ -1,12 +1,12 @@
-"""A pack of bodies: what a broker answers with, instead of whole records, to a pull that wants nothing else.
+"""A pack of bodies: the response to a pull that needs bodies only.
 
-    | size 4 | magic 4 | count 4 | 0 4 | where each body begins, and the last ends: (count + 1) × 4 | body | body | … | zeros up to a multiple of 8 |
-      in network order                   from the first body on, the least octet first: as Arrow has a column
+    | size 4 | magic 4 | count 4 | 0 4 | offsets of all bodies and of the end: (count + 1) × 4 | body | body | … | zeros up to a multiple of 8 |
+      big-endian                         little-endian, relative to the first body: the layout of an Arrow column
 
-Small messages are mostly properties and numbers: a body of 100 bytes lies in a record of 350. Who asks says so with `PullFlag.ONLY_BODIES`. That is
-no rule of RocketMQ: its brokers pass the flag over and answer with records. So does one of ours where a record is odd (compressed, undecided, a whole
-batch, hosts of IPv6), where messages are passed over, as bodies have no offsets to tell them by, or where little would be saved. So who asks has to
-take both; the magic, which stands where a record has its own, tells which.
+A record of a small message is mostly properties and numbers: 350 bytes for a body of 100 bytes. A client requests packs with
+`PullFlag.ONLY_BODIES`, which is not part of RocketMQ: its brokers ignore the flag and send records. So do ours if a record is irregular
+(compressed, undecided, an inner batch, IPv6 hosts), if messages are filtered out, because bodies have no offsets, or if the pack would
+save little. A client therefore accepts both. The magic, at the same position as in a record, distinguishes them.
 """
 
 import struct
@@ -22,7 +22,7 @@ MAGIC: Final = 0x504D5142
 ODD_FLAGS: Final = (
     SysFlag.COMPRESSED | SysFlag.TRANSACTION_PREPARED | SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP | HOSTS_V6
 )
-"""Of records that are never packed."""
+"""Flags of records that are never packed."""
 
 _ALIGNED: Final = 8
 _START_BYTES: Final = 4
@@ -33,7 +33,7 @@ _RECORD_HEAD: Final = _record.size
 
 
 class Pack(NamedTuple):
-    """Where the parts of a pack lie in a buffer: `rows + 1` starts, then the bodies, with some zeros behind them up to `end`."""
+    """The positions of a pack in a buffer: `rows + 1` offsets, the bodies, and padding up to `end`."""
 
     rows: int
     starts: int
@@ -42,24 +42,24 @@ class Pack(NamedTuple):
 
 
 def is_pack(buffer: bytes | memoryview) -> bool:
-    """Whether an answer begins with a pack, and not with a record."""
+    """Whether a response contains packs instead of records."""
     return len(buffer) >= _head.size and _head.unpack_from(buffer)[1] == MAGIC
 
 
 def packs_in(buffer: bytes | memoryview) -> Iterator[Pack]:
-    """The packs that lie in a buffer back to back; ProtocolError when they do not fill it. Starts are not looked at."""
+    """The packs in a buffer. ProtocolError if they do not fill it exactly. Offsets of bodies are not checked."""
     at = 0
     while at < len(buffer):
         size, magic, rows, _ = _head.unpack_from(buffer, at) if len(buffer) - at >= _head.size else (0, 0, 0, 0)
         bodies = at + _head.size + _START_BYTES * (rows + 1)
         if magic != MAGIC or size % _ALIGNED or not bodies <= at + size <= len(buffer):
-            raise ProtocolError(f"there is no pack of bodies at byte {at} of {len(buffer)}")
+            raise ProtocolError(f"no pack of bodies at byte {at} of {len(buffer)}")
         yield Pack(rows, at + _head.size, bodies, at + size)
         at += size
 
 
 def pack_bodies(pieces: list[bytes | memoryview], count: int, size: int) -> bytes | None:
-    """The bodies of `count` whole records of `size` bytes; None where these had better be sent. The compiled twin does the same."""
+    """Pack the bodies of `count` records of `size` bytes; None if the records should be sent. The C twin does the same."""
     bodies: list[bytes | memoryview] = []
     for piece in pieces:
         if not _add_bodies(bodies, piece):
@@ -73,7 +73,7 @@ def pack_bodies(pieces: list[bytes | memoryview], count: int, size: int) -> byte
 
 
 def _add_bodies(bodies: list[bytes | memoryview], records: bytes | memoryview) -> bool:
-    """False when a record is odd, or when little would be saved by the first: others of a topic are mostly like it."""
+    """False if a record is irregular, or if packing the first one would save little."""
     is_first = not any(map(len, bodies))
     at, end = 0, len(records)
     while at < end:
@@ -93,5 +93,5 @@ def _add_bodies(bodies: list[bytes | memoryview], records: bytes | memoryview) -
 
 
 def _share_of(record_bytes: int) -> int:
-    """The most that a pack may have of the bytes of its records, or of one of them."""
+    """The maximum size of a pack for records of this size."""
     return record_bytes // 4 * 3

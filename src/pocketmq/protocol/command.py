@@ -1,10 +1,10 @@
-"""A command: one request or response, whichever way its header is encoded.
+"""A command: one request or response, with either header encoding.
 
-    Command ◄── decode_command ── Frame      a header's encoding is told by its own frame
+    Command ◄── decode_command ── Frame      the frame names the encoding of its header
     Command ── encode_command ──► bytes
 
-`ext` holds the fields of the particular request as texts, in the order of the wire; `protocol.fields` turns them into typed
-headers. Everything that was decoded can be encoded again, codes and fields that we do not know included.
+`ext` contains the fields of the request as texts, in wire order; `protocol.fields` converts them to typed headers. Every decoded command
+can be encoded again, including unknown codes and fields.
 """
 
 import msgspec
@@ -15,16 +15,16 @@ from pocketmq.protocol import header_binary, header_json
 from pocketmq.protocol.frames import Frame, join_frame
 
 RESPONSE = 1
-"""Flag bit: this is an answer."""
+"""Flag bit of a response."""
 ONEWAY = 2
-"""Flag bit: no answer must be sent."""
+"""Flag bit of a one-way request, which gets no response."""
 
 _JSON = int(HeaderEncoding.JSON)
 _BINARY = HeaderEncoding.ROCKETMQ
 
 
 class Command(msgspec.Struct):
-    """`code` is a request code, or a response code in a response. No body is an empty one; Java reads both as null."""
+    """`code` is a request code, or in a response a response code. A missing body is empty; Java reads both as null."""
 
     code: int
     ext: dict[str, str] | None = None
@@ -51,16 +51,16 @@ class Command(msgspec.Struct):
         ext: dict[str, str] | None = None,
         body: bytes = b"",
     ) -> "Command":
-        """An answer to this request, in its encoding."""
+        """A response to this request, with its encoding."""
         return Command(code, ext, body, remark, RESPONSE, self.opaque, encoding=self.encoding)
 
     def error(self) -> RemoteError | None:
-        """The failure that this response stands for; None when it reports success."""
+        """The error of this response; None for success."""
         return None if self.code == ResponseCode.SUCCESS else error_for(self.code, self.remark)
 
 
 def decode_command(frame: Frame) -> Command:
-    """The command in `frame`; ProtocolError when its header is not one."""
+    """Decode a frame. ProtocolError if its header is invalid."""
     encoding, header, body = frame
     if encoding == _JSON:
         code, ext, remark, flag, opaque, version, language = header_json.decode(header)
@@ -70,7 +70,7 @@ def decode_command(frame: Frame) -> Command:
 
 
 def encode_command(command: Command) -> bytes:
-    """The whole frame of `command`."""
+    """Encode a command as a frame."""
     codec = header_json if command.encoding == _JSON else header_binary
     header = codec.encode(
         (

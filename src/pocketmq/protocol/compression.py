@@ -1,9 +1,9 @@
-"""Bodies made smaller: zlib, or LZ4 and zstd where the extra `compression` is installed.
+"""Compression of bodies: zlib, and LZ4 and zstd if the extra `compression` is installed.
 
-    compress ──► zlib stream | LZ4 frame | zstd frame ──► decompress, chunk by chunk, until the cap
+    compress ──► zlib stream | LZ4 frame | zstd frame ──► decompress, in chunks, up to the limit
 
-What a body claims to inflate to is never believed: every decompressor gives its output in chunks, they are counted as they
-come, and one too many ends it. So a small body that would fill the memory costs the cap and one chunk.
+The size that a body declares is not trusted. Decompressors produce chunks, which are counted, so a small body that would inflate to
+fill the memory costs at most the limit plus one chunk.
 """
 
 import zlib
@@ -17,23 +17,23 @@ from pocketmq.model.flags import Compression, compression_of
 MIN_BODY_BYTES: Final = 4096
 """Clients compress bodies of at least this size, even when that makes them longer."""
 LEVEL: Final = 5
-"""The level that clients use when told nothing."""
+"""The default level of clients."""
 MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
-"""The default cap: as much as a frame could carry uncompressed."""
+"""The default limit: the most that a frame can contain uncompressed."""
 
 _LEVELS = {Compression.ZLIB: range(10), Compression.ZSTD: range(1, 23)}
 _CHUNK_BYTES = 128 * 1024
-"""No decompressor gives more at once; a zstd block is never larger."""
+"""The largest chunk of output; a zstd block is never larger."""
 _PIECE_BYTES = 64 * 1024
-"""Input is handed on in pieces, because what a decompressor cannot use yet is copied at each step."""
+"""Input goes to a decompressor in parts, because it copies unused input at each step."""
 _MAX_ZSTD_BLOCKS = 65_536
-"""Far more than any writer makes: each costs time even when it is empty."""
+"""Far more than any writer produces. Even an empty block costs time."""
 _MIN_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
-"""The window of zstd's level 19. It is address space: pages that a body does not fill are never touched."""
+"""The window of zstd's level 19. Pages that a body does not fill are never touched."""
 
 
 def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:
-    """`body` compressed; LZ4 knows no level in RocketMQ. Put the kind into sysFlag by `with_compression`."""
+    """Compress `body`. LZ4 has no level in RocketMQ. Set the kind in sysFlag with `with_compression`."""
     if kind in _LEVELS and level not in _LEVELS[kind]:
         levels = _LEVELS[kind]
         raise InvalidSetting(f"{kind.name} has no compression level {level}; choose {levels[0]} to {levels[-1]}")
@@ -49,9 +49,9 @@ def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:
 
 
 def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_INFLATED_BYTES) -> bytes:
-    """The body as it was before compression, if `sys_flag` says that there was one.
+    """Decompress a body if `sys_flag` says that it is compressed.
 
-    ProtocolError when it is damaged, cut off, followed by other bytes, or inflates to more than `max_bytes`.
+    ProtocolError if it is damaged, truncated, followed by other bytes, or inflates to more than `max_bytes`.
     """
     kind = compression_of(sys_flag)
     if kind is None:
@@ -67,9 +67,9 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_INFLATED_BYTES) 
 
 
 def decompress_start(body: bytes, sys_flag: int, wanted_bytes: int) -> tuple[bytes, bool]:
-    """The first bytes of a body, `wanted_bytes` at most, and whether they are all of it. No more is decompressed than that needs.
+    """At most the first `wanted_bytes` of a body, and whether that is all of it. Decompresses no more than necessary.
 
-    ProtocolError when it is damaged before that.
+    ProtocolError if it is damaged before that.
     """
     kind = compression_of(sys_flag)
     if kind is None:
@@ -88,7 +88,7 @@ def _zlib_chunks(body: bytes, _max_bytes: int) -> Iterator[bytes]:
     stream = zlib.decompressobj()
     try:
         for piece in _pieces(body):
-            _check_goes_on(Compression.ZLIB, stream.eof)
+            _check_continues(Compression.ZLIB, stream.eof)
             rest: bytes | memoryview = piece
             while rest and not stream.eof:
                 yield stream.decompress(rest, _CHUNK_BYTES)
@@ -102,7 +102,7 @@ def _lz4_chunks(body: bytes, _max_bytes: int) -> Iterator[bytes]:
     frame = _lz4_frame().LZ4FrameDecompressor()
     try:
         for piece in _pieces(body):
-            _check_goes_on(Compression.LZ4, frame.eof)
+            _check_continues(Compression.LZ4, frame.eof)
             yield frame.decompress(piece, _CHUNK_BYTES)
             while not (frame.eof or frame.needs_input):
                 yield frame.decompress(b"", _CHUNK_BYTES)
@@ -112,14 +112,14 @@ def _lz4_chunks(body: bytes, _max_bytes: int) -> Iterator[bytes]:
 
 
 def _zstd_chunks(body: bytes, max_bytes: int) -> Iterator[bytes]:
-    """One block of the frame at a time: this decompressor has no limit of its own, but a block does."""
+    """One block at a time: the decompressor has no output limit, but a block has a maximum size."""
     library = _zstandard()
     window_bytes = max(max_bytes, _MIN_ZSTD_WINDOW_BYTES)
     frame = library.ZstdDecompressor(max_window_size=window_bytes).decompressobj()
     try:
         start = 0
         for end in _zstd_block_ends(body, library.frame_header_size(body)):
-            _check_goes_on(Compression.ZSTD, frame.eof)
+            _check_continues(Compression.ZSTD, frame.eof)
             yield frame.decompress(body[start:end])
             start = end
     except library.ZstdError as error:
@@ -128,7 +128,7 @@ def _zstd_chunks(body: bytes, max_bytes: int) -> Iterator[bytes]:
 
 
 def _zstd_block_ends(body: bytes, first_at: int) -> Iterator[int]:
-    """Where each block ends, and at last where the body ends: a checksum may follow the last block.
+    """The ends of all blocks, then the end of the body: a checksum may follow the last block.
 
     | last block? 1 bit | type 2 bits | size 21 bits |  little-endian; type 1 is one byte, repeated `size` times
     """
@@ -146,15 +146,15 @@ def _zstd_block_ends(body: bytes, first_at: int) -> Iterator[int]:
         yield len(body)
 
 
-def _check_goes_on(kind: Compression, ended: bool) -> None:
+def _check_continues(kind: Compression, ended: bool) -> None:
     if ended:
-        raise ProtocolError(f"{kind.name} body that has other bytes after its end")
+        raise ProtocolError(f"{kind.name} body is followed by other bytes")
 
 
 def _check_ended(kind: Compression, ended: bool, unused: bytes | None) -> None:
     if not ended:
-        raise ProtocolError(f"{kind.name} body that is cut off")
-    _check_goes_on(kind, bool(unused))
+        raise ProtocolError(f"{kind.name} body is truncated")
+    _check_continues(kind, bool(unused))
 
 
 def _pieces(body: bytes) -> Iterator[memoryview]:

@@ -1,10 +1,9 @@
-"""Ext fields as typed headers: one codec for every request, from the declaration of its header.
+"""Ext fields as typed headers: one codec for all requests, from the declarations of their headers.
 
     {"topic": "T", "queueId": "3"}  ◄──►  SomeRequest(topic="T", queue_id=3)
 
-Headers are msgspec Structs. Every wire value is a text: `"true"`, `"12"`. None, and a field that the wire does not have, are left out.
-
-What both header encodings carry, and their shared limits.
+Headers are msgspec Structs. All wire values are texts: `"true"`, `"12"`. None values, and fields that are not on the wire, are left out.
+Also the header tuple of both encodings, and their limits.
 """
 
 import re
@@ -26,11 +25,11 @@ class Fields(msgspec.Struct, rename="camel", gc=False):
 
 
 class NoFields(Fields):
-    """The header of a request or response that has none."""
+    """The header of a request or response without fields."""
 
 
 def read_fields(header: type[H], ext: dict[str, str] | None) -> H:
-    """The typed header in `ext`; HeaderError names the field that is missing or wrong. Unknown fields are ignored."""
+    """Decode `ext`. HeaderError names a missing or invalid field. Unknown fields are ignored."""
     try:
         return msgspec.convert(ext or {}, header, strict=False)
     except msgspec.ValidationError as error:
@@ -52,7 +51,7 @@ def _is_number(kind: object) -> bool:
 
 
 def _with_plain_numbers(header: type[Fields], ext: dict[str, str]) -> dict[str, str]:
-    """The same fields, with numbers as we write them: Java also reads `+7` and `007`."""
+    """`ext` with normalized numbers: Java also accepts `+7` and `007`."""
     plain = dict(ext)
     for name in number_fields(header):
         number = _JAVA_NUMBER.fullmatch(plain.get(name, ""))
@@ -78,13 +77,13 @@ Header = tuple[int, dict[str, str] | None, str | None, int, int, int, Language]
 """code, ext fields, remark, flag, opaque, version, language."""
 
 MAX_EXT_FIELDS = 512
-"""More ext fields than any request has by far; a header with more is refused."""
+"""The most ext fields of a header, far more than any request has."""
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Java's numbers. What does not fit is refused at the edge, so nothing behind it can overflow."""
+"""Java's long. Larger numbers are refused here, so later code cannot overflow."""
 
-# Plain tables, once per header: an enum's own look-ups take ten times as long.
+# Dicts, because the look-ups of an enum take ten times as long.
 _OTHER = Language.OTHER
 _LANGUAGES: dict[str | int | None, Language] = {
     **{member.name: member for member in Language},
@@ -94,5 +93,5 @@ LANGUAGE_NAMES = {member: member.name for member in Language}
 
 
 def language_of(sent: str | int | None) -> Language:
-    """The language with this name or number; one that we do not know is another."""
+    """The language with this name or number; OTHER if unknown."""
     return _LANGUAGES.get(sent, _OTHER)

@@ -1,10 +1,10 @@
-"""Frames: where one command ends and the next begins.
+"""Frames: splits a byte stream into commands.
 
     | total 4 | encoding 1 | header length 3 | header … | body … |
       total = bytes after this field      encoding: 0 JSON, 1 ROCKETMQ (binary)
 
-A frame is a plain tuple (encoding, header, body): it is made once per message, and a class would double the cost. Limits are
-checked on the prefix, before a byte of the frame is kept; a peer that announces much and sends little costs what it sends.
+A frame is a plain tuple (encoding, header, body): one is created per message, and a class would double the cost. Limits are checked on the
+prefix, before any byte of the frame is buffered.
 """
 
 import struct
@@ -17,7 +17,7 @@ from pocketmq.codes import HeaderEncoding
 from pocketmq.errors import ProtocolError
 
 Frame = tuple[int, bytes, bytes]
-"""Header encoding, header, body. No body is an empty one."""
+"""Header encoding, header, body. A missing body is empty."""
 
 _PREFIX = struct.Struct(">II")
 PREFIX_SIZE: Final = 8
@@ -26,15 +26,15 @@ _LARGEST_ENCODING: Final = int(max(HeaderEncoding))
 _LARGE_PIECE: Final = 16 * 1024
 
 
-HTTP_ANSWER: Final = "these bytes are an HTTP answer: this is the port of a web server, such as the console"
+HTTP_ANSWER: Final = "these bytes are an HTTP response; this is the port of a web server, such as the console"
 _OTHER_PROTOCOLS: Final = (
     (b"HTTP", HTTP_ANSWER),
-    (b"\x15\x03", "these bytes are a TLS alert: the peer wants TLS"),
-    (b"\x16\x03", "these bytes begin a TLS connection: the peer talks TLS, and this side does not"),
-    (b"GET ", "these bytes are an HTTP request: the peer is a web client"),
-    (b"POST", "these bytes are an HTTP request: the peer is a web client"),
+    (b"\x15\x03", "these bytes are a TLS alert; the peer requires TLS"),
+    (b"\x16\x03", "these bytes begin a TLS connection, but TLS is not enabled here"),
+    (b"GET ", "these bytes are an HTTP request; the peer is a web client"),
+    (b"POST", "these bytes are an HTTP request; the peer is a web client"),
 )
-"""What the first bytes of a stream mean that is none of RocketMQ's; as a length they are always too large."""
+"""First bytes of other protocols. As a frame length they are always too large."""
 
 
 class FrameLimits(msgspec.Struct, frozen=True):
@@ -48,10 +48,9 @@ DEFAULT_LIMITS = FrameLimits()
 
 
 class FrameSplitter:
-    """Cuts a stream of bytes into frames. Feed it anything; it keeps what is not complete yet.
+    """Splits a byte stream into frames, and buffers an incomplete one.
 
-    Bytes that can never become a frame end the stream: the frames before them are still given, then `failure` says
-    what was wrong, and nothing more is read.
+    Bytes that cannot be a frame end the stream: the frames before them are returned, `failure` is set, and nothing more is read.
     """
 
     __slots__ = ("_held", "_limits", "_more", "_needed", "_split", "_tail", "failure")
@@ -68,11 +67,11 @@ class FrameSplitter:
 
     @property
     def pending(self) -> int:
-        """Bytes held of a frame that is not complete."""
+        """Buffered bytes of an incomplete frame."""
         return self._held
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes."""
+        """Add `data`, and return the frames that are now complete."""
         if self.failure is not None:
             return []
         if self._held:
@@ -91,7 +90,7 @@ class FrameSplitter:
         return frames
 
     def _keep(self, tail: bytes) -> None:
-        """Hold an incomplete frame, unless its prefix already shows that it will never be one."""
+        """Buffer an incomplete frame, unless its prefix is invalid."""
         self._tail = tail
         self._held = len(tail)
         if len(tail) < 4:
@@ -103,13 +102,13 @@ class FrameSplitter:
             self.clear()
 
     def clear(self) -> None:
-        """Drop what is held of an incomplete frame."""
+        """Drop the bytes of an incomplete frame."""
         self._tail = b""
         self._more = []
         self._held = 0
 
     def _hold(self, data: bytes) -> None:
-        """Large pieces wait as they came. Small ones are put together, so that many of them stay linear in time and in memory."""
+        """Buffer large blocks as they are and join small ones, so that time and memory stay linear."""
         self._held += len(data)
         if len(data) >= _LARGE_PIECE:
             self._more.append(data)
@@ -119,7 +118,7 @@ class FrameSplitter:
             self._more.append(bytearray(data))
 
     def _completed(self, data: bytes) -> Frame | None:
-        """The frame that `data` ends: its body is put together once, and nothing else is copied. None if its head is in pieces."""
+        """The frame that `data` completes, copying its body once. None if its header is split."""
         if len(self._tail) < PREFIX_SIZE:
             return None
         _, word = _unpack_prefix(self._tail)
@@ -132,10 +131,10 @@ class FrameSplitter:
 
 
 def prefix_failure(prefix: bytes, limits: FrameLimits) -> ProtocolError | None:
-    """What is wrong with the beginning of a frame: four bytes at least."""
+    """The error in the first bytes of a frame, at least four; None if they are valid."""
     total = int.from_bytes(prefix[:4], "big")
     if total < 4:
-        return ProtocolError(f"frame of {total} bytes: shorter than its own header length")
+        return ProtocolError(f"frame of {total} bytes: too short for its own length fields")
     if total + 4 > limits.frame_bytes:
         return ProtocolError(
             f"frame of {total + 4} bytes exceeds the limit of {limits.frame_bytes}{_other_protocol(total)}"
@@ -146,7 +145,7 @@ def prefix_failure(prefix: bytes, limits: FrameLimits) -> ProtocolError | None:
     if encoding > _LARGEST_ENCODING:
         return ProtocolError(f"unknown header encoding {encoding}")
     if header > total - 4:
-        return ProtocolError(f"header of {header} bytes in a frame that has room for {total - 4}")
+        return ProtocolError(f"header of {header} bytes in a frame with {total - 4}")
     if header > limits.header_bytes:
         return ProtocolError(f"header of {header} bytes exceeds the limit of {limits.header_bytes}")
     return None
@@ -155,7 +154,7 @@ def prefix_failure(prefix: bytes, limits: FrameLimits) -> ProtocolError | None:
 def split_whole(
     data: bytes, largest_total: int, largest_header: int, largest_encoding: int, /
 ) -> tuple[list[Frame], int]:
-    """The whole frames at the beginning of `data`, and how many bytes they take. What is wrong with the next is not said."""
+    """The complete frames at the beginning of `data`, and their size. Errors in the next one are not reported."""
     frames: list[Frame] = []
     at, end = 0, len(data)
     largest_word = largest_encoding << 24 | 0xFFFFFF
@@ -166,7 +165,7 @@ def split_whole(
         frame_end = at + 4 + total
         if not header_end <= frame_end <= end or total > largest_total:
             break
-        # The word of a JSON header is its size: one comparison for most frames.
+        # The header word of a JSON header equals its size, so one comparison is enough for most frames.
         if word > largest_header and (word > largest_word or header_end - header_at > largest_header):
             break
         frames.append((word >> 24, data[header_at:header_end], data[header_end:frame_end]))
@@ -175,18 +174,18 @@ def split_whole(
 
 
 def split_frames(data: bytes, limits: FrameLimits = DEFAULT_LIMITS) -> list[Frame]:
-    """The frames in `data`, which must hold nothing else."""
+    """The frames in `data`, which must contain nothing else."""
     splitter = FrameSplitter(limits)
     frames = splitter.feed(data)
     if splitter.failure is not None:
         raise splitter.failure
     if splitter.pending:
-        raise ProtocolError(f"{splitter.pending} bytes after the last whole frame")
+        raise ProtocolError(f"{splitter.pending} bytes after the last complete frame")
     return frames
 
 
 def join_frame(encoding: int, header: bytes, body: bytes = b"") -> bytes:
-    """One whole frame."""
+    """Encode one frame."""
     return b"".join((_PREFIX.pack(4 + len(header) + len(body), encoding << 24 | len(header)), header, body))
 
 

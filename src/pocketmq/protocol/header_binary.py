@@ -1,11 +1,10 @@
-"""The compact header that peers may choose instead of JSON, called ROCKETMQ.
+"""The compact binary header, called ROCKETMQ, which peers may use instead of JSON.
 
     | code 2 | language 1 | version 2 | opaque 4 | flag 4 |
     | remark length 4 | remark … | ext length 4 | ext … |
-      ext: | name length 2 | name … | value length 4 | value … | again and again
+      ext: | name length 2 | name … | value length 4 | value … | repeated
 
-Codes above 32767 do not fit and wrap, as they do in Java: pop consumption cannot be asked for in this encoding. An empty
-remark is none.
+Codes above 32767 do not fit and wrap, as in Java, so POP requests cannot use this encoding. An empty remark means none.
 """
 
 import struct
@@ -26,7 +25,9 @@ def decode(header: bytes) -> Header:
         (ext_size,) = _INT.unpack_from(header, at)
         at += 4
         if ext_size < 0 or at + ext_size != len(header):
-            raise ProtocolError(f"binary header: ext fields of {ext_size} bytes where {len(header) - at} are left")
+            raise ProtocolError(
+                f"binary header: ext fields of {ext_size} bytes but only {len(header) - at} bytes are left"
+            )
         ext = _ext(header, at) if ext_size else None
     except (struct.error, UnicodeDecodeError) as error:
         raise ProtocolError(f"binary header: {error}") from None
@@ -48,7 +49,7 @@ def _ext(header: bytes, at: int) -> dict[str, str]:
 def _text(header: bytes, at: int, size: int) -> tuple[str, int]:
     end = at + size
     if size < 0 or end > len(header):
-        raise ProtocolError(f"binary header: a text of {size} bytes where {len(header) - at} are left")
+        raise ProtocolError(f"binary header: a text of {size} bytes but only {len(header) - at} bytes are left")
     return header[at:end].decode(), end
 
 
@@ -58,7 +59,7 @@ def encode(header: Header) -> bytes:
     except struct.error as error:
         raise UsageError(f"a number or text is too large for a binary header: {error}") from None
     except UnicodeEncodeError as error:
-        raise UsageError(f"half of a surrogate pair cannot be written into a header: {error.object[:80]!r}") from None
+        raise UsageError(f"an unpaired surrogate cannot be encoded in a header: {error.object[:80]!r}") from None
 
 
 def _encode(header: Header) -> bytes:

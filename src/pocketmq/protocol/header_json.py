@@ -1,10 +1,9 @@
-"""The JSON header, which both sides use unless told otherwise.
+"""The JSON header, the default of both sides.
 
     {"code":310,"extFields":{"a":"group",…},"flag":0,"language":"JAVA","opaque":1,"serializeTypeCurrentRPC":"JSON","version":479}
 
-Written as Java writes it: keys in alphabetical order, no blanks (a blank after a colon breaks some Java peers), every ext
-value a string, absent things left out. Read generously: any key order, unknown keys, numbers and booleans as ext values,
-numbers as texts.
+Written as Java does: keys in alphabetical order, no blanks (a blank after a colon breaks some Java peers), all ext values as strings,
+no absent values. The reader accepts any key order, unknown keys, numbers and booleans as ext values, and numbers as texts.
 """
 
 from typing import Literal
@@ -15,7 +14,7 @@ from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.protocol.fields import LANGUAGE_NAMES, MAX_EXT_FIELDS, Header, Int32, language_of
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises on bytes that are not the JSON it was told to expect."""
+"""The errors of msgspec for invalid input."""
 
 
 class _ReadHead(msgspec.Struct, gc=False):
@@ -36,7 +35,7 @@ class _ReadExt(msgspec.Struct, gc=False):
 
 
 class _Written(msgspec.Struct, gc=False):
-    """Field order is the wire's order; what is UNSET is left out."""
+    """Fields in wire order. UNSET fields are left out."""
 
     code: int
     extFields: dict[str, str] | msgspec.UnsetType  # noqa: N815
@@ -79,11 +78,11 @@ def encode(header: Header) -> bytes:
     try:
         return _write(written)
     except UnicodeEncodeError as error:
-        raise UsageError(f"half of a surrogate pair cannot be written into a header: {error.object[:80]!r}") from None
+        raise UsageError(f"an unpaired surrogate cannot be encoded in a header: {error.object[:80]!r}") from None
 
 
 def _decode_any_values(header: bytes) -> Header:
-    """As Java reads: numbers and booleans as ext values are their text, null is no value; a number may be a text."""
+    """Decode as Java does: ext values may be numbers, booleans or null, and numbers may be texts."""
     try:
         head = _read_without_ext(header)
         raw_ext = _read_ext(header).extFields
@@ -95,7 +94,7 @@ def _decode_any_values(header: bytes) -> Header:
 
 def _header(head: _ReadHead, ext: dict[str, str] | None) -> Header:
     if ext is not None and len(ext) > MAX_EXT_FIELDS:
-        raise ProtocolError(f"JSON header with {len(ext)} ext fields; at most {MAX_EXT_FIELDS} are accepted")
+        raise ProtocolError(f"JSON header has {len(ext)} ext fields; the limit is {MAX_EXT_FIELDS}")
     return head.code, ext, head.remark, head.flag, head.opaque, head.version, language_of(head.language)
 
 

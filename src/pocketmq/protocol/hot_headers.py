@@ -1,26 +1,24 @@
-"""The requests that come by the thousand, decoded in one go: header and ext fields typed at once.
+"""Frequent requests and responses, decoded and encoded without intermediate objects.
+
+Requests: header and ext fields are decoded in one step.
 
     Frame ── decode_head ──► SendHead(opaque=7, version=479, ext=SendMessageV2(topic="T", queue_id=3, …))
-        └─ None ──► decode_command, then read_fields: the road for everything else, with the exact error
+        └─ None ──► decode_command, then read_fields: the general path, with the exact error
 
-None is given for other codes, for responses, for binary headers, and for whatever is not well formed. Ext fields that the
-header does not declare are skipped unread, signatures included: where requests must be signed, take the other road.
+`decode_head` returns None for other codes, for responses, for binary headers, and for malformed input. It skips ext fields that the header
+does not declare, such as signatures; servers that check signatures use the general path.
 
-Answers to the requests that come by the thousand: whole frames from texts that are composed once.
+Responses: frames are built from prepared texts.
 
     | prefix 8 | {"code":0,"extFields":{"msgId":" … ","queueId":" … ",…},"flag":1,…,"opaque": … ,…} |
-                 fixed texts, with this answer's values in the gaps
 
-They are byte for byte what `encode_command` gives for the same answer, at a fraction of its cost. All are JSON, which every
-peer reads whatever the encoding of its request. An answer with something unusual in it goes the long way by itself.
+They are byte-identical to the output of `encode_command`. They are always JSON, which every peer accepts. Responses with other fields use
+the general path.
 
-The answer that comes by the thousand, decoded in one go: a message is stored, here is where.
+Send responses, for clients: decoded in one step.
 
     header ── read_stored ──► StoredAnswer(opaque=7, ext=StoredAt(msgId="7F…", queueId="3", queueOffset="12", …))
-        └─ NOT_STORED ──► decode_command, the way of everything else, with the exact error
-
-Raised for other codes, for requests, for fields that are not named here, for numbers that should be texts: for whatever is
-unusual. What is given says the same as the command that the other way would give.
+        └─ raises NOT_STORED ──► decode_command: the general path, with the exact error
 """
 
 import re
@@ -42,7 +40,7 @@ from pocketmq.protocol.frames import PREFIX_SIZE, Frame, join_frame, split_frame
 from pocketmq.protocol.header_json import DECODE_ERRORS
 
 _RequestFlag = Annotated[int, msgspec.Meta(multiple_of=RESPONSE << 1, ge=-(2**31), le=2**31 - 1)]
-"""A flag without its lowest bit, which marks responses: they fall through the decoder."""
+"""A flag without the response bit, so that the decoder refuses responses."""
 
 
 class _Head(msgspec.Struct, tag_field="code", kw_only=True, gc=False):
@@ -87,7 +85,7 @@ class UpdateOffsetHead(_Head, tag=int(RequestCode.UPDATE_CONSUMER_OFFSET), gc=Fa
 
 
 class HeartbeatHead(_Head, tag=int(RequestCode.HEART_BEAT), gc=False):
-    """No ext fields of its own; but a broker remembers which language its clients speak."""
+    """A heartbeat has no ext fields, but the broker needs the language of the client."""
 
     code: ClassVar = RequestCode.HEART_BEAT
     sent_language: str | int | None = field(default=None, name="language")
@@ -100,7 +98,7 @@ class HeartbeatHead(_Head, tag=int(RequestCode.HEART_BEAT), gc=False):
 Head = (
     SendHead | SendV2Head | SendBatchHead | PullHead | LitePullHead | QueryOffsetHead | UpdateOffsetHead | HeartbeatHead
 )
-"""Any hot request; `code`, `opaque`, `flag` and `version` are in all of them, `ext` in all but the heartbeat."""
+"""Any frequent request; `code`, `opaque`, `flag` and `version` are in all of them, `ext` in all but the heartbeat."""
 
 _JSON: Final = int(HeaderEncoding.JSON)
 _NUMBERS: Final = frozenset(
@@ -109,12 +107,12 @@ _NUMBERS: Final = frozenset(
     for name in number_fields(header)
 )
 _PADDED: Final = re.compile(rb'":"0+(?=[0-9])')
-"""Zeros before a number, which Java reads as well; or before digits that are a name."""
+"""Leading zeros of a number, which Java accepts, or of a name of digits."""
 _decode: Final[Callable[[bytes], Head]] = msgspec.json.Decoder(Head, strict=False).decode
 
 
 def decode_head(frame: Frame) -> Head | None:
-    """The head of a hot request, None for every other frame. Never raises."""
+    """The head of a frequent request; None for other frames. Never raises."""
     encoding, header, _ = frame
     if encoding != _JSON:
         return None
@@ -149,7 +147,7 @@ _as_json = msgspec.json.Encoder().encode
 
 
 class SendReplies:
-    """Answers to sends: the message is stored, here is where. One per broker, for its region and trace switch."""
+    """Responses to sends: the id and position of the message. One object per broker, for its region and trace setting."""
 
     __slots__ = ("_region", "_template", "_trace_on", "parts")
 
@@ -167,7 +165,7 @@ class SendReplies:
             b'"' + rest.encode(),
             _END.encode(),
         )
-        """What stands around message id, queue id, queue offset, unique key and opaque."""
+        """The texts around message id, queue id, queue offset, unique key and opaque."""
         before, queue_id, queue_offset, unique_key, opaque, end = (part.replace(b"%", b"%%") for part in self.parts)
         self._template = b"".join(
             (before, b"%b", queue_id, b"%d", queue_offset, b"%d", unique_key[:-1], b"%b", opaque[1:], b"%d", end)
@@ -182,7 +180,7 @@ class SendReplies:
         transaction_id: str | None = None,
         recall_handle: str | None = None,
     ) -> bytes:
-        """`msg_id` is made by the broker and plain; `transaction_id` comes from a client and may be anything."""
+        """`msg_id` comes from the broker and needs no escaping; `transaction_id` comes from a client and may."""
         if transaction_id is None or recall_handle is not None:
             reply = SendReply(
                 msg_id.decode(),
@@ -202,7 +200,7 @@ class SendReplies:
 
 
 def with_code(replies: bytes, code: int) -> bytes:
-    """Answers that were made for success, with another code that means stored as well: 10, 11 or 12."""
+    """Encoded success responses with another code for a stored message: 10, 11 or 12."""
     commands = [decode_command(frame) for frame in split_frames(replies)]
     for command in commands:
         command.code = code
@@ -210,14 +208,14 @@ def with_code(replies: bytes, code: int) -> bytes:
 
 
 def opaques_of(replies: bytes) -> list[int]:
-    """Which requests these answers belong to."""
+    """The request numbers of encoded responses."""
     return [decode_command(frame).opaque for frame in split_frames(replies)]
 
 
 class PullReplies:
-    """Answers to pulls with one outcome: a code and its remark, such as 0 `FOUND` or 19 `OFFSET_OVERFLOW_ONE`.
+    """Responses to pulls with one code and remark, such as 0 `FOUND` or 19 `OFFSET_OVERFLOW_ONE`.
 
-    Only the head is composed; the body follows it on the wire as it lies in the log, and is not copied here.
+    Only the header is built here; the body follows as stored in the log, without a copy.
     """
 
     __slots__ = ("_after_opaque", "_start", "parts")
@@ -227,7 +225,7 @@ class PullReplies:
         self._after_opaque = f',"remark":{_as_json(remark).decode()}{_END}'
         texts = self._start, '","minOffset":"', '","maxOffset":"', _BEFORE_OPAQUE, self._after_opaque
         self.parts = tuple(text.encode() for text in texts)
-        """What stands around next, smallest and largest offset and opaque."""
+        """The texts around next, minimum and maximum offset and opaque."""
 
     def head(self, opaque: int, next_offset: int, min_offset: int, max_offset: int, body_size: int = 0) -> bytes:
         """Prefix and header of a frame whose body has `body_size` bytes."""
@@ -240,13 +238,13 @@ class PullReplies:
 
 
 class FixedReplies:
-    """Answers that differ in nothing but their opaque."""
+    """Responses that differ only in opaque."""
 
     __slots__ = ("_after_opaque", "_before_opaque")
 
     def __init__(self, ext: dict[str, str] | None = None) -> None:
         whole = encode_command(Command(_SUCCESS, ext, flag=RESPONSE, opaque=0))[PREFIX_SIZE:].decode()
-        # Inside a JSON string every quote has a backslash before it, so this text is found at one place only.
+        # In a JSON string every quote is escaped, so this text occurs once.
         before, mark, after = whole.partition(',"opaque":0,')
         self._before_opaque = before + mark[:-2]
         self._after_opaque = mark[-1:] + after
@@ -258,25 +256,25 @@ class FixedReplies:
 
 
 OFFSET_UPDATED: Final = FixedReplies({})
-HEARD: Final = FixedReplies(write_fields(HeartbeatReply(support_heartbeat_v2=True, sub_change=True)))
-"""Answers to heartbeats: RocketMQ says that the subscription changed to every client that sends all of it each time."""
+HEARTBEAT_REPLIES: Final = FixedReplies(write_fields(HeartbeatReply(support_heartbeat_v2=True, sub_change=True)))
+"""Responses to heartbeats. RocketMQ sets `subChange` for every client that sends its whole subscription each time."""
 HEARD_UNCHANGED: Final = FixedReplies(write_fields(HeartbeatReply(support_heartbeat_v2=True, sub_change=False)))
 
 
 def offset_reply(opaque: int, offset: int) -> bytes:
-    """The answer to every question about one offset: of a group, largest, smallest, by time."""
+    """The response to a query for one offset: of a group, minimum, maximum, or by time."""
     header = f'{{"code":0,"extFields":{{"offset":"{offset}{_BEFORE_OPAQUE}{opaque}{_END}'.encode()
     return _PREFIXES[len(header)] + header
 
 
 NOT_STORED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What is raised by `read_stored` for a header that says something else."""
+"""The errors that `read_stored` raises for other headers."""
 
-assert (ResponseCode.SUCCESS, RESPONSE) == (0, 1), "what the literals below say"
+assert (ResponseCode.SUCCESS, RESPONSE) == (0, 1), "the literals below"
 
 
 class StoredAt(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """The ext fields by their names on the wire. Numbers are left as texts: who wants them reads them."""
+    """The ext fields by wire names. Numbers stay texts until they are needed."""
 
     msgId: str  # noqa: N815
     queueId: str  # noqa: N815
@@ -288,7 +286,7 @@ class StoredAt(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class StoredAnswer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """An answer of success to a send. What nobody looks at is read as well: it has to be well formed."""
+    """A success response to a send. All fields are declared, so that a malformed one is refused."""
 
     code: Literal[0]
     flag: Literal[1]
@@ -301,4 +299,4 @@ class StoredAnswer(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 read_stored: Final = msgspec.json.Decoder(StoredAnswer).decode
-"""The answer in a JSON header of a frame without a body. Called once per message, so it is the decoder itself."""
+"""Decode the JSON header of a frame without a body. It is the decoder itself, because it is called once per message."""

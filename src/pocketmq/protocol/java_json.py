@@ -1,22 +1,20 @@
-"""Bodies as JSON, in the dialect of Java: typed both ways.
+"""JSON bodies in the dialect of Java, as typed values.
 
     read_body(HeartbeatData, data) ──► HeartbeatData       write_body(heartbeat) ──► bytes
 
-Bodies are msgspec Structs. What Java writes is read by msgspec at once. What only Java's parser would understand takes a
-second, slower road, with `java_json_reader` and some forgiveness: null is no value, a number may stand for a text, an enum may
-come as its number (C++ clients send that), an enum's name that nobody knows is no value. Unknown properties are ignored.
+Bodies are msgspec Structs. msgspec decodes what Java normally writes. Input that only Java's parser accepts takes a slower path with
+`java_json_reader` and tolerant conversion: null means no value, a number may replace a text, an enum may be its number (C++ clients), and
+an unknown enum name means no value. Unknown properties are ignored. A missing body is not an empty one: Java reads no bytes as null, so
+the smallest body is `{}`.
 
-No body is not an empty one: Java reads a body of no bytes as null, so the smallest body is `{}`.
+The writer produces JSON as Java does: sorted, without blanks, without nulls. Some releases of Java's parser fail on a blank after a colon.
 
-Writes JSON as Java writes it: sorted, without blanks, nulls left out.
-
-    {"brokerAddrs":{0:"10.0.0.1:10911"}}                       numbers as keys stand bare
+    {"brokerAddrs":{0:"10.0.0.1:10911"}}                                numbers as keys are not quoted
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}      queues as keys are objects
 
-Peers that read nothing but JSON ask for it: strict puts such keys in quotes, the object as its own text, which Java reads too.
-There is never a blank after a colon: some releases of Java's parser would corrupt the text behind it.
+With `strict`, for peers that need standard JSON, such keys are strings; Java reads them too.
 
-Files are written as RocketMQ's own: one property per line behind tabs, but keys that are no texts all on one line.
+Files have RocketMQ's layout: one property per line after tabs, with keys that are not texts on one line.
 
     {
         "offsetTable":{
@@ -55,12 +53,12 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def write_json(value: Any, *, strict: bool = False) -> bytes:
-    """`value` on one line. Structs, dicts with texts, ints or queues as keys, lists, sets, enums and plain values."""
+    """Encode `value` on one line. Accepts Structs, dicts with str, int or queue keys, lists, sets, enums and scalars."""
     return _written(value, strict=strict, pretty=False)
 
 
 def write_pretty_json(value: Any) -> bytes:
-    """`value` as RocketMQ lays out its files. Lists stay on one line, as Java's sets do."""
+    """Encode `value` in the layout of RocketMQ's files. Lists stay on one line."""
     return _written(value, strict=False, pretty=True)
 
 
@@ -70,11 +68,11 @@ def _written(value: Any, *, strict: bool, pretty: bool) -> bytes:
         writing.value(value)
         return b"".join(writing.parts)
     except UnicodeEncodeError as error:
-        raise UsageError(f"half of a surrogate pair cannot be written as JSON: {error.object[:80]!r}") from None
+        raise UsageError(f"an unpaired surrogate cannot be encoded as JSON: {error.object[:80]!r}") from None
 
 
 class _Writing:
-    """One document on its way out."""
+    """Writes one document."""
 
     __slots__ = ("_depth", "_pretty", "_strict", "parts")
 
@@ -127,13 +125,13 @@ class _Writing:
         between = b""
         for key, value in present:
             self.parts.append(between)
-            self._odd_key(key)
+            self._key_object(key)
             self.value(value)
             between = b","
         self._end(bool(present))
 
     def _properties(self, properties: list[tuple[bytes, Any]]) -> None:
-        """An object whose keys are texts, in their order. Each key comes with its colon."""
+        """Write an object with text keys in order. Each key includes its colon."""
         self.parts.append(b"{")
         self._depth += 1
         line = self._line()
@@ -144,7 +142,7 @@ class _Writing:
             between = b"," + line
         self._end(bool(properties))
 
-    def _odd_key(self, key: Any) -> None:
+    def _key_object(self, key: Any) -> None:
         if isinstance(key, MessageQueue):
             if self._strict:
                 self.parts.append(_encode(_encode(key).decode()))
@@ -154,7 +152,7 @@ class _Writing:
         elif type(key) is int:
             self.parts.append(b'"%d":' % key if self._strict else b"%d:" % key)
         else:
-            raise TypeError(f"{type(key).__name__} as a key of a JSON object; texts, ints and queues can be")
+            raise TypeError(f"{type(key).__name__} cannot be a key of a JSON object; keys are texts, ints and queues")
 
     def _array(self, values: Iterable[Any]) -> None:
         self.parts.append(b"[")
@@ -179,20 +177,20 @@ def _key(entry: tuple[Any, Any]) -> Any:
 
 @cache
 def _properties(kind: type[msgspec.Struct]) -> list[tuple[bytes, str]]:
-    """Wire keys of a struct, each with its colon, and the fields they are kept in, in the order of the wire."""
+    """The wire keys of a struct with their colons, and its field names, in wire order."""
     names = sorted(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
     return [(_encode(key) + b":", name) for key, name in names]
 
 
 def _is_plain_table(entries: dict[Any, Any]) -> bool:
-    """Whether msgspec alone writes this map as Java would, and so all rows at once: texts to structs of one plain kind."""
+    """Whether msgspec writes this map as Java does: text keys, and structs of one plain type as values."""
     kinds = set(map(type, entries.values()))
     return len(kinds) == 1 and _is_plain_struct(kinds.pop()) and set(map(type, entries)) == {str}
 
 
 @cache
 def _is_plain_struct(kind: type) -> bool:
-    """Whether msgspec alone writes this struct as Java would: nothing in it may be null or have an odd key."""
+    """Whether msgspec writes this struct as Java does: no null values and no special keys."""
     return issubclass(kind, msgspec.Struct) and _is_plain(type_info(kind))
 
 
@@ -225,24 +223,24 @@ T = TypeVar("T")
 
 
 def read_body(body: type[T], data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> T:
-    """The body of this type in `data`; BodyError names the type and the property that is missing or wrong."""
-    # The fast decoder would take a reference for an object without properties.
+    """Decode a body. BodyError names the type and the missing or invalid property."""
+    # The fast decoder would read a reference as an object without known properties.
     if REFERENCE_MARK not in data and len(data) <= limits.document_bytes:
         kind: Any = body
         try:
             return cast("T", _decoder(kind)(data))
         except DECODE_ERRORS:
             pass
-    return _read_forgivingly(body, data, limits)
+    return _read_tolerantly(body, data, limits)
 
 
 def read_optional_body(body: type[T], data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> T | None:
-    """The body of this type, or None when there is none."""
+    """Decode a body; None if it is missing."""
     return read_body(body, data, limits) if data else None
 
 
 def write_body(body: Any, *, strict: bool = False) -> bytes:
-    """The bytes of a body; never none."""
+    """Encode a body; never empty."""
     return write_json(body, strict=strict)
 
 
@@ -256,14 +254,14 @@ def _shape(body: Any) -> Type:
     return type_info(body)
 
 
-def _read_forgivingly(body: type[T], data: bytes, limits: JsonLimits) -> T:
+def _read_tolerantly(body: type[T], data: bytes, limits: JsonLimits) -> T:
     kind: Any = body
     if not data:
-        raise BodyError(f"{_name(body)}: there is no body; the smallest one is {{}}")
+        raise BodyError(f"{_name(body)}: the body is missing; the smallest one is {{}}")
     try:
         value = read_json(data, limits)
         with suppress(msgspec.ValidationError):
-            return msgspec.convert(value, body, strict=False)  # odd as JSON, but nothing to forgive: most are so
+            return msgspec.convert(value, body, strict=False)  # most need no tolerant conversion
         return msgspec.convert(_fitted(value, _shape(kind)), body, strict=False)
     except msgspec.ValidationError as error:
         raise BodyError(f"{_name(body)}: {error}") from None
@@ -276,7 +274,7 @@ def _name(body: Any) -> str:
 
 
 def _fitted(value: Any, shape: Type) -> Any:
-    """`value` as msgspec wants it for this shape. What does not fit at all is left for msgspec to complain about."""
+    """Convert `value` to what msgspec expects for this type. Invalid values stay, for msgspec to report."""
     if isinstance(shape, StructType) and isinstance(value, dict):
         return _fitted_struct(value, shape)
     if isinstance(shape, DictType) and isinstance(value, dict):

@@ -1,15 +1,14 @@
-"""Reads JSON as Java writes it. Three things are not JSON, or mean more than JSON says:
+"""A reader for JSON as Java's libraries write it. Three forms are not standard JSON:
 
-    {0:"a"}                            a bare number as a key     read as the key "0"
+    {0:"a"}                            a number as a key          read as the key "0"
     {{"topic":"T",…}:1}                an object as a key         read as a MessageQueue, which all such keys are
-    {"a":[1],"b":{"$ref":"$.a"}}       the same thing once more   read as the thing itself
+    {"a":[1],"b":{"$ref":"$.a"}}       a reference                read as its target
 
-and control characters may stand in a text as they are. A document in plain JSON goes straight through msgspec; otherwise one
-pass spells the odd places as JSON (keys in quotes, controls escaped) and msgspec reads that. Single quotes, names without
-quotes and comments are refused: Java reads them, but never writes them.
+Control characters may appear unescaped in texts. Standard JSON goes straight to msgspec; otherwise one pass rewrites these forms (quotes keys,
+escapes controls) for msgspec. Single quotes, unquoted names and comments are refused: Java reads them, but never writes them.
 
-A reference may be hostile: ten lists, each naming the one before it ten times, stand for ten thousand million values. So
-every thing is measured with its references in place, before anybody walks through it.
+References can be hostile: ten lists that each contain the one before ten times stand for ten thousand million values. All values are
+therefore measured with their references resolved before they are used.
 """
 
 import re
@@ -24,11 +23,11 @@ from pocketmq.protocol.header_json import DECODE_ERRORS
 
 REFERENCE = "$ref"
 REFERENCE_MARK = b'"$ref"'
-"""What a document that holds a reference contains; Java never spells it any other way."""
+"""Occurs in every document with a reference; Java has no other spelling."""
 
 
 class JsonLimits(msgspec.Struct, frozen=True):
-    """Largest document in bytes, deepest nesting, and most values, each reference counted as what it stands for."""
+    """Limits of size in bytes, nesting, and number of values, with references resolved."""
 
     document_bytes: int = 64 * 1024 * 1024
     depth: int = 64
@@ -40,7 +39,7 @@ DEFAULT_LIMITS = JsonLimits()
 _CLEAN_TEXT = rb'"[^"\\\x00-\x1f]*+(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*+"'
 _ANY_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NUMBER = rb"\s*+(-?+[0-9]++)(?=\s*+:)"
-# Nothing here backtracks, and no byte is looked at more than a few times: time is linear, whatever the document holds.
+# Nothing here backtracks, so the time is linear for any document.
 _ODD = (
     _CLEAN_TEXT,  # not odd: most of the document, passed over
     rb"\{" + _NUMBER,  # 1: a number as the first key
@@ -60,7 +59,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_json(data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Any:
-    """The value in `data`; ProtocolError tells what is wrong, and where. Keys are texts, or queues."""
+    """Parse `data`. ProtocolError names the error and its position. Keys are texts or queues."""
     if len(data) > limits.document_bytes:
         raise ProtocolError(f"JSON of {len(data)} bytes exceeds the limit of {limits.document_bytes}")
     most_values = data.count(b",") + data.count(b"[") + data.count(b"{")
@@ -68,12 +67,12 @@ def read_json(data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Any:
         raise ProtocolError(f"JSON with about {most_values} values exceeds the limit of {limits.values}")
     value = _parse(data)
     if isinstance(value, dict) and _is_reference(value):
-        raise ProtocolError("JSON is nothing but a reference")
+        raise ProtocolError("JSON consists of a reference only")
     if isinstance(value, dict | list):
         if REFERENCE_MARK in data:
-            _Settling(value, limits).settle(value, 1)
+            _Resolver(value, limits).resolve(value, 1)
         else:
-            _settle_plainly(value, limits.depth, limits.depth)
+            _replace_keys_only(value, limits.depth, limits.depth)
     return value
 
 
@@ -93,18 +92,18 @@ def _parse(data: bytes) -> Any:
 
 
 def _respell(data: bytes) -> bytes:
-    """The document in plain JSON."""
+    """The document rewritten as standard JSON."""
     parts: list[bytes] = []
     copied = 0
-    for start, end, plain in _odd_places(data):
+    for start, end, plain in _irregular_tokens(data):
         parts += data[copied:start], plain
         copied = end
     parts.append(data[copied:])
     return b"".join(parts)
 
 
-def _odd_places(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Where the document is not plain JSON: start, end, and how it is spelled there."""
+def _irregular_tokens(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The tokens that are not standard JSON: start, end, and replacement."""
     for token in _TOKEN.finditer(data):
         kind = token.lastindex
         if kind is not None:
@@ -116,7 +115,7 @@ def _plain_spelling(kind: int, token: bytes, start: int) -> bytes:
     if kind < _OBJECT_KEY:
         return b'"%b"' % token
     if kind == _TEXT:
-        # What follows a backslash stays as it is, so that a wrong escape is still refused.
+        # Characters after a backslash stay, so that an invalid escape is still refused.
         return _ESCAPE_OR_CONTROL.sub(lambda one: one[0] if len(one[0]) > 1 else b"\\u%04x" % one[0][0], token)
     try:
         return _encode(token.decode())
@@ -133,32 +132,32 @@ def _first_bad_byte(data: bytes) -> int:
 
 
 def _with_position(reason: str, data: bytes) -> str:
-    """The reason, with a position in the document as it came instead of one in its plain spelling."""
+    """The reason, with the position in the original document instead of the rewritten one."""
     found = _POSITION.search(reason)
     if found is None:
         return f"JSON: {reason} (in {len(data)} bytes)"
     position = int(found[1])
     shift = 0
-    for start, end, plain in _odd_places(data):
+    for start, end, plain in _irregular_tokens(data):
         if start + shift + len(plain) > position:
             break
         shift += len(plain) - (end - start)
     return f"{reason[: found.start()]} (byte {position - shift})"
 
 
-def _settle_plainly(node: dict[Any, Any] | list[Any], levels: int, most: int) -> None:
-    """Puts queues in the place of their texts, in a document without references: it holds no more values than were counted."""
+def _replace_keys_only(node: dict[Any, Any] | list[Any], levels: int, most: int) -> None:
+    """Replace key texts by queues in a document without references."""
     if levels < 1:
         raise ProtocolError(f"JSON is nested deeper than {most}")
     if isinstance(node, dict):
-        _settle_keys(node)
+        _replace_keys(node)
     for child in node.values() if isinstance(node, dict) else node:
-        if type(child) is dict or type(child) is list:  # thousands of plain values are passed over
-            _settle_plainly(child, levels - 1, most)
+        if type(child) is dict or type(child) is list:  # skips scalars
+            _replace_keys_only(child, levels - 1, most)
 
 
-class _Settling:
-    """Puts queues in the place of their texts, and things in the place of references to them; measures all of it."""
+class _Resolver:
+    """Replaces key texts by queues and references by their targets, and measures the result."""
 
     __slots__ = ("_limits", "_measured", "_root")
 
@@ -166,25 +165,25 @@ class _Settling:
         self._root = root
         self._limits = limits
         self._measured: dict[int, tuple[int, int] | None] = {}
-        """By identity, values and depth of what is settled; None while it is being settled."""
+        """Values and depth of resolved objects, by identity; None while an object is being resolved."""
 
-    def settle(self, node: dict[Any, Any] | list[Any], depth: int) -> tuple[int, int]:
-        """How many values `node` stands for, and how deep it goes."""
+    def resolve(self, node: dict[Any, Any] | list[Any], depth: int) -> tuple[int, int]:
+        """Resolve `node`. Returns its number of values and its depth."""
         known = self._measured.get(id(node), ())
         if known is None:
-            raise ProtocolError("JSON holds a reference to something that it is part of")
+            raise ProtocolError("JSON contains a circular reference")
         if known:
             return self._checked(known[0], known[1], depth)
         self._checked(0, 1, depth)
         self._measured[id(node)] = None
         if isinstance(node, dict):
-            _settle_keys(node)
+            _replace_keys(node)
         values, below = 1, 0
         for place, child in list(node.items() if isinstance(node, dict) else enumerate(node)):
             if isinstance(child, dict) and _is_reference(child):
                 child = node[place] = self._target(child[REFERENCE])
             if isinstance(child, dict | list):
-                inside, levels = self.settle(child, depth + 1)
+                inside, levels = self.resolve(child, depth + 1)
                 values += inside
                 below = max(below, levels)
             else:
@@ -200,7 +199,7 @@ class _Settling:
         return values, levels
 
     def _target(self, path: str) -> Any:
-        """What a path such as `$.table.broker\\-a[0]` leads to. `..` and `@` lead back to where they stand."""
+        """The target of a path such as `$.table.broker\\-a[0]`. `..` and `@` refer to their own position."""
         node, at = self._root, 1
         while path[:1] == "$" and at < len(path):
             step = _STEP.match(path, at)
@@ -218,14 +217,14 @@ class _Settling:
         else:
             if path[:1] == "$" and not (isinstance(node, dict) and _is_reference(node)):
                 return node
-        raise ProtocolError(f"JSON reference {path[:200]!r} leads nowhere")
+        raise ProtocolError(f"JSON reference {path[:200]!r} has no target")
 
 
 def _is_reference(node: dict[Any, Any]) -> bool:
     return len(node) == 1 and isinstance(node.get(REFERENCE), str)
 
 
-def _settle_keys(node: dict[Any, Any]) -> None:
+def _replace_keys(node: dict[Any, Any]) -> None:
     for text in [key for key in node if key[:1] == "{"]:
         try:
             queue = _decode_queue(text)

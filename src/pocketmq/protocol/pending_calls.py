@@ -1,15 +1,13 @@
-"""One end of a conversation: which calls are open, whose answer this is, whose time is up. No socket, no clock.
+"""Pending calls of one connection: matches responses to requests and expires calls. No socket, no clock.
 
-    ours     call ──────► bytes       the number is in flight until its answer, its deadline, `forget` or `close`
-             response ──► take ──► who waits for it; nobody's response is counted and ignored
+    ours     call ──────► bytes       the number is in flight until its response, its deadline, `forget` or `close`
+             response ──► take ──► the waiter of the call; a response without a call is counted and ignored
     theirs   request
-             reply ─────► bytes       carries the request's number back; a one-way request is never answered
+             reply ─────► bytes       has the number of the request; a one-way request gets none
 
-Each side numbers its own requests, so the same number may be open in both directions of one line at the same moment:
-the response bit tells them apart. A number is a signed 32-bit integer that wraps.
-
-Deadlines lie in a heap that is cleaned lazily: most calls are answered long before, and an answer touches the table only. Calls that
-were opened together share a deadline and one place in the heap.
+Each side numbers its own requests, so the same number may be in flight in both directions; the response bit distinguishes them. A number
+is a signed 32-bit integer that wraps. Deadlines are in a heap that is cleaned lazily, because most calls end long before. Calls that were
+started together share a deadline and one entry in the heap.
 """
 
 from collections.abc import Sequence
@@ -22,10 +20,10 @@ from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, encode_command
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 W = TypeVar("W")
-"""What the caller keeps to hear about a call again: a future, a callback, a test's label."""
+"""The caller's object for a call: a future, a callback, a label in a test."""
 
 MAX_IN_FLIGHT: Final = 65_535
-"""Calls open at once unless told otherwise, as many as a Java client allows."""
+"""The default limit of pending calls, as in Java clients."""
 
 _LARGEST_NUMBER = 2**31 - 1
 _SMALLEST_NUMBER = -(2**31)
@@ -33,7 +31,7 @@ _SPARE_DEADLINES = 1024
 
 
 class PendingCalls(Generic[W]):
-    """The calls of one line. `unmatched` counts responses that belong to no open call: late, twice, or invented."""
+    """The calls of one connection. `unmatched` counts responses without a pending call: late, duplicate, or invalid."""
 
     __slots__ = ("_deadlines", "_ended", "_frame_bytes", "_in_flight", "_max_in_flight", "_next", "unmatched")
 
@@ -49,17 +47,17 @@ class PendingCalls(Generic[W]):
         self._next = first_number
         self._in_flight: dict[int, tuple[float, W]] = {}
         self._deadlines: list[tuple[float, int, int]] = []
-        """When, the first number, and how many numbers from there on."""
+        """Deadline, first number, count of numbers."""
         self._ended: PocketMQError | None = None
         self.unmatched = 0
 
     @property
     def in_flight(self) -> int:
-        """Calls that wait for their answer."""
+        """Calls that wait for their response."""
         return len(self._in_flight)
 
     def begin(self, deadline: float, waiter: W) -> int:
-        """Open a call and give its number, for a caller that writes the frame itself."""
+        """Start a call and return its number, for a caller that writes the frame itself."""
         in_flight = self._in_flight
         if self._ended is not None or len(in_flight) >= self._max_in_flight:
             self._refuse(1)
@@ -69,11 +67,11 @@ class PendingCalls(Generic[W]):
         else:
             self._next = number + 1
         in_flight[number] = (deadline, waiter)
-        self._note_deadline(deadline, number, 1)
+        self._add_deadline(deadline, number, 1)
         return number
 
     def begin_many(self, deadline: float, waiters: Sequence[W]) -> Sequence[int]:
-        """Open a call for each waiter and give their numbers, in this order; all or none."""
+        """Start a call for each waiter and return their numbers in order. All start, or none."""
         first, count = self._next, len(waiters)
         if self._ended is not None or count > self.spare:
             self._refuse(count)
@@ -82,16 +80,16 @@ class PendingCalls(Generic[W]):
             return [self.begin(deadline, waiter) for waiter in waiters]
         self._next = first + count
         self._in_flight.update(zip(numbers, [(deadline, waiter) for waiter in waiters], strict=True))
-        self._note_deadline(deadline, first, count)
+        self._add_deadline(deadline, first, count)
         return numbers
 
     @property
     def spare(self) -> int:
-        """How many more calls may be opened now."""
+        """How many more calls can be started now."""
         return self._max_in_flight - len(self._in_flight)
 
     def call(self, command: Command, deadline: float, waiter: W) -> bytes:
-        """Open a call; the bytes to send. Number and flag are written into `command`."""
+        """Start a call and return its frame. Sets number and flag in `command`."""
         command.flag = 0
         command.opaque = number = self.begin(deadline, waiter)
         try:
@@ -101,7 +99,7 @@ class PendingCalls(Generic[W]):
             raise
 
     def oneway(self, command: Command) -> bytes:
-        """The bytes of a request that must not be answered. Number and flag are written into `command`."""
+        """The frame of a one-way request. Sets number and flag in `command`."""
         if self._ended is not None:
             raise ConnectionLost(str(self._ended))
         command.flag = ONEWAY
@@ -109,23 +107,21 @@ class PendingCalls(Generic[W]):
         return self._encode(command)
 
     def reply(self, request: Command, response: Command) -> bytes:
-        """The bytes that answer `request`. Number, flag and encoding are written into `response`."""
+        """The frame of a response to `request`. Sets number, flag and encoding in `response`."""
         if request.is_oneway or request.is_response:
             kind = "one-way request" if request.is_oneway else "response"
-            raise WrongState(
-                f"a {kind} (code {request.code}) must not be answered: its sender would take it for garbage"
-            )
+            raise WrongState(f"a {kind} (code {request.code}) must not get a response")
         response.flag = RESPONSE
         response.opaque = request.opaque
         response.encoding = request.encoding
         return self._encode(response)
 
     def take(self, response: Command) -> W | None:
-        """Who waits for this response; None when nobody does."""
+        """End the call of this response and return its waiter, or None."""
         return self.take_number(response.opaque)
 
     def take_number(self, number: int) -> W | None:
-        """The same for who knows nothing of the response but its number."""
+        """Like `take`, by number."""
         found = self._in_flight.pop(number, None)
         if found is None:
             self.unmatched += 1
@@ -133,18 +129,18 @@ class PendingCalls(Generic[W]):
         return found[1]
 
     def forget(self, number: int) -> bool:
-        """Nobody waits for this call any more; its answer will be one of the unmatched."""
+        """Drop a call. Its response will count as unmatched."""
         return self._in_flight.pop(number, None) is not None
 
     def next_deadline(self) -> float | None:
-        """When `expire` will have something to say at the earliest; None while no call is open."""
+        """The earliest deadline; None without pending calls."""
         deadlines = self._deadlines
         while deadlines and not self._any_open(*deadlines[0]):
             heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
     def expire(self, now: float) -> list[W]:
-        """The waiters whose deadline is `now` or earlier; their calls are closed."""
+        """End the calls with a deadline up to `now` and return their waiters."""
         expired: list[W] = []
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
@@ -154,7 +150,7 @@ class PendingCalls(Generic[W]):
         return expired
 
     def close(self, error: PocketMQError) -> list[W]:
-        """End the conversation because of `error`: all waiters, to be failed. Harmless when done twice."""
+        """End all calls and return their waiters. New calls raise `error`. Idempotent."""
         if self._ended is None:
             self._ended = error
         waiters = [waiter for _, waiter in self._in_flight.values()]
@@ -170,7 +166,7 @@ class PendingCalls(Generic[W]):
         return number
 
     def _is_open(self, deadline: float, number: int) -> bool:
-        # The deadline is compared too: a number that wrapped around may be open again for another call.
+        # The deadline is compared too: after a wrap-around, the number may belong to another call.
         found = self._in_flight.get(number)
         return found is not None and found[0] == deadline
 
@@ -178,13 +174,13 @@ class PendingCalls(Generic[W]):
         return any(self._is_open(deadline, number) for number in range(first, first + count))
 
     def _refuse(self, count: int) -> NoReturn:
-        """Say why `count` more calls cannot be opened."""
+        """Raise the reason why `count` more calls cannot be started."""
         if self._ended is not None:
             raise ConnectionLost(str(self._ended))
         in_flight = len(self._in_flight)
-        raise TooManyCalls(f"{in_flight} calls wait for their answer, the limit of this line; try again later")
+        raise TooManyCalls(f"{in_flight} calls are pending, the limit of this connection; try again later")
 
-    def _note_deadline(self, deadline: float, first: int, count: int) -> None:
+    def _add_deadline(self, deadline: float, first: int, count: int) -> None:
         heappush(self._deadlines, (deadline, first, count))
         if len(self._deadlines) > 2 * len(self._in_flight) + _SPARE_DEADLINES:
             self._drop_stale_deadlines()
@@ -197,13 +193,13 @@ class PendingCalls(Generic[W]):
         data = encode_command(command)
         if len(data) > self._frame_bytes:
             raise UsageError(
-                f"command {command.code} takes {len(data)} bytes; the other side reads at most {self._frame_bytes} in one frame"
+                f"command {command.code} takes {len(data)} bytes; the limit of a frame is {self._frame_bytes}"
             )
         return data
 
 
 def failure_reply(request: Command, error: Exception) -> Command:
-    """The response that tells `error`. What is not one of ours becomes a system error with its kind and text."""
+    """The response for `error`. An error outside our tree becomes a system error with its type and text."""
     if isinstance(error, RemoteError):
         return request.reply(error.response_code, error.remark)
     if isinstance(error, PocketMQError):

@@ -1,8 +1,8 @@
-"""The handle by which a producer takes a timer message back before it is due.
+"""The handle with which a producer recalls a timed message before it is due.
 
     base64url( v1 ␣ topic ␣ broker name ␣ deliver ms ␣ unique id )
 
-The broker gives it with the answer to a send, and gets it back in RECALL_MESSAGE.
+The broker returns it in the response to a send, and receives it in RECALL_MESSAGE.
 """
 
 import base64
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 class RecallHandle(NamedTuple):
-    """Which message to take back. `deliver_ms` is the due time as the broker keeps it (TIMER_OUT_MS) plus 1."""
+    """The message to recall. `deliver_ms` is the due time of the broker (TIMER_OUT_MS) plus 1."""
 
     topic: str
     broker_name: str
@@ -26,7 +26,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "RecallHandle":
-        """The handle in `text`, padded or not; parts that a later version may add are ignored, as in Java."""
+        """Parse a handle, with or without padding. Additional parts are ignored, as in Java."""
         version, *parts = _plain(text).split(" ")
         if version != _VERSION or len(parts) < 4:
             raise ProtocolError(f"recall handle {text!r} is not of the form 'v1 topic broker deliverMs uniqueId'")
@@ -38,16 +38,16 @@ class RecallHandle(NamedTuple):
     def __str__(self) -> str:
         words = (_VERSION, self.topic, self.broker_name, str(self.deliver_ms), self.unique_id)
         if any(not word or " " in word for word in words):
-            raise UsageError(f"a recall handle cannot hold an empty part or one with a blank: {words[1:]}")
+            raise UsageError(f"a recall handle cannot have an empty part or one with a blank: {words[1:]}")
         return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 
 
 def _plain(text: str) -> str:
-    # Checked here because b64decode lets letters of the other alphabet pass.
+    # Checked here because b64decode accepts the other alphabet too.
     if not _BASE64.fullmatch(text):
         raise ProtocolError(f"recall handle {text!r} is not URL-safe base64")
     bare = text.rstrip("=")
     try:
         return base64.urlsafe_b64decode(bare + "=" * (-len(bare) % 4)).decode()
     except ValueError:
-        raise ProtocolError(f"recall handle {text!r} is not the text that a broker gave out") from None
+        raise ProtocolError(f"recall handle {text!r} is not the text that a broker returned") from None

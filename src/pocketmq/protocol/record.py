@@ -1,12 +1,12 @@
-"""The stored message: one layout for the commit log, for pull answers and for transaction check-backs.
+"""The stored message: one layout for the commit log, pull responses and transaction check-backs.
 
     | size 4 | magic 4 | body crc 4 | queue id 4 | flag 4 | queue offset 8 | log offset 8 | sysFlag 4 |
     | born ms 8 | born host 8 or 20 | store ms 8 | store host 8 or 20 | reconsume times 4 | prepared offset 8 |
     | body length 4 | body … | topic length 1 (v2: 2) | topic … | properties length 2 | properties … |
 
-    | rest of file 4 | blank magic 4 | anything … |      fills the end of a log file that the next record does not fit into
+    | rest of file 4 | blank magic 4 | anything … |      fills a log file whose end is too short for the next record
 
-A host is 4 or 16 bytes of ip (sysFlag tells which) and 4 of port. Version 2 is written for topics of more than 127 bytes only.
+A host is an IP address of 4 or 16 bytes, depending on sysFlag, and a port of 4 bytes. Version 2 is only for topics of more than 127 bytes.
 """
 
 import struct
@@ -25,13 +25,13 @@ MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 MAGIC_BLANK: Final = 0xCBD43194
 BLANK_SIZE: Final = 8
-"""What a file must have left after every record, so that filler always fits."""
+"""The space that a file must have left after each record, so that a blank fits."""
 
 MAX_TOPIC_V1_BYTES = 127
 CRC_MASK = 0x7FFFFFFF
 
 SMALLEST_RECORD: Final = 91
-"""A record with IPv4 hosts and no body, topic or properties."""
+"""The size of a record with IPv4 hosts and no body, topic or properties."""
 
 HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 HEAD_FIELDS: Final = {
@@ -51,11 +51,11 @@ HEAD_FIELDS: Final = {
     "prepared_offset": "q",
     "body_size": "i",
 }
-"""What stands before the body when both hosts are IPv4, as `struct` has it. `RECORD_FIELDS` of `compiled/turn.h` is the same."""
+"""The fields before the body with IPv4 hosts, as `struct` codes. `RECORD_FIELDS` in `compiled/turn.h` is the same."""
 
 
 def _head(flags: int) -> struct.Struct:
-    """The head of a record whose hosts are as `flags` tell."""
+    """The head of a record with the host sizes of `flags`."""
     v6_hosts = {
         name: "20s"
         for name, flag in (("born_host", SysFlag.BORN_HOST_V6), ("store_host", SysFlag.STORE_HOST_V6))
@@ -65,7 +65,7 @@ def _head(flags: int) -> struct.Struct:
 
 
 def _reader(*names: str) -> Callable[[bytes, int], tuple[int, ...]]:
-    """Reads some fields of a head with IPv4 hosts and steps over the others."""
+    """A reader of some fields of a head with IPv4 hosts."""
     steps = (each if name in names else f"{struct.calcsize('>' + each)}x" for name, each in HEAD_FIELDS.items())
     return struct.Struct(">" + "".join(steps)).unpack_from
 
@@ -77,8 +77,8 @@ _BLANK = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
 _unpack_usual = _reader("size", "magic", "body_crc", "queue_id", "queue_offset", "sys_flag", "body_size")
 _unpack_int = struct.Struct(">i").unpack_from
-pack_usual_head: Final = _HEADS[0].pack
-"""Packs what stands before the body of a record with IPv4 hosts: all fields in their order."""
+pack_ipv4_head: Final = _HEADS[0].pack
+"""Packs the fields before the body of a record with IPv4 hosts."""
 pack_short: Final = _SHORT.pack
 
 FIELD_AT: Final = dict(
@@ -86,42 +86,42 @@ FIELD_AT: Final = dict(
         HEAD_FIELDS, accumulate((struct.calcsize(f">{each}") for each in HEAD_FIELDS.values()), initial=0), strict=False
     )
 )
-"""Where each field of a head with IPv4 hosts begins."""
+"""The position of each field in a head with IPv4 hosts."""
 FLAG_AT: Final = FIELD_AT["flag"]
 LOG_OFFSET_AT: Final = FIELD_AT["log_offset"]
 SYS_FLAG_AT: Final = FIELD_AT["sys_flag"]
 
 
 def crc_of(body: bytes | memoryview) -> int:
-    """The checksum that a record keeps of its body, as stored."""
+    """The checksum of a stored body."""
     return crc32(body) & CRC_MASK
 
 
 def host_flags(packed_born_host: bytes, packed_store_host: bytes) -> int:
-    """The sysFlag bits that say how long the two hosts are."""
+    """The sysFlag bits for the sizes of both hosts."""
     born = SysFlag.BORN_HOST_V6 if len(packed_born_host) == 20 else 0
     return born | (SysFlag.STORE_HOST_V6 if len(packed_store_host) == 20 else 0)
 
 
 def head_packer(sys_flag: int) -> Callable[..., bytes]:
-    """`pack_usual_head`, or its counterpart for the hosts that `sys_flag` tells of."""
+    """`pack_ipv4_head`, or its variant for the host sizes of `sys_flag`."""
     return _HEADS[sys_flag & HOSTS_V6].pack
 
 
 def record_size(topic_bytes: int, body_bytes: int, properties_bytes: int, sys_flag: int = 0) -> int:
-    """How long the record of such a message is."""
+    """The size of a record."""
     wide_topic = topic_bytes > MAX_TOPIC_V1_BYTES
     return _HEADS[sys_flag & HOSTS_V6].size + 3 + wide_topic + topic_bytes + body_bytes + properties_bytes
 
 
 def topic_field(topic: bytes) -> bytes:
-    """The topic as it stands in a record, behind its length: one byte up to 127 bytes, two beyond."""
+    """The topic after its length: one byte up to 127 bytes, else two."""
     size = len(topic)
     return (size.to_bytes(1, "big") if size <= MAX_TOPIC_V1_BYTES else _SHORT.pack(size)) + topic
 
 
 def magic_for(topic: bytes) -> int:
-    """The version of records of this topic."""
+    """The magic of records of this topic."""
     return MAGIC_V1 if len(topic) <= MAX_TOPIC_V1_BYTES else MAGIC_V2
 
 
@@ -141,7 +141,7 @@ def encode_record(
     reconsume_times: int = 0,
     prepared_offset: int = 0,
 ) -> bytes:
-    """The record of a message. Hosts are packed; `sys_flag` must tell their lengths (see `host_flags`)."""
+    """Encode a record. Hosts are packed; `sys_flag` must contain their sizes (see `host_flags`)."""
     return b"".join(
         (
             head_packer(sys_flag)(
@@ -170,7 +170,7 @@ def encode_record(
 
 
 def encode_message(message: StoredMessage) -> bytes:
-    """The record that `message` was decoded from; its checksum is computed anew."""
+    """The record that `message` was decoded from, with a recomputed checksum."""
     return encode_record(
         message.topic.encode(),
         message.queue_id,
@@ -190,21 +190,21 @@ def encode_message(message: StoredMessage) -> bytes:
 
 
 def with_flag(head: bytes, flag: int) -> bytes:
-    """The head of a record, with another flag of the user."""
+    """The head of a record with another user flag."""
     return head[:FLAG_AT] + flag.to_bytes(4, "big", signed=True) + head[FLAG_AT + 4 :]
 
 
 def encode_blank(size: int) -> bytes:
-    """The head of the filler that takes the last `size` bytes of a log file; what follows it does not matter."""
+    """The head of a blank, which fills the last `size` bytes of a log file with any content."""
     return _BLANK.pack(size, MAGIC_BLANK)
 
 
 def decode_record(
     buffer: bytes, at: int = 0, check_crc: bool = True, queue: MessageQueue | None = None
 ) -> StoredMessage:
-    """The message whose record begins at `at`; ProtocolError when it is not whole, or its body's checksum is wrong.
+    """Decode the record at `at`. ProtocolError if it is incomplete or its checksum is wrong.
 
-    Takes bytes only, not views: slicing bytes is half the price, and this runs once per message.
+    Accepts bytes only, not views: slicing bytes takes half the time, and this runs once per message.
     """
     try:
         size, magic, crc, queue_id, queue_offset, sys_flag, body_size = _unpack_usual(buffer, at)
@@ -221,9 +221,9 @@ def decode_record(
         properties_at = topic_end + 2
         end = properties_at + (buffer[topic_end] << 8 | buffer[topic_end + 1])
         if body_size < 0 or end != at + size or end > len(buffer):
-            raise _damage(at, f"size {size}, but its parts end after {end - at} of {len(buffer) - at} bytes")
+            raise _damage(at, f"size {size}, but its fields end after {end - at} of {len(buffer) - at} bytes")
         if check_crc and crc32(body) & CRC_MASK != crc:
-            raise _damage(at, "a body whose checksum is wrong")
+            raise _damage(at, "a wrong body checksum")
         topic = buffer[topic_at:topic_end].decode()
         return StoredMessage(
             topic, queue_id, queue_offset, sys_flag, body, buffer[properties_at:end], buffer[at:body_at], size, queue
@@ -242,7 +242,7 @@ def _topic_v2(buffer: bytes, at: int, magic: int, body_end: int) -> tuple[int, i
 
 
 def properties_start(record: bytes) -> int:
-    """Where the properties of one whole record begin; they end with it. For filters, which need nothing else of a record."""
+    """The position of the properties in a record, which they end. For filters, which need nothing else."""
     try:
         head = _HEAD_SIZES[record[SYS_FLAG_AT + 3] & HOSTS_V6]
         body_size: int = _unpack_int(record, head - 4)[0]
@@ -259,11 +259,10 @@ def properties_start(record: bytes) -> int:
 
 
 def decode_records(buffer: bytes, *, check_crc: bool = True, queue: MessageQueue | None = None) -> list[StoredMessage]:
-    """The messages of a pull answer: records back to back. `queue` is where they were pulled.
+    """Decode the records of a pull response. `queue` is the queue that was pulled.
 
-    Usual records, which have IPv4 hosts and a topic of one length byte, are read here, without a call for each; what is unusual
-    or damaged about a record `decode_record` knows. Topic and length of the properties are mostly those of the record before: one
-    comparison of their bytes says so.
+    Records with IPv4 hosts and a topic length of one byte are decoded inline, without a call for each; `decode_record` decodes all
+    others and reports damage. Topic and property length are mostly those of the record before, which one comparison shows.
     """
     messages: list[StoredMessage] = []
     append, at, end = messages.append, 0, len(buffer)
@@ -275,7 +274,7 @@ def decode_records(buffer: bytes, *, check_crc: bool = True, queue: MessageQueue
                 body_at = at + _V4_SIZE
                 body_end = body_at + body_size
                 if not buffer.startswith(seen, body_end):
-                    seen, topic, properties_size = _behind_body(buffer, body_end)
+                    seen, topic, properties_size = _after_body(buffer, body_end)
                     seen_size = len(seen)
                 properties_at = body_end + seen_size
                 record_end = properties_at + properties_size
@@ -286,15 +285,15 @@ def decode_records(buffer: bytes, *, check_crc: bool = True, queue: MessageQueue
                     at = record_end
                     continue
         except (struct.error, IndexError, UnicodeDecodeError):
-            pass  # which of them it was, `decode_record` says
+            pass  # `decode_record` reports which one
         message = decode_record(buffer, at, check_crc, queue)
         append(message)
         at += message.size
     return messages
 
 
-def _behind_body(buffer: bytes, at: int) -> tuple[bytes, str, int]:
-    """The bytes between body and properties, and what they say: the topic, and how long the properties are."""
+def _after_body(buffer: bytes, at: int) -> tuple[bytes, str, int]:
+    """The bytes between body and properties, decoded: the topic and the length of the properties."""
     topic_end = at + 1 + buffer[at]
     properties_size = buffer[topic_end] << 8 | buffer[topic_end + 1]
     return buffer[at : topic_end + 2], buffer[at + 1 : topic_end].decode(), properties_size
@@ -305,22 +304,22 @@ def _damage(at: int, what: str) -> ProtocolError:
 
 
 PROPERTY_CRC_SIZE: Final = len(names.CRC32) + 12
-"""What the optional checksum of the whole record takes: its name, ten digits and the two separators."""
+"""The size of the optional checksum of a record: its name, ten digits and two separators."""
 
 
 def property_crc(record: bytes | memoryview) -> bytes:
-    """The optional last property of a record: the checksum of all bytes before it, digits from the least significant."""
+    """The optional last property: the checksum of all bytes before it, least significant digit first."""
     digits = f"{crc32(record) & CRC_MASK:010d}"[::-1]
     return f"{names.CRC32}\x01{digits}\x02".encode()
 
 
 def with_property_crc(record: bytes) -> bytes:
-    """`record`, which must end in PROPERTY_CRC_SIZE bytes reserved for it, with its checksum in place."""
+    """`record` with its checksum in the last PROPERTY_CRC_SIZE bytes, which must be reserved for it."""
     return record[:-PROPERTY_CRC_SIZE] + property_crc(memoryview(record)[:-PROPERTY_CRC_SIZE])
 
 
-def property_crc_holds(record: bytes | memoryview) -> bool:
-    """Whether a record that carries the optional checksum is unharmed; True for one that carries none."""
+def property_crc_matches(record: bytes | memoryview) -> bool:
+    """Whether the optional checksum matches; True for a record without one."""
     tail = bytes(record[-PROPERTY_CRC_SIZE:])
     if not tail.startswith(names.CRC32.encode() + b"\x01"):
         return True

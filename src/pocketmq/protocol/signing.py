@@ -1,8 +1,8 @@
-"""The ACL signature: who sends a request, and that nobody changed it on the way.
+"""ACL signatures of requests.
 
-    AccessKey, SecurityToken? ── added ──► all ext values, by name in Java's order ── + body ──► HMAC-SHA1(secret) ── base64 ──► Signature
+    AccessKey, SecurityToken? ── added ──► all ext values, ordered by name as in Java ── + body ──► HMAC-SHA1(secret) ── base64 ──► Signature
 
-The server signs what arrived and compares, so the signature comes last, after every other ext field is in place.
+The server signs the received fields and compares, so the signature is added last, after all other ext fields.
 """
 
 import base64
@@ -21,11 +21,11 @@ SIGNATURE = "Signature"
 SECRET_VARIABLE = "ROCKETMQ_SECRET_KEY"  # noqa: S105 the name of it
 
 _ADDED_AFTER_SIGNING = "_UNIQUE_KEY_QUERY"
-"""Clients up to 4.9.3 add this field of QUERY_MESSAGE when they have signed already."""
+"""A field of QUERY_MESSAGE that clients up to 4.9.3 add after signing."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a client signs with. The secret never shows in a log: `repr` leaves it out."""
+    """The keys of a client. `repr` omits the secret."""
 
     access_key: str
     secret: str
@@ -36,7 +36,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 def credentials_of(access_key: str | None, environ: Mapping[str, str]) -> Credentials | None:
-    """Of the account that `--access-key` names, with its secret from the environment."""
+    """The account of `--access-key`, with the secret from the environment."""
     if access_key is None:
         return None
     secret = environ.get(SECRET_VARIABLE)
@@ -46,7 +46,7 @@ def credentials_of(access_key: str | None, environ: Mapping[str, str]) -> Creden
 
 
 def signed_fields(ext: Mapping[str, str] | None, body: bytes, credentials: Credentials) -> dict[str, str]:
-    """`ext` with the fields that prove who sends it; the order of the others is kept."""
+    """`ext` with access key and signature added. Keeps the order of the other fields."""
     signed = {**(ext or {}), ACCESS_KEY: credentials.access_key}
     if credentials.security_token is not None:
         signed[SECURITY_TOKEN] = credentials.security_token
@@ -55,23 +55,23 @@ def signed_fields(ext: Mapping[str, str] | None, body: bytes, credentials: Crede
 
 
 def sign(ext: Mapping[str, str], body: bytes, secret: str, version: int = VERSION) -> str:
-    """The signature of a request whose other ext fields are complete."""
+    """The signature of a request with otherwise complete ext fields."""
     return signature_of(signed_content(ext, body, version), secret).decode()
 
 
 def signature_of(content: bytes, secret: str) -> bytes:
-    """The signature of what `signed_content` put together."""
+    """The signature of the bytes of `signed_content`."""
     return base64.b64encode(hmac.digest(secret.encode(), content, "sha1"))
 
 
 def verify(ext: Mapping[str, str], body: bytes, secret: str, version: int = VERSION) -> bool:
-    """Whether the request was signed with `secret`; in constant time. `version` is the sender's."""
+    """Whether the request was signed with `secret`, compared in constant time. `version` is the sender's."""
     claimed = ext.get(SIGNATURE, "").encode(errors="replace")
     return hmac.compare_digest(claimed, sign(ext, body, secret, version).encode())
 
 
 def signed_content(ext: Mapping[str, str], body: bytes, version: int = VERSION) -> bytes:
-    """The bytes that are signed, as a sender of `version` puts them together."""
+    """The bytes that a sender of `version` signs."""
     left_out = {SIGNATURE, _ADDED_AFTER_SIGNING} if version <= Version.V4_9_3 else {SIGNATURE}
     values = "".join([ext[name] for name in java_sorted([name for name in ext if name not in left_out])])
-    return values.encode(errors="replace") + body  # Java, too, puts a '?' for half a surrogate pair
+    return values.encode(errors="replace") + body  # Java too replaces an unpaired surrogate by a '?'

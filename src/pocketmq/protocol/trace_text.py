@@ -1,15 +1,15 @@
-"""Trace records: what clients write to the trace topic about each message sent, consumed, decided or recalled.
+"""Trace records, which clients write to the trace topic for each message sent, consumed, decided or recalled.
 
     kind 0x01 field 0x01 field … 0x02 kind 0x01 field …      UTF-8, any number of records in one body
 
     Pub             a producer sent a message
-    SubBefore       a consumer is about to handle it      ┐ told apart from other attempts
-    SubAfter        … and is done with it                 ┘ by the request id
+    SubBefore       a consumer is about to handle a message   ┐ matched by the request id
+    SubAfter        it has handled it                         ┘
     EndTransaction  a producer decided a half message
-    Recall          a producer took a timer message back
+    Recall          a producer recalled a timed message
 
-The fields of each class below stand in the order of the wire. A text that Java does not have is written as `null`; numbers
-and truth values as Java prints them. Older clients write fewer fields at the end, newer ones may write more.
+The fields of the classes are in wire order. A missing text is `null`, as in Java; numbers and booleans are written as in Java. Older
+clients omit fields at the end, newer ones may add some.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ NULL = "null"
 
 
 class TracedType(IntEnum):
-    """What kind of message was sent; the number is the wire's."""
+    """The kind of a message, with wire numbers."""
 
     NORMAL = 0
     HALF = 1
@@ -37,7 +37,7 @@ class TracedType(IntEnum):
 
 
 class Outcome(IntEnum):
-    """How a listener ended; the number is the wire's."""
+    """The outcome of a listener, with wire numbers."""
 
     SUCCESS = 0
     TIMED_OUT = 1
@@ -47,7 +47,7 @@ class Outcome(IntEnum):
 
 
 class Decision(StrEnum):
-    """How a producer decided a transaction."""
+    """A producer's decision about a transaction."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -55,7 +55,7 @@ class Decision(StrEnum):
 
 
 class _Trace(msgspec.Struct, frozen=True, array_like=True):
-    """Base of the kinds that are known. Fields with a default may be missing at the end of a record."""
+    """Base of known records. Fields with a default may be missing at the end."""
 
     kind: ClassVar[str]
 
@@ -91,7 +91,7 @@ class SubBefore(_Trace, frozen=True):
 
 
 class SubAfter(_Trace, frozen=True):
-    """`time_ms` and `group` are left out by clients of Alibaba's cloud and by some releases of 4.x."""
+    """Clients of Alibaba's cloud and some releases of 4.x omit `time_ms` and `group`."""
 
     kind: ClassVar[str] = "SubAfter"
 
@@ -134,7 +134,7 @@ class Recall(_Trace, frozen=True):
 
 
 class OtherTrace(msgspec.Struct, frozen=True):
-    """A record of a kind that we do not know, kept as it came."""
+    """A record of an unknown kind, unchanged."""
 
     kind: str
     fields: tuple[str, ...]
@@ -145,11 +145,11 @@ _Known = type[Pub] | type[SubBefore] | type[SubAfter] | type[EndTransaction] | t
 
 _KINDS: dict[str, _Known] = {known.kind: known for known in (Pub, SubBefore, SubAfter, EndTransaction, Recall)}
 _OLD_PUB_FIELDS = 12
-"""Clients before 4.5 did not write the offset id, which stands before the last field."""
+"""Clients before 4.5 did not write the offset id, the field before the last one."""
 
 
 def _nullable(known: _Known) -> frozenset[int]:
-    """Which fields may be `null`."""
+    """The fields that may be `null`."""
     hints = get_type_hints(known)
     names = known.__struct_fields__
     return frozenset(at for at, name in enumerate(names) if NoneType in get_args(hints[name]))
@@ -159,12 +159,12 @@ _NULLABLE = {kind: _nullable(known) for kind, known in _KINDS.items()}
 
 
 def encode_trace(records: Iterable[Trace]) -> bytes:
-    """The body of the message that tells `records`."""
+    """Encode records as the body of a trace message."""
     return "".join([_record_text(record) for record in records]).encode()
 
 
 def decode_trace(body: bytes) -> list[Trace]:
-    """The records in `body`; ProtocolError names the one that cannot be read."""
+    """Decode the records. ProtocolError names an invalid one."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -173,7 +173,7 @@ def decode_trace(body: bytes) -> list[Trace]:
 
 
 def trace_keys(records: Iterable[Trace]) -> list[str]:
-    """The keys under which the trace message is indexed: the ids and the keys of all messages it speaks of."""
+    """The index keys of a trace message: the ids and keys of all its messages."""
     found: dict[str, None] = {}
     for record in records:
         if not isinstance(record, OtherTrace):
@@ -187,10 +187,12 @@ def _record_text(record: Trace) -> str:
     values = record.fields if isinstance(record, OtherTrace) else msgspec.structs.astuple(record)
     words = [record.kind, *(_text(value) for value in values)]
     if isinstance(record, SubBefore) and not record.keys:
-        words[-1] = NULL  # Java loses an empty last field and then misses it
+        words[-1] = NULL  # Java drops an empty last field
     text = FIELD_END.join(words)
     if RECORD_END in text or text.count(FIELD_END) >= len(words):
-        raise UsageError(f"a field of the trace record {words} holds 0x01 or 0x02, which separate fields and records")
+        raise UsageError(
+            f"a field of the trace record {words} contains 0x01 or 0x02, which separate fields and records"
+        )
     return text + RECORD_END
 
 

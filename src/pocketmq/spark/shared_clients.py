@@ -176,7 +176,7 @@ class GroupPuller:
         pulled = await pulls.pull_records(wire_queue, offset, subscription, max_messages, timeout_s=core.pull_timeout_s)
         header = pulled.header
         next_offset = offset if pulled.code == ResponseCode.PULL_OFFSET_MOVED else header.next_begin_offset
-        skips = subscription.takes_all and passes_over(pulled.code, pulled.records, offset)
+        skips = subscription.matches_all and passes_over(pulled.code, pulled.records, offset)
         bounds = Bounds(header.min_offset, header.max_offset)
         return Answer(pulled.records, next_offset, bounds, skips, is_hole(pulled.code, next_offset, offset))
 

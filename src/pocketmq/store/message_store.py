@@ -29,8 +29,8 @@ from pocketmq.protocol.record import (
     SMALLEST_RECORD,
     head_packer,
     host_flags,
+    pack_ipv4_head,
     pack_short,
-    pack_usual_head,
 )
 from pocketmq.store.log.log_walk import looks_cut, moved_on
 from pocketmq.store.parts import StoreParts
@@ -214,7 +214,7 @@ class MessageStore(ReadableStore):
         store_host = self.store_host
         size = queue.record_overhead + len(body) + len(properties)
         sys_flag &= _WITHOUT_HOSTS
-        pack_head = pack_usual_head
+        pack_head = pack_ipv4_head
         if len(born_host) + len(store_host) != 16:
             sys_flag |= host_flags(born_host, store_host)
             size += len(born_host) + len(store_host) - 16

@@ -84,7 +84,7 @@ def test_a_list_of_groups_is_made_as_a_whole() -> None:
     ("body", "code", "remark"),
     [
         (write_body(SubscriptionGroupConfig("")), 29, "empty"),
-        (write_body(SubscriptionGroupConfig("g g")), 29, "holds ' '"),
+        (write_body(SubscriptionGroupConfig("g g")), 29, "contains ' '"),
         (write_body(SubscriptionGroupConfig("g" * 121)), 29, "121 characters"),
         (write_body(SubscriptionGroupConfig("g", retry_queue_nums=70_000)), 29, "70000 retry queues"),
         (write_body(SubscriptionGroupConfig("g", attributes={"+colour": "red"})), 1, "'colour' is not supported"),

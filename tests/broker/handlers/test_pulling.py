@@ -334,7 +334,7 @@ async def test_a_slow_expression_holds_nobody_up_and_finds_all_the_same_by_the_n
         ("n >", "SQL92", "column 4"),
         ("", "SQL92", "is empty"),
         ("whatever", "LUA", "use TAG or SQL92"),
-        ("||", "TAG", "names no tag"),
+        ("||", "TAG", "contains no tag"),
     ],
 )
 @in_virtual_time

@@ -183,7 +183,7 @@ def test_a_web_server_that_is_asked_as_a_name_server_is_recognised() -> None:
         port = web.sockets[0].getsockname()[1]
         async with AsyncProducer(f"127.0.0.1:{port}") as producer:
             with pytest.raises(
-                NetworkError, match=r"an HTTP answer: this is the port of a web server, such as the console"
+                NetworkError, match=r"an HTTP response; this is the port of a web server, such as the console"
             ):
                 await producer.send("T", b"x")
         web.close()

@@ -68,7 +68,7 @@ def test_pulls_are_filtered_by_sql() -> None:
             for pull in (consumer.pull, consumer.pull_block_if_not_found):
                 with pytest.raises(InvalidExpression, match=r"'nonsense nonsense' .* column 10"):
                     await pull(QUEUE, 0, sql="nonsense nonsense")
-                with pytest.raises(InvalidExpression, match="names no tag"):
+                with pytest.raises(InvalidExpression, match="contains no tag"):
                     await pull(QUEUE, 0, tags="||")
 
     run(main())

@@ -39,7 +39,7 @@ def test_a_separator_that_was_put_into_a_property_later_is_found() -> None:
     message = Message("T", b"x")
     message.properties["a"] = "b\x01c"
 
-    with pytest.raises(InvalidMessage, match="holds 0x01 or 0x02"):
+    with pytest.raises(InvalidMessage, match="contains 0x01 or 0x02"):
         packer().pack(message)
 
 

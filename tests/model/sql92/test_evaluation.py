@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from pocketmq.model.sql92.evaluation import question_of
+from pocketmq.model.sql92.evaluation import function_of
 from pocketmq.model.sql92.parser import parse
 
 NO_ANSWER: Final = "no answer"
@@ -12,7 +12,7 @@ Answer = bool | None | str
 
 
 def answer(expression: str, properties: dict[str, str]) -> Answer:
-    question = question_of(parse(expression))
+    question = function_of(parse(expression))
     try:
         return question(properties.get)
     except ValueError:
@@ -261,7 +261,7 @@ def test_terms_are_asked_from_the_left_until_the_answer_is_certain() -> None:
         asked.append(name)
         return {"a": "1", "b": "2"}.get(name)
 
-    question_of(parse("a = 1 OR b = 2 OR c = 3"))(get)
-    question_of(parse("c = 1 AND b = 3 AND a = 1"))(get)
+    function_of(parse("a = 1 OR b = 2 OR c = 3"))(get)
+    function_of(parse("c = 1 AND b = 3 AND a = 1"))(get)
 
     assert asked == ["a", "c", "b"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pocketmq.errors import InvalidExpression
-from pocketmq.model.sql92.evaluation import question_of
-from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_WORDS, parse
+from pocketmq.model.sql92.evaluation import function_of
+from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_TOKENS, parse
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "reference" / "sql92.md").read_text("utf-8")
 ANSWERS = {True: "true", False: "false", None: "unknown"}
@@ -18,7 +18,7 @@ DIFFERENCES = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| (refused|any positive num
 
 def answer(expression: str, properties: dict[str, str]) -> str:
     try:
-        return ANSWERS[question_of(parse(expression))(properties.get)]
+        return ANSWERS[function_of(parse(expression))(properties.get)]
     except InvalidExpression:
         return "refused"
     except ValueError:
@@ -53,5 +53,5 @@ def test_the_error_and_the_limits_are_as_printed() -> None:
         parse("a == 1")
 
     assert f"    {caught.value}\n" in GUIDE
-    for limit in (MAX_CHARACTERS, MAX_WORDS, MAX_DEPTH):
+    for limit in (MAX_CHARACTERS, MAX_TOKENS, MAX_DEPTH):
         assert f"| {limit:,}" in GUIDE

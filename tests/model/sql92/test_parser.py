@@ -3,7 +3,7 @@
 import pytest
 
 from pocketmq.errors import InvalidExpression
-from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_WORDS, parse
+from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_TOKENS, parse
 from pocketmq.model.sql92.tree import (
     AllOf,
     AnyOf,
@@ -117,14 +117,14 @@ def test_literals_and_signs(text: str, number: Node) -> None:
         ("a = 1)", "line 1, column 6", "expected AND, OR or the end, found ')'"),
         ("(a = 1", "line 1, column 7", "expected AND, OR or ), found the end"),
         ("()", "line 1, column 2", "found ')'"),
-        ("a NOT 5", "line 1, column 7", "expected BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT, found 5"),
+        ("a NOT 5", "line 1, column 7", "expected BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH after NOT, found 5"),
         ("a NOT > 5", "line 1, column 7", "found '>'"),
         ("a IS 5", "line 1, column 6", "expected NULL or NOT NULL, found 5"),
         ("a BETWEEN 1", "line 1, column 12", "expected AND and the upper bound of BETWEEN, found the end"),
         ("a BETWEEN 1 OR 2", "line 1, column 13", "found OR"),
-        ("a IN 'x'", "line 1, column 6", "expected ( and the texts of IN, found 'x'"),
+        ("a IN 'x'", "line 1, column 6", "expected ( and the list of IN, found 'x'"),
         ("a IN ()", "line 1, column 7", "expected a text in single quotes, found ')'"),
-        ("a IN ('x' 'y')", "line 1, column 11", "expected , or ) in the texts of IN, found 'y'"),
+        ("a IN ('x' 'y')", "line 1, column 11", "expected , or ) in the list of IN, found 'y'"),
         ("a IN ('x',)", "line 1, column 11", "expected a text in single quotes, found ')'"),
         ("a CONTAINS", "line 1, column 11", "expected a text in single quotes, found the end"),
         ("a = 'never", "line 1, column 5", 'found "\'"'),
@@ -158,7 +158,7 @@ def test_an_error_says_where_it_is_and_what_could_stand_there(text: str, where: 
         ("a > 5 > 3", "a condition cannot be compared by >"),
         ("NOT a > 5", "a condition cannot be compared by > (NOT binds tighter: write NOT (a > …))"),
         ("(a = 1) NOT BETWEEN 1 AND 2", "a condition cannot be compared by BETWEEN"),
-        ("a BETWEEN 5 AND 1", "nothing is between 5 and 1 (begin with the smaller)"),
+        ("a BETWEEN 5 AND 1", "nothing is between 5 and 1 (write the smaller one first)"),
         ("a BETWEEN 1 AND -5.5", "nothing is between 1 and -5.5"),
         ("-a BETWEEN 5 AND 1", "nothing is between 5 and 1"),
         ("'x' IN ('x')", "IN needs a property on its left"),
@@ -182,14 +182,14 @@ def test_what_an_operator_cannot_take_is_refused(text: str, what: str) -> None:
     ("fits", "too_much", "what"),
     [
         ("a".ljust(MAX_CHARACTERS), "a".ljust(MAX_CHARACTERS + 1), f"{MAX_CHARACTERS + 1} characters"),
-        ("a = 1 OR " * 1023 + "a = 1", "a = 1 OR " * 1024 + "a", f"more than {MAX_WORDS} words"),
-        ("(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH, "(" * (MAX_DEPTH + 1), f"more than {MAX_DEPTH} parentheses"),
-        ("NOT " * (MAX_DEPTH - 1) + "a", "NOT " * MAX_DEPTH + "a", f"more than {MAX_DEPTH} operators"),
-        ("a" + " IS NULL" * (MAX_DEPTH - 1), "a" + " IS NULL" * MAX_DEPTH, f"more than {MAX_DEPTH} operators"),
+        ("a = 1 OR " * 1023 + "a = 1", "a = 1 OR " * 1024 + "a", f"more than {MAX_TOKENS} tokens"),
+        ("(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH, "(" * (MAX_DEPTH + 1), f"more than {MAX_DEPTH} nested parentheses"),
+        ("NOT " * (MAX_DEPTH - 1) + "a", "NOT " * MAX_DEPTH + "a", f"more than {MAX_DEPTH} nested operators"),
+        ("a" + " IS NULL" * (MAX_DEPTH - 1), "a" + " IS NULL" * MAX_DEPTH, f"more than {MAX_DEPTH} nested operators"),
         (
             "a = 1 = - " + "- " * (MAX_DEPTH - 3) + "a",
             "a = " + "- " * MAX_DEPTH + "a",
-            f"more than {MAX_DEPTH} operators",
+            f"more than {MAX_DEPTH} nested operators",
         ),
     ],
 )

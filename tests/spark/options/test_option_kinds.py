@@ -72,7 +72,7 @@ def test_a_value_is_read(kind: Kind, text: str, value: Any) -> None:
         (TEXT, "", "valid: it is empty"),
         (DURATION, "soon", "a duration such as"),
         (DURATION, "-5s", "a duration such as"),
-        (TOPIC, "a b", "a topic: topic name 'a b' holds ' '"),
+        (TOPIC, "a b", "a topic: topic name 'a b' contains ' '"),
         (TOPIC, "%LMQ%x", "light message queues"),
         (TOPICS, " , ", "a list of topics"),
         (TOPICS, "a,../x", "a topic"),

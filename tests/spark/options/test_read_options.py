@@ -96,7 +96,7 @@ def test_pulls_are_made_as_the_users_group_or_one_that_stays_the_same() -> None:
 
 
 def test_filters_become_subscriptions() -> None:
-    assert subscription_of("t", None, None).takes_all
+    assert subscription_of("t", None, None).matches_all
     assert subscription_of("t", "a || b", None).tags_set == ("a", "b")
     assert subscription_of("t", None, "x > 1").expression_type == "SQL92"
 
@@ -105,7 +105,7 @@ def test_filters_become_subscriptions() -> None:
     ("option", "text", "why"),
     [
         ("filterSql", "nonsense nonsense", "filterSql = 'nonsense nonsense' is wrong: .* column 10"),
-        ("filterTags", "||", "names no tag"),
+        ("filterTags", "||", "contains no tag"),
     ],
 )
 @pytest.mark.parametrize("streaming", [False, True])
@@ -175,5 +175,5 @@ def test_combinations_that_cannot_be_are_refused_in_a_batch(given: dict[str, str
 
 
 def test_a_filter_that_names_no_tag_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(InvalidExpression, match="names no tag"):
+    with pytest.raises(InvalidExpression, match="contains no tag"):
         stream(filterTags=" || ")

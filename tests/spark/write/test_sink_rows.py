@@ -104,7 +104,7 @@ def test_no_rows_are_no_messages() -> None:
         ({"value": [b"x", None]}, "row 1, column value: it is null"),
         ({"value": [b"x", b"y", b""]}, "row 2, column value: it is empty"),
         ({"value": [b"x"], "topic": [None]}, "row 0, column topic: it is null"),
-        ({"value": [b"x", b"x"], "topic": ["t", "a b"]}, "row 1, column topic: topic name 'a b' holds ' '"),
+        ({"value": [b"x", b"x"], "topic": ["t", "a b"]}, "row 1, column topic: topic name 'a b' contains ' '"),
         ({"value": [b"x"], "topic": ["SCHEDULE_TOPIC_XXXX"]}, "row 0, column topic: only brokers may write"),
         ({"value": [b"x", b"x"], "topic": ["t", "t"], "tags": ["a", "a||b"]}, "row 1, column tags: tag 'a||b'"),
         ({"value": [b"x"], "topic": ["t"], "tags": [""]}, "row 0, column tags: tag ''"),

@@ -13,7 +13,7 @@ from tests.store.crash.life import TABLES
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.files import walk
+from pocketmq.files import files_below
 from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash
@@ -162,7 +162,7 @@ def check_rebuild(opened: OpenStore, clock: FakeClock, disk: FaultyFiles) -> Non
     store = opened.store
     store._upkeep._unsynced.update(dict.fromkeys(store._queues.flush()))  # a clean stop after this has to sync them
     other = disk.crash(Random(0), survives="everything")
-    for path in [*walk(other, ROOT / "consumequeue"), *walk(other, ROOT / "index")]:
+    for path in [*files_below(other, ROOT / "consumequeue"), *files_below(other, ROOT / "index")]:
         other.unlink(path)
     if other.status(ROOT / "checkpoint") is not None:
         other.unlink(ROOT / "checkpoint")
@@ -229,4 +229,4 @@ def bounds(store: MessageStore) -> dict[QueueKey, tuple[int, int]]:
 
 def snapshot(disk: FaultyFiles) -> dict[Path, bytes]:
     """Every file of the store, by its name."""
-    return {path: disk.read(path) for path in walk(disk, ROOT)}
+    return {path: disk.read(path) for path in files_below(disk, ROOT)}

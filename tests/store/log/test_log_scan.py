@@ -126,7 +126,7 @@ def test_a_torn_last_record_is_the_end_and_its_reason(store: MadeStore) -> None:
     records, holes, done = scan(store)
 
     assert (records[-1] < at, holes) == (True, [])
-    assert (done.end, done.ending) == (at, "a body whose checksum is wrong")
+    assert (done.end, done.ending) == (at, "a wrong body checksum")
 
 
 def test_empty_files_made_ahead_are_not_counted_as_log(store: MadeStore) -> None:

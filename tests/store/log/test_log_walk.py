@@ -212,15 +212,15 @@ def test_a_bit_that_flipped_is_found_and_the_walk_ends_there(chunk_bytes: int, f
 @pytest.mark.parametrize(
     ("at", "flip", "reason"),
     [
-        (2, 0x04, "size 1324, but its parts end after 300 of 1948 bytes"),
+        (2, 0x04, "size 1324, but its fields end after 300 of 1948 bytes"),
         (5, 0xFF, "magic 0xda5c20a7"),
-        (10, 0x04, "a body whose checksum is wrong"),
+        (10, 0x04, "a wrong body checksum"),
         (35, 0x04, "the record says that it lies at 96"),
-        (86, 0x04, "size 300, but its parts end after 1315 of 1948 bytes"),
+        (86, 0x04, "size 300, but its fields end after 1315 of 1948 bytes"),
         (84, 0x04, "only 1948 bytes"),
-        (100, 0x04, "a body whose checksum is wrong"),
-        (288, 0x80, "size 300, but its parts end after 424 of 1948 bytes"),
-        (294, 0x04, "size 300, but its parts end after 1324 of 1948 bytes"),
+        (100, 0x04, "a wrong body checksum"),
+        (288, 0x80, "size 300, but its fields end after 424 of 1948 bytes"),
+        (294, 0x04, "size 300, but its fields end after 1324 of 1948 bytes"),
     ],
 )
 def test_the_reason_says_what_is_wrong(at: int, flip: int, reason: str) -> None:

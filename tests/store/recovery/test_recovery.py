@@ -12,7 +12,7 @@ from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore, numbered, remove_all
 
 from pocketmq.errors import StoreDamaged, StoreError, StoreFull
-from pocketmq.files import walk
+from pocketmq.files import files_below
 from pocketmq.protocol.record import encode_record
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.queues.consume_queue import ENTRY
@@ -118,7 +118,7 @@ def test_a_resume_point_with_a_topic_that_is_no_name_is_not_believed() -> None:
 def test_a_queue_that_was_deleted_by_hand_after_a_clean_stop_is_made_anew() -> None:
     opened = filled()
     opened.store.close()
-    remove_all(opened.disk, walk(opened.disk, QUEUES / "U"))
+    remove_all(opened.disk, files_below(opened.disk, QUEUES / "U"))
 
     again = OpenStore(opened.settings, opened.clock, opened.disk)
 
@@ -187,7 +187,7 @@ def test_without_a_checkpoint_everything_is_walked(damage: str) -> None:
 
 def test_all_queues_deleted_by_hand_are_made_anew() -> None:
     opened = filled()
-    remove_all(opened.disk, walk(opened.disk, QUEUES))
+    remove_all(opened.disk, files_below(opened.disk, QUEUES))
 
     again = opened.crash()
 
@@ -203,7 +203,7 @@ def test_one_queue_deleted_by_hand_is_missed_by_its_resume_point_and_made_anew()
         opened.send(bytes(2000), topic="New")
         opened.tick()
     opened.settle(100)
-    remove_all(opened.disk, walk(opened.disk, QUEUES / "Old"))
+    remove_all(opened.disk, files_below(opened.disk, QUEUES / "Old"))
 
     again = opened.crash()
 
@@ -285,7 +285,7 @@ def test_the_log_is_cut_at_the_first_bad_record_and_says_so(caplog: pytest.LogCa
         again = opened.crash()
 
     assert again.bodies() == numbered(2)
-    assert again.report.cut == f"at log offset {offsets[2]}: a body whose checksum is wrong"
+    assert again.report.cut == f"at log offset {offsets[2]}: a wrong body checksum"
     assert again.report.cut_bytes == 3 * offsets[1] - len("\0\0"), "the last record ends in zeros: it has no properties"
     assert f"cut at log offset {offsets[2]}" in caplog.text
     assert again.store.end == offsets[2]
@@ -349,13 +349,13 @@ def test_later_files_go_with_the_cut_and_unfinished_ones_too() -> None:
 def test_a_store_without_a_log_begins_anew() -> None:
     opened = filled()
     opened.store.close()
-    remove_all(opened.disk, walk(opened.disk, LOG))
+    remove_all(opened.disk, files_below(opened.disk, LOG))
 
     again = OpenStore(opened.settings, opened.clock, opened.disk)
     again.run_workers()
 
     assert (again.store.end, len(again.store._queues)) == (0, 0)
-    assert list(walk(again.disk, QUEUES)) == []
+    assert list(files_below(again.disk, QUEUES)) == []
     assert again.stage()[0] == 0
     again.store.end_turn()
     assert again.crash().store.max_offset("U", 0) == 0, "an old resume point does not count"
@@ -544,7 +544,7 @@ def test_a_report_reads_like_a_sentence() -> None:
         walked_from=4096,
         log_end=9000,
         records=12,
-        cut="at log offset 9000: a body whose checksum is wrong",
+        cut="at log offset 9000: a wrong body checksum",
         cut_bytes=400,
         rebuilt_queues=["T:0"],
         trimmed_queues=3,
@@ -555,7 +555,7 @@ def test_a_report_reads_like_a_sentence() -> None:
 
     assert str(report) == (
         "after a crash: 12 records walked from 4096, the log ends at 9000; "
-        "cut at log offset 9000: a body whose checksum is wrong (400 bytes dropped); 1 queues rebuilt; "
+        "cut at log offset 9000: a wrong body checksum (400 bytes dropped); 1 queues rebuilt; "
         "3 queues trimmed; 1 index files to be built anew; 2 records fit into no queue; 1 foreign files left alone"
     )
     assert str(RecoveryReport(clean=True)) == "after a clean stop: 0 records walked from 0, the log ends at 0"

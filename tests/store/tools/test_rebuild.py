@@ -12,7 +12,7 @@ from tests.store.made_store import LOG_FILE_BYTES, ROOT, SIZES, MadeStore
 
 from pocketmq.clock import SystemClock
 from pocketmq.errors import InvalidSetting, StoreError, StoreLocked
-from pocketmq.files import DiskFiles, Files, walk
+from pocketmq.files import DiskFiles, Files, files_below
 from pocketmq.store.layout import KnownSizes, find_layout
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.resume import ResumeFile, ResumePoint
@@ -40,7 +40,9 @@ def rebuild(files: Files, folder: Path = ROOT, known: KnownSizes = SIZES) -> tup
 
 def contents(files: Files, folder: Path, *below: str) -> dict[str, bytes]:
     return {
-        path.relative_to(folder).as_posix(): files.read(path) for name in below for path in walk(files, folder / name)
+        path.relative_to(folder).as_posix(): files.read(path)
+        for name in below
+        for path in files_below(files, folder / name)
     }
 
 
@@ -80,7 +82,7 @@ def test_a_store_that_lost_its_derived_files_is_sound_again(lost: list[str], tmp
     before = contents(files, tmp_path, "consumequeue")
     known = KnownSizes(queue_file_entries=20, index_slots=100, index_entries=400)
     for name in lost:
-        for path in [*walk(files, tmp_path / name)] if name != "checkpoint" else [tmp_path / name]:
+        for path in [*files_below(files, tmp_path / name)] if name != "checkpoint" else [tmp_path / name]:
             path.unlink()
 
     rebuild(files, tmp_path, known)
@@ -265,7 +267,7 @@ def test_messages_behind_damage_keep_their_offsets(store: MadeStore) -> None:
 
     report, skipped = rebuild(store.files)
 
-    assert skipped == [f"no sound record from log offset {at} to {following}: a body whose checksum is wrong"]
+    assert skipped == [f"no sound record from log offset {at} to {following}: a wrong body checksum"]
     assert (report.gaps, report.queue_entries) == (1, 42)
     assert contents(store.files, ROOT, *UNTOUCHED) == before
     assert [kind for kind, *_ in store.told()] == ["log-record"]

@@ -8,7 +8,7 @@ from tests.golden import needs_golden
 from tests.store.golden_store import STORES, restore
 from tests.store.made_store import HOST, LOG_FILE_BYTES, ROOT, SIZES, MadeStore
 
-from pocketmq.files import DiskFiles, walk
+from pocketmq.files import DiskFiles, files_below
 from pocketmq.model.names import TopicName
 from pocketmq.store.layout import KnownSizes, find_layout
 from pocketmq.store.message_store import MessageStore
@@ -59,11 +59,11 @@ def test_what_was_looked_at_is_counted(tmp_path: Path) -> None:
 def test_verification_changes_nothing(tmp_path: Path) -> None:
     restore("5.3.3", "live", tmp_path)
     files = DiskFiles()
-    before = {path: (files.status(path), files.read(path)) for path in walk(files, tmp_path)}
+    before = {path: (files.status(path), files.read(path)) for path in files_below(files, tmp_path)}
 
     verify(tmp_path)
 
-    assert {path: (files.status(path), files.read(path)) for path in walk(files, tmp_path)} == before
+    assert {path: (files.status(path), files.read(path)) for path in files_below(files, tmp_path)} == before
 
 
 @needs_golden
@@ -73,7 +73,7 @@ def test_every_flipped_bit_of_a_derived_file_of_the_real_broker_is_one_finding(f
     entry_0 = range(440, 460)  # of the index file: nobody ever reads it
     places = [
         (path, at)
-        for path in walk(DiskFiles(), tmp_path / folder)
+        for path in files_below(DiskFiles(), tmp_path / folder)
         for at in range(len(path.read_bytes().rstrip(b"\0")))
         if folder != "index" or at not in entry_0
     ]

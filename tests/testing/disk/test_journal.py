@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.errors import UsageError
-from pocketmq.files import walk, write_atomically
+from pocketmq.files import files_below, write_atomically
 from pocketmq.testing import FakeClock, FaultyFiles
 
 LOG = Path("/log")
 
 
 def everything(files: FaultyFiles) -> dict[str, bytes]:
-    return {str(path): files.read(path) for path in walk(files, Path("/"))}
+    return {str(path): files.read(path) for path in files_below(files, Path("/"))}
 
 
 def test_every_change_is_recorded_in_order() -> None:

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.files import walk
+from pocketmq.files import files_below
 from pocketmq.testing import FaultyFiles
 
 FOLDERS = [Path("/"), Path("/d"), Path("/d/e"), Path("/f")]
@@ -29,14 +29,14 @@ def test_files_that_are_only_moved_are_there_exactly_once_after_any_crash(seed: 
 
     for fate in range(10):
         found = disk.crash(Random(fate))
-        assert Counter(found.read(path) for path in walk(found, Path("/"))) == Counter([b"a", b"b", b"c"])
+        assert Counter(found.read(path) for path in files_below(found, Path("/"))) == Counter([b"a", b"b", b"c"])
 
 
 def move_at_random(disk: FaultyFiles, random: Random) -> None:
     folder = random.choice(FOLDERS)
     match random.choice(("move", "move", "move", "sync", "remove", "fail")):
         case "move":
-            source = random.choice(list(walk(disk, Path("/"))))
+            source = random.choice(list(files_below(disk, Path("/"))))
             target = folder / random.choice("uvwxyz")
             if disk.status(target) is None:
                 disk.make_dir(folder)
@@ -85,7 +85,7 @@ def test_a_file_moved_out_of_a_folder_that_is_then_replaced_is_not_lost() -> Non
 
     for seed in range(100):
         found = disk.crash(Random(seed))
-        assert [found.read(path) for path in walk(found, Path("/"))] == [b"data"]
+        assert [found.read(path) for path in files_below(found, Path("/"))] == [b"data"]
 
 
 def test_a_folder_of_the_root_needs_no_slash() -> None:

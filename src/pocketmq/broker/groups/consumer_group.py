@@ -206,7 +206,7 @@ def _newer(wanted: Subscription, known: Subscription | None) -> Subscription:
 
 def _filter_text(subscription: Subscription) -> str:
     """The filter as a text that is equal for filters that match the same messages."""
-    if subscription.takes_all:
+    if subscription.matches_all:
         return ALL
     if not subscription.is_tag:
         return f"{subscription.expression_type}: {subscription.sub_string}"

@@ -250,7 +250,7 @@ class Pulling:
             raise ImpossibleRequest(
                 f"The broker does not support consumer to filter message by {subscription.expression_type}"
             )
-        if subscription.takes_all:
+        if subscription.matches_all:
             return EVERYTHING
         key = ext.consumer_group, ext.topic
         cached = self._filters_in_use.get(key)

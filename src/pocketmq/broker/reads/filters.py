@@ -79,7 +79,7 @@ class Filters:
 
     def of(self, subscription: Subscription) -> Filter:
         """The filter of `subscription`. InvalidExpression if its expression is invalid or of an unknown type."""
-        if subscription.class_filter_mode or subscription.takes_all:
+        if subscription.class_filter_mode or subscription.matches_all:
             return EVERYTHING
         if subscription.is_tag:
             return Filter(tag_codes=frozenset(subscription.code_set))

@@ -1,28 +1,26 @@
-"""From tree to functions: each asks for the properties it needs and answers True, False or None, which is unknown.
+"""From a syntax tree to functions that return True, False or None (unknown).
 
     a         b         a AND b    a OR b    NOT a
     true      unknown   unknown    true      false
     false     unknown   false      unknown   true
     unknown   unknown   unknown    unknown   unknown
 
-A comparison with a missing property is unknown, mostly; the table of `_equal` has the exceptions. A property that is compared with a
-number and holds none is an error: ValueError, and the whole expression has no answer, also where an OR has another way to
-be true. Terms are asked from left to right, and only until the answer is certain.
+A comparison with a missing property is usually unknown; `_equal` has the exceptions. If a property that is compared with a number does
+not contain one, evaluation raises ValueError for the whole expression, even if another term of an OR would be true. Terms are evaluated
+from left to right until the result is certain.
 
-A comparison knows the types of its sides before any message comes: a property is a text, a number is always a constant, all else
-is a condition. So what to convert is decided here, once, and what runs per message is short.
+The types of both sides of a comparison are known in advance: a property is a text, a number is a literal, and everything else is a
+condition. Conversions are therefore chosen once, when the function is built.
 
-An expression that is ready to be asked: parsed once, asked for every message.
-
-Numbers in texts, as Java reads them: what a property must look like to be compared with a number.
+Properties are converted to numbers as in Java:
 
     literal in the expression      the property must be
-    5, up to 2147483647            a whole number of 32 bits: 7, +7, -7, 007. Not 7.0, not 3000000000, no blanks
-    3000000000                     the same with 64 bits
-    5.0, 5e3                       any number: 7, 7.5, 1e3, .5, 7d, 0x1p3, NaN, Infinity, with blanks around it
+    5, up to 2147483647            a whole number of 32 bits: 7, +7, -7, 007; not 7.0, 3000000000 or blanks
+    3000000000                     a whole number of 64 bits
+    5.0, 5e3                       any number: 7, 7.5, 1e3, .5, 7d, 0x1p3, NaN, Infinity, also with blanks around it
 
-Python's own `int` and `float` take other texts (1_000, inf), so nothing is handed to them unseen. Each function raises ValueError for
-a text that Java would refuse.
+Python's `int` and `float` accept other texts (1_000, inf), so texts are checked first. The functions raise ValueError for a text that
+Java would refuse.
 """
 
 import math
@@ -55,10 +53,10 @@ from pocketmq.model.sql92.tree import (
 INT_BITS: Final = 32
 LONG_BITS: Final = 64
 _SAFE_DIGITS: Final = 9
-"""So many digits fit into 32 bits whatever they are."""
+"""Any number with this many digits fits into 32 bits."""
 _LONG_DIGITS: Final = 19
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
-"""What Java trims."""
+"""The characters that Java trims."""
 
 _WHOLE = re.compile(r"([+-]?)(\d+)")
 _NO_NUMBER = re.compile(r"[+-]?(?:NaN|Infinity)")
@@ -80,7 +78,7 @@ def java_long(text: str) -> int:
 
 def _whole(text: str, bits: int) -> int:
     match = _WHOLE.fullmatch(text)
-    if match is None or max(text) > "\uffff":  # of a character beyond, Java sees two halves, and no half is a digit
+    if match is None or max(text) > "\uffff":  # Java sees two surrogates, which are not digits
         raise ValueError(f"{text[:40]!r} is not a whole number")
     digits = match[2].lstrip("0") or "0"
     value = int(match[1] + digits) if len(digits) <= _LONG_DIGITS else 1 << LONG_BITS
@@ -90,7 +88,7 @@ def _whole(text: str, bits: int) -> int:
 
 
 def java_double(text: str) -> float:
-    """A number of any kind; too large a one is infinite."""
+    """Any number. Too large a number is infinite."""
     digits = text.replace(".", "", 1)
     if digits.isascii() and digits.isdigit():
         return float(text)
@@ -112,13 +110,13 @@ def _from_hex(text: str) -> float:
 
 
 def java_double_or_infinite(text: str) -> float:
-    """`java_double` for comparing with a finite number: Java sorts NaN above all others, where infinity stands as well."""
+    """`java_double`, with NaN as infinity: compared with finite numbers, Java sorts both above."""
     value = java_double(text)
     return math.inf if math.isnan(value) else value
 
 
 def java_order(left: float, right: float) -> int:
-    """-1, 0 or 1 as Java sorts: NaN equals itself and is above all others, -0.0 is below 0.0."""
+    """-1, 0 or 1 as in Java: NaN equals itself and is above all others, -0.0 is below 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -128,14 +126,14 @@ def java_order(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> tuple[bool, float]:
-    """Parts numbers that are neither below nor above one another."""
+    """Orders numbers that neither < nor > distinguishes."""
     return (True, 0.0) if math.isnan(value) else (False, math.copysign(1.0, value))
 
 
 Lookup: TypeAlias = Callable[[str], str | None]
-"""The text of a property, None when the message has none of that name."""
+"""The text of a property, or None."""
 Value: TypeAlias = str | int | float | bool | None
-Question: TypeAlias = Callable[[Lookup], bool | None]
+Predicate: TypeAlias = Callable[[Lookup], bool | None]
 
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -156,19 +154,19 @@ _SEARCHES: dict[str, Callable[[str, str], bool]] = {
 }
 
 
-def question_of(node: Condition) -> Question:
-    """The function that decides on a message. It raises ValueError when there is no answer."""
+def function_of(node: Condition) -> Predicate:
+    """The function that evaluates a condition. It raises ValueError if a property is not a number."""
     match node:
         case Truth(value):
             return lambda get: value
         case Filled(name):
             return lambda get: None if get(name) is None else False
         case Not(term):
-            return _not(question_of(term))
+            return _not(function_of(term))
         case AllOf(terms):
-            return _all([question_of(term) for term in terms])
+            return _all([function_of(term) for term in terms])
         case AnyOf(terms):
-            return _any([question_of(term) for term in terms])
+            return _any([function_of(term) for term in terms])
         case Equal(left, right):
             return _equal(left, right)
         case Ordered(sign, left, right):
@@ -179,7 +177,7 @@ def question_of(node: Condition) -> Question:
             return _search(_SEARCHES[verb], operand, text, wanted)
 
 
-def _not(term: Question) -> Question:
+def _not(term: Predicate) -> Predicate:
     def negated(get: Lookup) -> bool | None:
         answer = term(get)
         return None if answer is None else not answer
@@ -187,7 +185,7 @@ def _not(term: Question) -> Question:
     return negated
 
 
-def _all(terms: list[Question]) -> Question:
+def _all(terms: list[Predicate]) -> Predicate:
     def every(get: Lookup) -> bool | None:
         verdict: bool | None = True
         for term in terms:
@@ -201,7 +199,7 @@ def _all(terms: list[Question]) -> Question:
     return every
 
 
-def _any(terms: list[Question]) -> Question:
+def _any(terms: list[Predicate]) -> Predicate:
     def some(get: Lookup) -> bool | None:
         verdict: bool | None = False
         for term in terms:
@@ -215,7 +213,7 @@ def _any(terms: list[Question]) -> Question:
     return some
 
 
-def _one_of(name: str, texts: frozenset[str], wanted: bool) -> Question:
+def _one_of(name: str, texts: frozenset[str], wanted: bool) -> Predicate:
     def listed(get: Lookup) -> bool | None:
         text = get(name)
         return None if text is None else (text in texts) is wanted
@@ -223,8 +221,8 @@ def _one_of(name: str, texts: frozenset[str], wanted: bool) -> Question:
     return listed
 
 
-def _search(test: Callable[[str, str], bool], operand: Node, text: str, wanted: bool) -> Question:
-    """Never unknown: a missing property, a number, and any search for the empty text are false, with NOT as well."""
+def _search(test: Callable[[str, str], bool], operand: Node, text: str, wanted: bool) -> Predicate:
+    """Never unknown: a missing property, a number, and a search for the empty text are false, also with NOT."""
     if not text:
         return lambda get: False
     value = _value(operand)
@@ -236,7 +234,7 @@ def _search(test: Callable[[str, str], bool], operand: Node, text: str, wanted: 
     return searched
 
 
-def _ordered(sign: str, left: Node, right: Node) -> Question:
+def _ordered(sign: str, left: Node, right: Node) -> Predicate:
     test = _SIGNS[sign]
     match left, right:
         case Property(name), Number():
@@ -251,14 +249,14 @@ def _ordered(sign: str, left: Node, right: Node) -> Question:
     first, second = _value(left), _value(right)
 
     def unknown(get: Lookup) -> None:
-        """One side is a Minus; asked all the same, as there may be an error in it."""
+        """One side is a Minus. It is evaluated because it may raise an error."""
         if first(get) is not None:
             second(get)
 
     return unknown
 
 
-def _against_number(name: str, test: Callable[[float, float], bool], number: Number, missing: bool | None) -> Question:
+def _against_number(name: str, test: Callable[[float, float], bool], number: Number, missing: bool | None) -> Predicate:
     read, value = _READERS[number.type], number.value
 
     def compared(get: Lookup) -> bool | None:
@@ -268,7 +266,7 @@ def _against_number(name: str, test: Callable[[float, float], bool], number: Num
     return compared
 
 
-def _against_text(name: str, value: str, missing: bool | None) -> Question:
+def _against_text(name: str, value: str, missing: bool | None) -> Predicate:
     def compared(get: Lookup) -> bool | None:
         text = get(name)
         return missing if text is None else text == value
@@ -276,7 +274,7 @@ def _against_text(name: str, value: str, missing: bool | None) -> Question:
     return compared
 
 
-def _two_properties(name: str, test: Callable[[float, float], bool], other: str) -> Question:
+def _two_properties(name: str, test: Callable[[float, float], bool], other: str) -> Predicate:
     def compared(get: Lookup) -> bool | None:
         left = get(name)
         right = None if left is None else get(other)
@@ -293,13 +291,13 @@ def _common_type(left: Number, right: Number) -> tuple[float, float]:
     return left.value, right.value
 
 
-def _equal(left: Node, right: Node) -> Question:
-    """Equality looks at both sides, and minds on which one nothing is.
+def _equal(left: Node, right: Node) -> Predicate:
+    """Equality depends on the side of a missing value.
 
-    left      right     answer
-    nothing   nothing   true
-    nothing   x         unknown
-    x         nothing   false
+    left      right     result
+    missing   missing   true
+    missing   x         unknown
+    x         missing   false
     """
     match left, right:
         case Property(name), Truth(None):
@@ -324,7 +322,7 @@ def _equal(left: Node, right: Node) -> Question:
 
 
 def _equality(left: Node, right: Node) -> Callable[[Any, Any], bool]:
-    """How two values that are there are compared; types that cannot be equal are different, one way round is an error."""
+    """Compares two present values. Different types are unequal; a condition compared with a text on its right is an error."""
     match left, right:
         case Number(), Number():
             return lambda one, other: operator.eq(*_common_type(left, right))
@@ -344,12 +342,12 @@ def _equality(left: Node, right: Node) -> Callable[[Any, Any], bool]:
 
 
 def _no_answer(truth: bool, text: str) -> bool:
-    """RocketMQ converts a text to a truth value only when the text is on the left."""
+    """RocketMQ converts a text to a truth value only on the left side."""
     raise ValueError(f"a condition on the left cannot be compared with the text {text[:40]!r} on the right")
 
 
 def _value(node: Node) -> Callable[[Lookup], Value]:
-    """What an operand is for a message; a condition can be an operand too."""
+    """The value of an operand for a message. A condition can be an operand too."""
     match node:
         case Property(name):
             return lambda get: get(name)
@@ -358,7 +356,7 @@ def _value(node: Node) -> Callable[[Lookup], Value]:
             return lambda get: constant
         case Minus(operand):
             return _nothing(_value(operand))
-    return question_of(node)
+    return function_of(node)
 
 
 def _nothing(operand: Callable[[Lookup], Value]) -> Callable[[Lookup], None]:
@@ -372,10 +370,10 @@ __all__ = ["Expression", "Lookup", "check_expression"]
 
 
 class Expression:
-    """`text` as a question about a message's properties; InvalidExpression when it is not SQL92.
+    """A parsed SQL92 condition on properties. InvalidExpression if `text` is not one.
 
-    `names` are the properties that it looks at. `failures` counts the messages that had no answer, because a property that is
-    compared with a number held none: such a message does not match, and its sender or the expression is probably wrong.
+    `names` are the properties it reads. `failures` counts messages whose evaluation raised an error because a property was not a
+    number. Such a message does not match.
     """
 
     __slots__ = ("_question", "failures", "names", "text")
@@ -385,10 +383,10 @@ class Expression:
         self.text = text
         self.names = frozenset(node.name for node, _ in walk(tree) if isinstance(node, Property | Filled | OneOf))
         self.failures = 0
-        self._question = question_of(tree)
+        self._question = function_of(tree)
 
     def matches(self, get: Lookup) -> bool:
-        """Whether the answer is true; unknown, or no answer, is not. `get` finds a property: for a dict, its own `get`."""
+        """Whether the result is True, and not unknown or an error. `get` returns a property: for a dict, its `get`."""
         try:
             return self._question(get) is True
         except ValueError:
@@ -397,5 +395,5 @@ class Expression:
 
 
 def check_expression(text: str) -> None:
-    """InvalidExpression, with where and why, when `text` is not SQL92."""
+    """Raise InvalidExpression, with position and cause, if `text` is not SQL92."""
     parse(text)

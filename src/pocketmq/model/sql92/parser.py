@@ -1,4 +1,4 @@
-"""From text to tree: RocketMQ's grammar, from the loosest operator to the tightest.
+"""From text to a syntax tree: RocketMQ's grammar, from the loosest operator to the tightest.
 
     any          all  (OR all)*
     all          equality  (AND equality)*
@@ -7,25 +7,23 @@
                           | [NOT] IN ( text , … ) | [NOT] CONTAINS text | [NOT] STARTSWITH text | [NOT] ENDSWITH text )*
     operand      (NOT | - | +)*  ( property | text | number | TRUE | FALSE | NULL | ( any ) )
 
-NOT binds tighter than any comparison, as in RocketMQ: `NOT a = 5` is `(NOT a) = 5`. Which operands an operator takes is
-checked here, once; behind the parser every tree can be evaluated.
+NOT binds tighter than any comparison, as in RocketMQ: `NOT a = 5` is `(NOT a) = 5`. The parser checks operand types, so every tree can
+be evaluated. Length, tokens and depth of an expression are limited, because it comes from any subscriber. The tree has fewer than two
+nodes per token, and each node is visited once per message.
 
-A subscriber's text is not to be trusted. Its length, its words and its depth have limits, so neither parsing nor asking it can
-take long or run out of stack: the tree has fewer than two nodes for a word, and each is visited once for a message.
+Tokens:
 
-The words of an expression.
-
-    name       a letter, _ or $, then also digits; upper and lower case differ
-    keyword    AND, Between, is …; case does not matter
+    name       a letter, _ or $, then also digits; case-sensitive
+    keyword    AND, Between, is …; not case-sensitive
     whole      0, 42, 42L
     fraction   4.2, .5, 5., 1e3
     text       'it''s'
     symbol     = <> > >= < <= ( ) , + -
-    odd        one character that begins none of these
+    odd        any other character
 
-Blanks, comments from -- to the end of the line, and comments between /* and */ part words and mean nothing.
+Blanks, comments from -- to the end of the line, and comments between /* and */ separate tokens.
 
-What the author of a wrong expression probably meant. A hint is a half sentence, or empty when there is no good guess.
+Errors contain a hint about what the author probably meant, if there is a good guess.
 """
 
 import re
@@ -66,7 +64,7 @@ KEYWORDS: Final = frozenset(
     {"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "NULL", "TRUE", "FALSE", "CONTAINS", "STARTSWITH", "ENDSWITH"}
 )
 
-# Every alternative is linear: a quote or comment that never closes is looked at once, and then it is an error.
+# Every alternative is linear, also for a quote or comment that is not closed.
 _WORD = re.compile(
     r"""
       (?P<blank>    [ \t\n\r\f]+ | --[^\n\r]* | /\*.*?\*/ )
@@ -82,7 +80,7 @@ _WORD = re.compile(
 
 
 class Token(NamedTuple):
-    """A word, and where it begins. `kind` of a keyword is its upper case, of a symbol the symbol itself."""
+    """A token and its position. The `kind` of a keyword is its upper case, of a symbol the symbol itself."""
 
     kind: str
     image: str
@@ -90,7 +88,7 @@ class Token(NamedTuple):
 
 
 def scan(text: str) -> Iterator[Token]:
-    """The words of `text`, one at a time, and at last one of kind END."""
+    """The tokens of `text`, then one of kind END."""
     for match in _WORD.finditer(text):
         kind, image, at = match.lastgroup, match[0], match.start()
         if kind == "blank":
@@ -105,7 +103,7 @@ def scan(text: str) -> Iterator[Token]:
 
 
 def text_of(token: Token) -> str:
-    """What the quotes of a text hold."""
+    """The content of a quoted text."""
     return token.image[1:-1].replace("''", "'")
 
 
@@ -134,15 +132,15 @@ _ODD_CHARACTERS = {
     "!": "for not equal use <>, for not use NOT",
     "&": "use AND",
     "|": "use OR",
-    ";": "leave it out",
-    "'": "this text is never closed",
+    ";": "remove it",
+    "'": "this text is not closed",
 }
 _PAIRS = {"==": "use a single =", "=>": "use >=", "=<": "use <="}
-"""By their second character the parser sees that they are wrong."""
+"""Wrong operators, which the parser notices at their second character."""
 
 
 def hint_for(text: str, token: Token) -> str:
-    """What to write instead of `token`, which stands in `text` where it cannot stand."""
+    """What to write instead of the unexpected `token`."""
     if token.kind == END:
         return ""
     if token.kind == NAME:
@@ -150,7 +148,7 @@ def hint_for(text: str, token: Token) -> str:
     if hint := _PAIRS.get(text[max(0, token.at - 1) : token.at + 1]):
         return hint
     if text.startswith("/*", token.at):
-        return "this comment is never closed"
+        return "this comment is not closed"
     if text.strip() == "*":
         return "for all messages use TRUE, or the type TAG"
     if token.kind == ODD and token.image.isalnum():
@@ -168,12 +166,12 @@ def _hint_for_name(name: str) -> str:
 
 
 def hint_for_text(token: Token) -> str:
-    """What to write where only a text in single quotes can stand."""
+    """What to write where a quoted text is expected."""
     return f"write '{token.image[:40]}'" if token.kind in (NAME, WHOLE, FRACTION) else ""
 
 
 def found(token: Token) -> str:
-    """`token` as an error names it."""
+    """`token` as shown in errors."""
     if token.kind == END:
         return "the end"
     image = token.image if len(token.image) <= 40 else token.image[:37] + "..."
@@ -181,10 +179,10 @@ def found(token: Token) -> str:
 
 
 MAX_CHARACTERS: Final = 65_536
-MAX_WORDS: Final = 4_096
-"""Names, literals, keywords and symbols: a thousand comparisons with an OR between them."""
+MAX_TOKENS: Final = 4_096
+"""The most tokens: enough for a thousand comparisons joined by OR."""
 MAX_DEPTH: Final = 32
-"""Parentheses, NOTs or comparisons of comparisons inside one another. A row of ANDs or ORs, however long, is one."""
+"""The deepest nesting of parentheses, NOTs and comparisons. A chain of ANDs or ORs counts as one level."""
 
 _MAX_INT: Final = (1 << 31) - 1
 _MAX_LONG: Final = (1 << 63) - 1
@@ -194,17 +192,17 @@ _COMPARISONS = "a comparison such as = or IN"
 
 
 def parse(text: str) -> Condition:
-    """The tree of `text`; InvalidExpression says where it is wrong and what could stand there."""
+    """Parse `text`. InvalidExpression names the position of an error and what was expected."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidExpression(f"the SQL92 expression has {len(text)} characters, more than {MAX_CHARACTERS}")
     tree = _Parser(text).parse()
     if max(depth for _, depth in walk(tree)) > MAX_DEPTH:
-        raise InvalidExpression(f"the SQL92 expression has more than {MAX_DEPTH} operators inside one another")
+        raise InvalidExpression(f"the SQL92 expression has more than {MAX_DEPTH} nested operators")
     return tree
 
 
 class _Parser:
-    """One pass over the words; `_token` is the next one, not yet taken."""
+    """One pass over the tokens; `_token` is the next one."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -282,7 +280,7 @@ class _Parser:
             elif wanted:
                 return node
             else:
-                raise self._unexpected("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT")
+                raise self._unexpected("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH after NOT")
 
     def _ordered(self, sign: str, left: Node, start: Token) -> Condition:
         right_start = self._token
@@ -300,9 +298,11 @@ class _Parser:
         low = self._orderable(low, low_start, "BETWEEN")
         high = self._orderable(high, high_start, "BETWEEN")
         if wanted and isinstance(low, Number) and isinstance(high, Number) and low.value > high.value:
-            raise self._error(low_start, f"nothing is between {low.value} and {high.value}", "begin with the smaller")
+            raise self._error(
+                low_start, f"nothing is between {low.value} and {high.value}", "write the smaller one first"
+            )
         if isinstance(value, Minus):
-            # Unknown either way. Asking it twice, in it another twice and so on, would take ages.
+            # Unknown either way. Evaluating nested ones twice each would take exponential time.
             return Ordered(">=", value, low)
         if wanted:
             return AllOf((Ordered(">=", value, low), Ordered("<=", value, high)))
@@ -312,12 +312,12 @@ class _Parser:
         if not isinstance(value, Property):
             raise self._error(start, "IN needs a property on its left")
         if not self._takes("("):
-            raise self._unexpected("( and the texts of IN")
+            raise self._unexpected("( and the list of IN")
         texts = {self._text_literal()}
         while self._takes(","):
             texts.add(self._text_literal())
         if not self._takes(")"):
-            raise self._unexpected(", or ) in the texts of IN")
+            raise self._unexpected(", or ) in the list of IN")
         return OneOf(value.name, frozenset(texts), wanted)
 
     def _operand(self) -> Node:
@@ -356,7 +356,7 @@ class _Parser:
         opening = self._advance()
         self._open += 1
         if self._open > MAX_DEPTH:
-            raise self._error(opening, f"more than {MAX_DEPTH} parentheses inside one another")
+            raise self._error(opening, f"more than {MAX_DEPTH} nested parentheses")
         node = self._any()
         if not self._takes(")"):
             raise self._unexpected(f"{self._goes_on(node)}AND, OR or )")
@@ -368,7 +368,7 @@ class _Parser:
         if digits[0] == "0" and token.image != "0":
             raise self._error(token, f"{found(token)} begins with 0", "write whole numbers without leading 0")
         if len(digits) > _MAX_DIGITS or int(digits) > _MAX_LONG:
-            raise self._error(token, f"{found(token)} has more than 64 bits", "with a point it can be any number")
+            raise self._error(token, f"{found(token)} has more than 64 bits", "write it with a decimal point")
         value = int(digits)
         return Number(value, NumberType.INT if value <= _MAX_INT else NumberType.LONG)
 
@@ -386,7 +386,7 @@ class _Parser:
         return text_of(self._advance())
 
     def _condition(self, node: Node, start: Token) -> Condition:
-        """`node` where a condition must stand."""
+        """`node`, which must be a condition."""
         if isinstance(node, Property):
             return Filled(node.name)
         if isinstance(node, Operand):
@@ -394,7 +394,7 @@ class _Parser:
         return node
 
     def _orderable(self, node: Node, start: Token, sign: str) -> Operand:
-        """`node` where only numbers, and properties that hold numbers, can stand."""
+        """`node`, which must be a number or a property."""
         if isinstance(node, Text):
             raise self._error(start, f"a text cannot be compared by {sign}", "use =, <> or IN")
         if not isinstance(node, Operand):
@@ -411,14 +411,14 @@ class _Parser:
 
     @staticmethod
     def _flat(kind: type[AllOf] | type[AnyOf], node: Condition) -> list[Condition]:
-        """The terms that `node` adds to a longer AND or OR: one in parentheses within another of its kind changes nothing."""
+        """The terms that `node` adds to an AND or OR. Nested ones of the same kind are merged."""
         return list(node.terms) if isinstance(node, kind) else [node]
 
     def _advance(self) -> Token:
         token = self._token
         self._words += 1
-        if self._words > MAX_WORDS:
-            raise self._error(token, f"more than {MAX_WORDS} words", "for many texts, IN is shorter than OR")
+        if self._words > MAX_TOKENS:
+            raise self._error(token, f"more than {MAX_TOKENS} tokens", "use IN instead of many ORs")
         self._token = next(self._tokens)
         return token
 

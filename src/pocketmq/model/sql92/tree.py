@@ -1,10 +1,9 @@
-"""What an expression says, as a tree.
+"""The syntax tree of an expression.
 
     operands      Property  Text  Number  Minus
     conditions    Truth  Filled  Not  AllOf  AnyOf  Equal  Ordered  OneOf  Search
 
-Only what can differ between messages is left here: <> is a Not of an Equal, BETWEEN is an AllOf of two Ordered, IS NULL is an Equal with
-`Truth(None)`, and the minus of a number is part of the number.
+<> is a Not of an Equal, BETWEEN is an AllOf of two Ordered, IS NULL is an Equal with `Truth(None)`, and the sign of a number is part of it.
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import msgspec
 
 
 class NumberType(Enum):
-    """How Java keeps a number, which decides how it reads a property that is compared with it."""
+    """The Java type of a number, which determines how a property compared with it is parsed."""
 
     INT = auto()
     LONG = auto()
@@ -36,7 +35,7 @@ class Number(msgspec.Struct, frozen=True):
 
 
 class Minus(msgspec.Struct, frozen=True):
-    """The minus of what is not a number: always unknown. `-'5'` and `-a` are, even if a is 5."""
+    """The negation of something other than a number, such as `-'5'` or `-a`. Always unknown."""
 
     operand: "Node"
 
@@ -48,7 +47,7 @@ class Truth(msgspec.Struct, frozen=True):
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """A property where a condition should stand: unknown when it is missing, else false, whatever it holds."""
+    """A property used as a condition: unknown if it is missing, else false."""
 
     name: str
 
@@ -75,7 +74,7 @@ class Equal(msgspec.Struct, frozen=True):
 
 
 class Ordered(msgspec.Struct, frozen=True):
-    """`sign` is one of > >= < <=; no side is a Text."""
+    """`sign` is one of > >= < <=. Neither side is a Text."""
 
     sign: str
     left: "Operand"
@@ -91,7 +90,7 @@ class OneOf(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True):
-    """`verb` is CONTAINS, STARTSWITH or ENDSWITH; `wanted` is False behind NOT."""
+    """`verb` is CONTAINS, STARTSWITH or ENDSWITH; `wanted` is False after NOT."""
 
     verb: str
     operand: "Node"
@@ -118,7 +117,7 @@ def parts_of(node: Node) -> tuple[Node, ...]:
 
 
 def walk(tree: Node) -> Iterator[tuple[Node, int]]:
-    """Every node with its depth, the tree itself at 1. Does not recurse, so it may look at a tree of any depth."""
+    """All nodes with their depths, the root at 1. Not recursive, for trees of any depth."""
     waiting = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from pocketmq.files import Files, walk
+from pocketmq.files import Files, files_below
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import (
     STAGING,
@@ -74,7 +74,7 @@ def clear_unfinished(lake: Path, number: int, files: Files) -> list[str]:
 
 def staged_files(folder: Path, files: Files) -> list[str]:
     """The data files below a staging folder, relative to it."""
-    return [path.relative_to(folder).as_posix() for path in walk(files, folder) if is_data(path.name)]
+    return [path.relative_to(folder).as_posix() for path in files_below(files, folder) if is_data(path.name)]
 
 
 def sync_staged(folder: Path, names: list[str], files: Files) -> None:

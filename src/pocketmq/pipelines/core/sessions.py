@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pocketmq.errors import InvalidSetting, MissingLibrary, NetworkError, PocketMQError
-from pocketmq.files import heard_errors
+from pocketmq.files import captured_errors
 from pocketmq.pipelines.core.libraries import SparkSession, told
 from pocketmq.spark.java import find_java
 
@@ -127,7 +127,7 @@ def spark_session(
         return _made(SparkSession.builder.master(where).appName(name), where, chosen)
     said: deque[str] = deque(maxlen=LAST_WORDS)
     try:
-        with heard_errors(said.append):
+        with captured_errors(said.append):
             return _made(SparkSession.builder.master(where).appName(name), where, chosen)
     except PocketMQError as error:
         raise PocketMQError("\n".join([str(error), *said])) from error

@@ -21,7 +21,7 @@ import pyarrow.parquet
 
 from pocketmq.client import Producer
 from pocketmq.errors import InvalidSetting, MissingLibrary
-from pocketmq.files import Files, walk, write_atomically
+from pocketmq.files import Files, files_below, write_atomically
 from pocketmq.model.message import Message
 from pocketmq.pipelines.core.libraries import pyspark_folder
 from pocketmq.pipelines.core.plan import ensure_topics
@@ -92,7 +92,7 @@ def table_rows(folder: Path, files: Files) -> dict[str, TableRows]:
     """The tables of a project, by name. However large they are, only some rows are read."""
     found = {}
     for name in files.list(folder / TABLES):
-        paths = [path for path in walk(files, folder / TABLES / name) if path.suffix == ".parquet"]
+        paths = [path for path in files_below(files, folder / TABLES / name) if path.suffix == ".parquet"]
         total, rows = 0, list[dict[str, Any]]()
         for path in paths:
             with pyarrow.parquet.ParquetFile(path) as file:
@@ -152,7 +152,7 @@ def make_project(name: str, parent: Path, files: Files) -> list[Path]:
     if files.status(folder) is not None:
         raise InvalidSetting(f"{folder} is there already: choose another name, or remove it")
     made = []
-    for source in walk(files, TEMPLATE):
+    for source in files_below(files, TEMPLATE):
         if source.suffix != TEMPLATE_SUFFIX:
             continue
         target = folder / source.relative_to(TEMPLATE).with_suffix("")

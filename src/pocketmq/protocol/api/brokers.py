@@ -1,8 +1,6 @@
-"""A broker's own affairs: settings, statistics, cleaning, replication, cold data.
+"""Settings, statistics, clean-up and replication of a broker, users and access rules.
 
-Users and access rules, as `mqadmin` manages them. The user or rule itself is in the body.
-
-Java marks no field as mandatory.
+The user or rule itself is in the body. Java marks no field of these as mandatory.
 """
 
 from msgspec import field

@@ -1,4 +1,4 @@
-"""Clients: how they announce themselves, who is connected, and what a broker asks them."""
+"""Clients: heartbeats, connected clients, and requests that a broker sends to a client."""
 
 from msgspec import field
 

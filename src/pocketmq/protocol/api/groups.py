@@ -1,7 +1,4 @@
-"""Consumer groups: their settings, what they read, how far behind they are.
-
-Which member of a group may read a queue: order locks, and sharing out by the broker. All of it is in the bodies.
-"""
+"""Consumer groups: settings, subscriptions, lag, order locks, and queue assignment by the broker."""
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api
@@ -9,7 +6,7 @@ from pocketmq.protocol.fields import Fields, Int32
 
 
 class GetAllGroups(Fields):
-    """A slave asks for its master's table in parts. Callers up to 5.3.3 send no field and get it whole."""
+    """A slave reads its master's table in pages. Callers up to 5.3.3 send no field and get all of it."""
 
     group_seq: Int32 | None = None
     data_version: str | None = None
@@ -25,7 +22,7 @@ class GetGroup(Fields):
 
 
 class DeleteGroup(Fields):
-    """RocketMQ 5 says `clean_offset`, 4.9 `remove_offset`."""
+    """RocketMQ 5 sends `clean_offset`, 4.9 `remove_offset`."""
 
     group_name: str
     clean_offset: bool | None = None
@@ -54,7 +51,7 @@ class QuerySubscriptionByConsumer(Fields):
 
 
 class UpdateGroupForbidden(Fields):
-    """Forbids or allows reading a topic when `readable` is there; always tells how it stands."""
+    """Forbid or allow reading a topic if `readable` is set. The response has the current state."""
 
     group: str
     topic: str

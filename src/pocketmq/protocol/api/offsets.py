@@ -1,4 +1,4 @@
-"""Offsets: where a queue begins and ends, where a group stands in it, and moving it elsewhere."""
+"""Offsets: the ends of a queue, the committed offset of a group, and resets."""
 
 from pocketmq.codes import BoundaryType, RequestCode
 from pocketmq.protocol.api.row import Api, Server
@@ -47,13 +47,13 @@ class GetEarliestStoreTime(Fields):
 
 
 class StoreTimeReply(Fields):
-    """-1 when the queue is empty."""
+    """-1 if the queue is empty."""
 
     timestamp: Int64
 
 
 class ResetOffset(Fields):
-    """Set a group back or forth: to `offset` in one queue, or else to `timestamp` in all queues (-1 their end)."""
+    """Reset a group: to `offset` in one queue, or to `timestamp` in all queues (-1: to the end)."""
 
     group: str
     topic: str

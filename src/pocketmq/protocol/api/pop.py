@@ -1,7 +1,6 @@
-"""Pop consumption: the broker hands out messages for a while and takes acknowledgements, one by one.
+"""POP consumption: the broker leases messages for an invisible time and receives an acknowledgement for each.
 
-Its codes do not fit the binary header. A queue id of -1 means any queue; `extra_info` is what the broker said when it
-handed the message out.
+The codes do not fit the binary header. Queue id -1 means any queue; `extra_info` is the receipt handle of a leased message.
 """
 
 from pocketmq.codes import RequestCode
@@ -10,7 +9,7 @@ from pocketmq.protocol.fields import Fields, Int32, Int64
 
 
 class PopMessage(Fields):
-    """Without `born_time` the broker takes the time of arrival."""
+    """Without `born_time`, the time of arrival counts."""
 
     consumer_group: str
     topic: str
@@ -67,7 +66,7 @@ class InvisibleTimeReply(Fields):
 
 
 class Notification(Fields):
-    """Wait until there is something to pop. Without `born_time` the broker takes the time of arrival."""
+    """Wait until there are messages to pop. Without `born_time`, the time of arrival counts."""
 
     consumer_group: str
     topic: str

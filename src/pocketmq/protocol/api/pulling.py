@@ -8,7 +8,7 @@ from pocketmq.protocol.fields import Fields, Int32, Int64
 
 
 class PullMessage(Fields):
-    """`sys_flag` are bits of `PullFlag`; `commit_offset` counts only with its bit, `subscription` likewise."""
+    """`sys_flag` has bits of `PullFlag`; `commit_offset` and `subscription` only count with their bits."""
 
     consumer_group: str
     topic: str
@@ -27,7 +27,7 @@ class PullMessage(Fields):
 
 
 class PullReply(Fields):
-    """Java unboxes the first four of every answer with code 0, 19, 20 or 21."""
+    """Java needs the first four in every response with code 0, 19, 20 or 21."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64
@@ -56,7 +56,7 @@ class QueryMessageReply(Fields):
 
 
 class ViewMessage(Fields):
-    """`offset` is one of the commit log."""
+    """`offset` is in the commit log."""
 
     offset: Int64
     topic: str | None = None

@@ -1,4 +1,4 @@
-"""The name server: where topics are, who registers there, and the little it is told to remember."""
+"""The name server: routes of topics, registration of brokers, and its KV config."""
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api, Server
@@ -25,7 +25,7 @@ class RegisterBrokerReply(Fields):
     ha_server_addr: str | None = None
     master_addr: str | None = None
     topics_rejected: Int32 | None = None
-    """PocketMQ's: how many of the topics have no route, because the name server has too many; the remark says why."""
+    """PocketMQ only: the number of topics that the name server refused because of its limit; the remark says why."""
 
 
 class UnregisterBroker(Fields):

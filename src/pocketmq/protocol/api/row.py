@@ -1,8 +1,7 @@
-"""One row of the API table: a request code, its two headers, and who serves it.
+"""One row of the API table: a request code, its two headers, and which server handles it.
 
-Ext fields that any request may carry beside its own: where it is meant to go, and who signs it.
-
-Headers do not repeat them. `read_fields(Envelope, command.ext)` reads them from any request.
+`Envelope` has the ext fields that any request may have besides its own: target and signature. Headers do not repeat them;
+`read_fields(Envelope, command.ext)` reads them from any request.
 """
 
 from enum import Flag, auto
@@ -15,7 +14,7 @@ from pocketmq.protocol.fields import Fields, Int32, NoFields
 
 
 class Server(Flag):
-    """Who answers a request in a RocketMQ cluster. Some are asked of a broker, which asks the client in turn."""
+    """Which server handles a request. Some go to a broker, which forwards them to a client."""
 
     NAME_SERVER = auto()
     BROKER = auto()
@@ -23,14 +22,14 @@ class Server(Flag):
 
 
 class Api(msgspec.Struct, frozen=True):
-    """A request as it is declared. `response` is the header of success; a failure may leave all of it out."""
+    """The declaration of a request. `response` is the header of a success; a failure may have none."""
 
     code: RequestCode
     request: type[Fields] = NoFields
     response: type[Fields] = NoFields
     served_by: Server = Server.BROKER
     oneway: bool = False
-    """RocketMQ never answers this request. Others may be sent one-way as well, by the flag of the command."""
+    """RocketMQ never responds to this request. Other requests may be sent one-way too, with the flag of the command."""
 
 
 class Envelope(Fields):

@@ -1,9 +1,7 @@
-"""Sending: messages, batches, replies to a request, messages sent back for a retry, recalls.
+"""Sends, batches, replies, send-backs, recalls, and transactions.
 
-Code 10 has long field names, 310 and its relatives have letters. Both are one header with the same attributes, so one
-handler serves both: a `SendMessageV2` is a `SendMessage`.
-
-Transactions: a producer's decision, and the broker's question when none came.
+Code 10 has long field names, 310 and similar codes have letters. Both decode to a header with the same attributes, so one handler
+serves both: a `SendMessageV2` is a `SendMessage`.
 """
 
 from msgspec import field
@@ -14,7 +12,7 @@ from pocketmq.protocol.fields import Fields, Int32, Int64
 
 
 class SendMessage(Fields):
-    """`default_topic` is the template from which an unknown topic is made, with `default_topic_queue_nums` queues."""
+    """`default_topic` is the template for an unknown topic, with `default_topic_queue_nums` queues."""
 
     producer_group: str
     topic: str
@@ -33,7 +31,7 @@ class SendMessage(Fields):
 
 
 class SendMessageV2(SendMessage):
-    """The same header as Java clients send it, by letters."""
+    """The same header with letters as field names, as Java clients send it."""
 
     producer_group: str = field(name="a")
     topic: str = field(name="b")
@@ -52,7 +50,7 @@ class SendMessageV2(SendMessage):
 
 
 class SendReply(Fields):
-    """`msg_id` is the offset message id, of a batch one per message joined by commas. `transaction_id` is the unique key."""
+    """`msg_id` is the offset message id; for a batch, one per message, separated by commas. `transaction_id` is the unique key."""
 
     msg_id: str
     queue_id: Int32
@@ -65,7 +63,7 @@ class SendReply(Fields):
 
 
 class PushReplyMessage(Fields):
-    """A reply on its way to the client that asked; hosts are `ip:port`."""
+    """A reply, forwarded to the client that sent the request. Hosts are `ip:port`."""
 
     producer_group: str
     topic: str
@@ -84,7 +82,7 @@ class PushReplyMessage(Fields):
 
 
 class SendMessageBack(Fields):
-    """A consumer failed on the message at this `offset` of the log. `delay_level`: 0 the broker chooses, -1 give up."""
+    """A consumer failed on the message at this log `offset`. `delay_level` 0: the broker chooses; -1: dead letter."""
 
     offset: Int64
     group: str
@@ -120,7 +118,7 @@ class EndTransaction(Fields):
 
 
 class CheckTransactionState(Fields):
-    """`topic` is that of the half messages; the real one is in the body."""
+    """`topic` is that of the half messages; the original topic is in the body."""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64

@@ -1,4 +1,4 @@
-"""Topics of a broker: making, changing, listing, counting, deleting them."""
+"""Topics of a broker: create, change, list, count and delete them."""
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.api.row import Api
@@ -29,7 +29,7 @@ class GetTopic(Fields):
 
 
 class GetAllTopics(Fields):
-    """A slave asks for its master's table in parts. Callers up to 5.3.3 send no field and get it whole."""
+    """A slave reads its master's table in pages. Callers up to 5.3.3 send no field and get all of it."""
 
     topic_seq: Int32 | None = None
     data_version: str | None = None

@@ -1,10 +1,10 @@
-"""Who may do what: users and rules of release 5, and the access keys of release 4."""
+"""Users and access rules of RocketMQ 5, and access keys of RocketMQ 4."""
 
 from pocketmq.protocol.bodies.body import Body
 
 
 class UserInfo(Body, frozen=True):
-    """A user; what is None stays as it is in an update. Types are `Super` and `Normal`, states `enable` and `disable`."""
+    """A user. An update keeps fields that are None. Types are `Super` and `Normal`, states `enable` and `disable`."""
 
     username: str | None = None
     password: str | None = None
@@ -13,7 +13,7 @@ class UserInfo(Body, frozen=True):
 
 
 class AclPolicyEntry(Body, frozen=True):
-    """One rule: which actions on a resource such as `Topic:*` are allowed, or denied, from which addresses."""
+    """One rule: actions on a resource such as `Topic:*` that are allowed or denied, and source addresses."""
 
     resource: str | None = None
     actions: tuple[str, ...] | None = None
@@ -34,7 +34,7 @@ class AclInfo(Body, frozen=True):
 
 
 class AccessKey(Body, frozen=True):
-    """An access key of release 4: what it may do by default, and `topic=PUB|SUB` where that differs."""
+    """An access key of RocketMQ 4: its default rights, and exceptions such as `topic=PUB|SUB`."""
 
     access_key: str | None = None
     secret_key: str | None = None

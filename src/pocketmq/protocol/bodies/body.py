@@ -1,12 +1,8 @@
-"""The base of all bodies.
+"""The base of all bodies, data versions of tables, and key-value tables.
 
-A body is a value: frozen, compared by its fields, changed with `msgspec.structs.replace`. Field names are Python's, wire names
-are derived from them; sets and lists of the wire are tuples. A field with None as its default is left out of the JSON while
-it is None, as Java leaves out null; every other field is always written, with the same default that Java has.
-
-Which state of a table somebody has seen.
-
-Names with texts: configuration that the name server keeps, and what a broker tells about itself.
+A body is a frozen value; `msgspec.structs.replace` changes a copy. Wire names are derived from Python's field names; sets and lists of the
+wire are tuples. A field whose default is None is omitted while it is None, as in Java; all other fields are always written, with Java's
+defaults.
 """
 
 from typing import Any
@@ -16,7 +12,7 @@ import msgspec
 from pocketmq.protocol.fields import Int64
 
 EMPTY_MAP: Any = msgspec.field(default_factory=dict)
-"""The default of a field that is a dict: each body gets its own."""
+"""The default of a dict field: a new dict for each body."""
 
 
 class Body(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -24,14 +20,14 @@ class Body(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class DataVersion(Body, frozen=True):
-    """Equal in all three numbers means the same table. Time and counter both change, or a change may go unnoticed."""
+    """The version of a table. Versions are equal if all three numbers are; each change changes time and counter."""
 
     counter: Int64 = 0
     state_version: Int64 = 0
     timestamp: Int64 = 0
 
     def next_version(self, now_ms: int, state_version: int = 0) -> "DataVersion":
-        """The version after a change that is made now."""
+        """The version after a change at this time."""
         return DataVersion(self.counter + 1, state_version, now_ms)
 
 

@@ -1,11 +1,7 @@
-"""Heartbeats: who a client is, which groups it speaks for, and what they subscribe to.
+"""Heartbeats, connections of clients, and queue locks.
 
-A client may save work by version 2 of the exchange: it sends a fingerprint of everything that says what it wants; while that
-stays the same, it leaves the subscriptions out (`without_sub`), and the broker keeps those it has.
-
-Connections: the clients that a broker knows.
-
-Locks on queues, which orderly consumers hold.
+With version 2 of the heartbeat, a client sends a fingerprint of its subscriptions. While it stays the same, the client omits the
+subscriptions (`without_sub`) and the broker keeps the ones it has.
 """
 
 from enum import StrEnum
@@ -22,7 +18,7 @@ from pocketmq.protocol.java_json import write_body
 
 
 class ConsumeType(StrEnum):
-    """Who asks for the next message. The order is Java's: some clients send the number."""
+    """How a consumer gets messages. Java's order, because some clients send the number."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -30,14 +26,14 @@ class ConsumeType(StrEnum):
 
 
 class MessageModel(StrEnum):
-    """Whether each member gets every message, or the members share them."""
+    """Broadcasting: each member gets every message. Clustering: one member gets each message."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group starts in a queue that it has no offset for. Three of them nobody should use any more."""
+    """Where a group without an offset starts. Three values are deprecated."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
@@ -63,7 +59,7 @@ class ConsumerData(Body, frozen=True):
 
 
 class HeartbeatData(Body, frozen=True):
-    """Fingerprint 0 is version 1 of the exchange."""
+    """Fingerprint 0 means version 1."""
 
     client_id: str = msgspec.field(default="", name="clientID")
     producer_data_set: tuple[ProducerData, ...] = ()
@@ -73,7 +69,7 @@ class HeartbeatData(Body, frozen=True):
 
 
 def fingerprint(heartbeat: HeartbeatData) -> int:
-    """Java's hash of the heartbeat without client and versions, its sets in order, so that equal wishes hash equally."""
+    """Java's hash of the heartbeat without client id and versions, with sorted sets."""
     anonymous = HeartbeatData(
         "",
         tuple(sorted(heartbeat.producer_data_set, key=lambda producer: producer.group_name)),
@@ -101,7 +97,7 @@ class ClientConnection(Body, frozen=True):
 
 
 class ConsumerConnection(Body, frozen=True):
-    """The members of a consumer group, and what it was last told to be."""
+    """The members of a consumer group, and its last settings from a heartbeat."""
 
     connection_set: tuple[ClientConnection, ...] = ()
     subscription_table: dict[str, Subscription] = EMPTY_MAP
@@ -133,7 +129,7 @@ class ProducerTable(Body, frozen=True):
 
 
 class QueueLocks(Body, frozen=True):
-    """Queues that a client wants to lock or to unlock."""
+    """Queues to lock or unlock for a client."""
 
     consumer_group: str
     client_id: str
@@ -142,6 +138,6 @@ class QueueLocks(Body, frozen=True):
 
 
 class LockedQueues(Body, frozen=True):
-    """Those of the wanted queues that the client holds now."""
+    """The requested queues that the client has locked now."""
 
     locked: tuple[MessageQueue, ...] = msgspec.field(default=(), name="lockOKMQSet")

@@ -1,6 +1,6 @@
-"""Consumer groups: how each is set up, lists and tables of them, and what they subscribe to.
+"""Consumer groups: settings, lists, tables, and subscriptions.
 
-SQL92 filters that a broker keeps for its groups. Rebuilt from heartbeats, so the file is a help and not the truth.
+Also the SQL92 filters that a broker stores for its groups. They are rebuilt from heartbeats, so the file is only a cache.
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ class RetryPolicyType(StrEnum):
 
 
 class ExponentialRetryPolicy(Body, frozen=True):
-    """Milliseconds before the first retry and at most, and what each is multiplied with to give the next."""
+    """The first and the largest delay in milliseconds, and the factor between delays."""
 
     initial: Int64 = 5_000
     max: Int64 = 7_200_000
@@ -24,13 +24,13 @@ class ExponentialRetryPolicy(Body, frozen=True):
 
 
 class CustomizedRetryPolicy(Body, frozen=True):
-    """Milliseconds before each retry; the delay levels, if none are given."""
+    """The delay of each retry in milliseconds; by default the delay levels."""
 
     next: tuple[Int64, ...] = ()
 
 
 class GroupRetryPolicy(Body, frozen=True):
-    """How long a message of the group waits before it is delivered again."""
+    """The delays between the retries of a message."""
 
     type: RetryPolicyType = RetryPolicyType.CUSTOMIZED
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -67,7 +67,7 @@ class SubscriptionGroupConfig(Body, frozen=True):
 
 
 class GroupTable(Body, frozen=True):
-    """All groups of a broker, and what is forbidden to them (group → topic → bits): the file subscriptionGroup.json."""
+    """All groups of a broker, and their forbidden operations (group → topic → bits): the file subscriptionGroup.json."""
 
     data_version: DataVersion = DataVersion()
     forbidden_table: dict[str, dict[str, Int32]] = EMPTY_MAP
@@ -75,7 +75,7 @@ class GroupTable(Body, frozen=True):
 
 
 class GroupConfigList(Body, frozen=True):
-    """Groups to be created or changed in one go."""
+    """Groups to create or change together."""
 
     group_config_list: tuple[SubscriptionGroupConfig, ...] = ()
 
@@ -99,7 +99,7 @@ class GroupForbidden(Body, frozen=True):
 
 
 class GroupSubscription(Body, frozen=True):
-    """What a group subscribes to in a topic, if it does."""
+    """The subscription of a group to a topic, if any."""
 
     group: str | None = None
     topic: str | None = None
@@ -107,7 +107,7 @@ class GroupSubscription(Body, frozen=True):
 
 
 class CheckClientConfig(Body, frozen=True):
-    """A subscription that a client wants to have checked before it starts."""
+    """A subscription that a client asks the broker to check before it starts."""
 
     client_id: str | None = None
     group: str | None = None
@@ -116,14 +116,14 @@ class CheckClientConfig(Body, frozen=True):
 
 
 class FilterBits(Body, frozen=True):
-    """Which bits of an entry's bit map stand for the filter."""
+    """The bits of the filter in an entry's bit map."""
 
     bit_num: Int32 = 0
     bit_pos: tuple[Int32, ...] = ()
 
 
 class GroupFilter(Body, frozen=True):
-    """A group's filter on a topic. `dead_time` is 0 while the group is there."""
+    """A group's filter on a topic. `dead_time` is 0 while the group is connected."""
 
     consumer_group: str | None = None
     topic: str | None = None

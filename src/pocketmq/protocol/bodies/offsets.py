@@ -1,4 +1,4 @@
-"""Offsets: how far groups have consumed, and where they are told to go on."""
+"""Offsets of groups: committed offsets, resets, and the files that contain them."""
 
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.body import EMPTY_MAP, Body, DataVersion
@@ -6,16 +6,15 @@ from pocketmq.protocol.fields import Int32, Int64
 
 
 class ConsumerOffsets(Body, frozen=True):
-    """How far all groups are: `topic@group` → queue id → offset."""
+    """The committed offsets of all groups: `topic@group` → queue id → offset."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
 
 
 class SavedOffsets(ConsumerOffsets, frozen=True):
-    """The file consumerOffset.json; also resets that no pull has taken yet, which RocketMQ does not keep, and passes over.
-
-    So it does with groups that had offsets in a topic when it was deleted, and the queues that they have pulled since.
+    """The file consumerOffset.json. It also contains resets that no pull has used yet, and the groups with offsets in a deleted topic with
+    the queues that they have pulled since. RocketMQ does not store these, and ignores them.
     """
 
     reset_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
@@ -30,21 +29,21 @@ class DelayOffsets(Body, frozen=True):
 
 
 class LogMark(Body, frozen=True):
-    """A message that was pulled. Where another one has its offset, the queue is of another log."""
+    """A message that was pulled. If another message has its offset, the queue belongs to another log."""
 
     queue_offset: Int64
     store_ms: Int64
 
 
 class LocalOffsets(Body, frozen=True):
-    """The file offsets.json, in which a broadcasting client keeps its own progress. RocketMQ passes over `log_table`."""
+    """The file offsets.json with the offsets of a broadcasting client. RocketMQ ignores `log_table`."""
 
     offset_table: dict[MessageQueue, Int64] = EMPTY_MAP
     log_table: dict[MessageQueue, LogMark] | None = None
 
 
 class ResetOffsets(Body, frozen=True):
-    """Where a group goes on, queue by queue."""
+    """The new offset of a group in each queue."""
 
     offset_table: dict[MessageQueue, Int64] = EMPTY_MAP
 
@@ -77,7 +76,7 @@ class CppResetOffsets(Body, frozen=True):
 
 
 class ConsumerStatus(Body, frozen=True):
-    """Where clients stand in their queues: one client tells the first table, a broker that asked all of them the second."""
+    """The offsets of clients: one client sends the first table, a broker that queried all of them the second."""
 
     message_queue_table: dict[MessageQueue, Int64] = EMPTY_MAP
     consumer_table: dict[str, dict[MessageQueue, Int64]] = EMPTY_MAP

@@ -1,4 +1,4 @@
-"""Queues shared out by the broker, and pop consumption: known here, so that nobody chokes on them."""
+"""Queue assignment by the broker, and POP consumption: types only, not served yet."""
 
 from enum import StrEnum
 
@@ -18,7 +18,7 @@ class MessageRequestMode(StrEnum):
 
 
 class QueryAssignment(Body, frozen=True):
-    """A client lets the broker choose its queues."""
+    """A client requests its queues from the broker."""
 
     topic: str
     consumer_group: str
@@ -28,7 +28,7 @@ class QueryAssignment(Body, frozen=True):
 
 
 class QueueAssignment(Body, frozen=True):
-    """One queue that the client is given."""
+    """One assigned queue."""
 
     message_queue: MessageQueue | None = None
     mode: MessageRequestMode = MessageRequestMode.PULL
@@ -40,7 +40,7 @@ class QueueAssignments(Body, frozen=True):
 
 
 class RequestMode(Body, frozen=True):
-    """How a group consumes a topic, as an administrator set it."""
+    """How a group consumes a topic, as set by an administrator."""
 
     topic: str
     consumer_group: str
@@ -74,7 +74,7 @@ class BatchAcks(Body, frozen=True):
 
 
 class PopOrder(Body, frozen=True):
-    """Where an orderly pop group stands in a queue."""
+    """The state of an orderly POP group in a queue."""
 
     pop_time: Int64 = 0
     invisible_time: Int64 | None = msgspec.field(default=None, name="i")
@@ -87,6 +87,6 @@ class PopOrder(Body, frozen=True):
 
 
 class PopOrderTable(Body, frozen=True):
-    """The file consumerOrderInfo.json: `topic@group` → queue id → where it stands."""
+    """The file consumerOrderInfo.json: `topic@group` → queue id → state."""
 
     table: dict[str, dict[Int32, PopOrder]] = EMPTY_MAP

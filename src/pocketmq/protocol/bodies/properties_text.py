@@ -1,11 +1,11 @@
-"""Java's properties text, in which brokers and name servers tell and take their settings.
+"""Java's properties format, in which brokers and name servers exchange their settings.
 
     # a comment, as after !
     brokerName=broker-a          ends the name: = or : or a blank
-    path = C:\\\\data\\              a backslash at the end goes on in the next line
+    path = C:\\\\data\\              a backslash at the end of a line continues it
            \\u4e2d                \\t \\n \\r \\f and \\uXXXX are characters, any other \\x is x
 
-Written as RocketMQ writes it, one `name=value` per line in order of names, but escaped where Java would read something else.
+Written as RocketMQ does, one `name=value` per line ordered by name, but with escapes where Java would misread it.
 """
 
 import re
@@ -20,14 +20,14 @@ _ENTRY = re.compile(
 )
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-# Said by what is safe: ranges up to the last character take Python ten milliseconds to compile, at every start of a program.
+# A set of safe characters: ranges up to the last character take ten milliseconds to compile at each program start.
 _UNSAFE = re.compile(r"[^ -\[\]-~]")
 _UNSAFE_IN_NAME = re.compile(r"[^ -\[\]-~]|[ =:#!]")
 _SHORT = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 
 
 def read_properties(data: bytes) -> dict[str, str]:
-    """Names and values in `data`. Of two values for a name, the later one counts."""
+    """Parse names and values. The last value of a name wins."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -35,7 +35,7 @@ def read_properties(data: bytes) -> dict[str, str]:
     properties = {}
     for line in _logical_lines(text):
         entry = _ENTRY.match(line)
-        assert entry, "the pattern takes any text"
+        assert entry, "the pattern matches any text"
         properties[_unescaped(entry[1])] = _unescaped(entry[2])
     return properties
 
@@ -72,7 +72,7 @@ def _unescaped(text: str) -> str:
     try:
         return units.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise BodyError(f"properties: half of a surrogate pair in {text[:80]!r}") from None
+        raise BodyError(f"properties: an unpaired surrogate in {text[:80]!r}") from None
 
 
 def _character(escaped: re.Match[str]) -> str:

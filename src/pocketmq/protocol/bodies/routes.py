@@ -1,15 +1,13 @@
-"""Routes: which brokers have a topic, and where they are.
+"""Routes of topics, clusters, and the registration of a broker with a name server: its topics, as JSON or packed.
 
-How a broker registers with a name server: its topics, as JSON or packed.
-
-Packed, after inflating a zlib stream:
+Packed, after decompressing a zlib stream:
 
     | size 4 | data version, JSON … |
-    | topics 4 | size 4 | `name read write perm filterType {attributes}` … | again and again
+    | topics 4 | size 4 | `name read write perm filterType {attributes}` … | repeated
     | size 4 | filter servers, a JSON array … |
-    | mappings 4 | size 4 | queue mapping, JSON … | again and again         only from release 5.0 on
+    | mappings 4 | size 4 | queue mapping, JSON … | repeated         from release 5.0 on
 
-The packed form knows neither the order flag nor the system flag of a topic.
+The packed form contains neither the order flag nor the system flag of a topic.
 """
 
 import struct
@@ -34,7 +32,7 @@ class QueueData(Body, frozen=True):
     perm: Int32 = 0
     topic_sys_flag: Int32 = 0
     topic_syn_flag: Int32 | msgspec.UnsetType = msgspec.UNSET
-    """How releases up to 4.8 spell `topic_sys_flag`; read as that, and never written."""
+    """The spelling of `topic_sys_flag` up to 4.8. Read as that, never written."""
 
     def __post_init__(self) -> None:
         if self.topic_syn_flag is not msgspec.UNSET:
@@ -43,7 +41,7 @@ class QueueData(Body, frozen=True):
 
 
 class BrokerData(Body, frozen=True):
-    """A broker name and the addresses behind it: id → address, 0 is the master."""
+    """A broker name and its addresses: id → address, 0 is the master."""
 
     cluster: str | None = None
     broker_name: str | None = None
@@ -53,7 +51,7 @@ class BrokerData(Body, frozen=True):
 
 
 class TopicRouteData(Body, frozen=True):
-    """Where a topic is. `order_topic_conf` is `broker:queues;broker2:queues`."""
+    """The route of a topic. `order_topic_conf` is `broker:queues;broker2:queues`."""
 
     queue_datas: tuple[QueueData, ...] = ()
     broker_datas: tuple[BrokerData, ...] = ()
@@ -63,14 +61,14 @@ class TopicRouteData(Body, frozen=True):
 
 
 class ClusterInfo(Body, frozen=True):
-    """All brokers that a name server knows: by name, and names by cluster."""
+    """All registered brokers by name, and broker names by cluster."""
 
     broker_addr_table: dict[str, BrokerData] = EMPTY_MAP
     cluster_addr_table: dict[str, tuple[str, ...]] = EMPTY_MAP
 
 
 class BrokerMembers(Body, frozen=True):
-    """The addresses behind one broker name."""
+    """The addresses of one broker name."""
 
     cluster: str | None = None
     broker_name: str | None = None
@@ -78,19 +76,19 @@ class BrokerMembers(Body, frozen=True):
 
 
 class BrokerMemberGroup(Body, frozen=True):
-    """The answer that holds them."""
+    """The response that contains them."""
 
     broker_member_group: BrokerMembers | None = None
 
 
 INFLATED_BYTES = 64 * 1024 * 1024
-"""Largest registration after inflating; a longer one is refused before it is all there."""
+"""The largest registration after decompression."""
 
 _SIZE = struct.Struct(">i")
 
 
 class RegisterBrokerBody(Body, frozen=True):
-    """A single topic is an addition to what the name server knows; otherwise it is the whole table."""
+    """The topics of a broker: a single new topic, or the whole table."""
 
     topics: MappedTopicTable = msgspec.field(default=MappedTopicTable(), name="topicConfigSerializeWrapper")
     filter_server_list: tuple[str, ...] = ()
@@ -99,7 +97,7 @@ class RegisterBrokerBody(Body, frozen=True):
 def read_registration(
     data: bytes, *, compressed: bool = False, version: int = VERSION, inflated_bytes: int = INFLATED_BYTES
 ) -> RegisterBrokerBody:
-    """The registration in `data`, sent by a broker of this version. No body registers no topics."""
+    """Decode the registration of a broker of this version. A missing body has no topics."""
     if not data:
         return RegisterBrokerBody()
     if version < Version.V3_0_11:
@@ -124,7 +122,7 @@ def read_registration(
 
 
 def write_registration(body: RegisterBrokerBody, *, compressed: bool = False, version: int = VERSION) -> bytes:
-    """The bytes of a registration, for a broker that announces this version."""
+    """Encode a registration of a broker of this version."""
     if not compressed:
         return write_body(body)
     table = body.topics
@@ -147,7 +145,7 @@ class _Pieces:
     def number(self) -> int:
         at = self._at
         if at + 4 > len(self._data):
-            raise BodyError(f"packed RegisterBrokerBody ends at byte {len(self._data)}, in the middle")
+            raise BodyError(f"packed RegisterBrokerBody is truncated at byte {len(self._data)}")
         number: int = _SIZE.unpack_from(self._data, at)[0]
         if not 0 <= number <= len(self._data) - at - 4:
             raise BodyError(f"packed RegisterBrokerBody: {number} at byte {at} cannot be a size or count")
@@ -165,7 +163,7 @@ def _inflate(data: bytes, limit: int) -> bytes:
     try:
         inflated = inflating.decompress(data, limit)
         if not inflating.eof and not inflating.unconsumed_tail:
-            raise BodyError("packed RegisterBrokerBody is not a whole zlib stream")
+            raise BodyError("packed RegisterBrokerBody is not a complete zlib stream")
         if not inflating.eof and inflating.decompress(inflating.unconsumed_tail, 1):
             raise BodyError(f"packed RegisterBrokerBody exceeds the limit of {limit} bytes after inflating")
     except zlib.error as error:

@@ -1,4 +1,4 @@
-"""What a consumer tells about itself when asked, and what became of a message it was told to consume."""
+"""The running info of a consumer, and the result of a direct consume request."""
 
 from enum import StrEnum
 
@@ -15,11 +15,11 @@ CONSUME_ORDERLY = "PROP_CONSUMEORDERLY"
 THREADPOOL_CORE_SIZE = "PROP_THREADPOOL_CORE_SIZE"
 CONSUMER_START_TIMESTAMP = "PROP_CONSUMER_START_TIMESTAMP"
 CLIENT_VERSION = "PROP_CLIENT_VERSION"
-"""Properties of a running info that tools look for; a Java consumer adds all its settings to them."""
+"""Properties of a running info that tools read. A Java consumer adds all its settings."""
 
 
 class ProcessQueueInfo(Body, frozen=True):
-    """The messages of one queue that the consumer holds. `droped` is the wire's spelling."""
+    """The process queue of one queue. `droped` is the spelling on the wire."""
 
     commit_offset: Int64 = 0
     cached_msg_min_offset: Int64 = 0
@@ -46,7 +46,7 @@ class PopProcessQueueInfo(Body, frozen=True):
 
 
 class ConsumeStatus(Body, frozen=True):
-    """How fast a topic is consumed. Times in milliseconds, rates per second, failures within the last hour."""
+    """Consume rates of a topic: times in milliseconds, rates per second, failures within the last hour."""
 
     pull_rt: float = msgspec.field(default=0.0, name="pullRT")
     pull_tps: float = msgspec.field(default=0.0, name="pullTPS")
@@ -57,7 +57,7 @@ class ConsumeStatus(Body, frozen=True):
 
 
 class ConsumerRunningInfo(Body, frozen=True):
-    """A consumer from the inside. `jstack` holds the stacks of its threads, when they were asked for."""
+    """The running info. `jstack` contains the stacks of all threads if requested."""
 
     properties: dict[str, str] = EMPTY_MAP
     subscription_set: tuple[Subscription, ...] = ()
@@ -69,7 +69,7 @@ class ConsumerRunningInfo(Body, frozen=True):
 
 
 class ConsumeOutcome(StrEnum):
-    """What a listener made of a message."""
+    """The result of a listener."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -80,7 +80,7 @@ class ConsumeOutcome(StrEnum):
 
 
 class DirectConsumption(Body, frozen=True):
-    """The end of a message that was consumed on request."""
+    """The result of a direct consume request."""
 
     order: bool = False
     auto_commit: bool = True

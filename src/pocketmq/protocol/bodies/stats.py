@@ -1,9 +1,4 @@
-"""Statistics: how far topics and groups are, how fast things go, and what lies in a consume queue.
-
-How a broker's replicas are doing.
-
-How much each group reads that is no longer in memory.
-"""
+"""Statistics: offsets of topics and groups, rates, consume queue entries, replicas, and cold data."""
 
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
@@ -28,7 +23,7 @@ class ConsumeStats(Body, frozen=True):
 
 
 class ConsumeStatsList(Body, frozen=True):
-    """All groups of a broker: each with its stats, topic by topic."""
+    """The statistics of all groups of a broker, by topic."""
 
     consume_stats_list: tuple[dict[str, tuple[ConsumeStats, ...]], ...] = ()
     broker_addr: str | None = None
@@ -37,7 +32,7 @@ class ConsumeStatsList(Body, frozen=True):
 
 
 class TopicOffset(Body, frozen=True):
-    """What one queue holds."""
+    """The offsets of one queue."""
 
     min_offset: Int64 = 0
     max_offset: Int64 = 0
@@ -45,14 +40,14 @@ class TopicOffset(Body, frozen=True):
 
 
 class TopicStatsTable(Body, frozen=True):
-    """What the queues of a topic hold."""
+    """The offsets of all queues of a topic."""
 
     offset_table: dict[MessageQueue, TopicOffset] = EMPTY_MAP
     topic_put_tps: float = 0.0
 
 
 class BrokerStatsItem(Body, frozen=True):
-    """Sum, per second, and average of one call over some time."""
+    """Sum, rate per second, and average per call."""
 
     sum: Int64 = 0
     tps: float = 0.0
@@ -82,7 +77,7 @@ class ConsumeTimeSpans(Body, frozen=True):
 
 
 class ConsumeQueueEntry(Body, frozen=True):
-    """One entry of a consume queue, and whether a SQL92 filter would take it."""
+    """One consume queue entry, and whether a SQL92 filter matches it."""
 
     physic_offset: Int64 = 0
     physic_size: Int32 = 0
@@ -94,7 +89,7 @@ class ConsumeQueueEntry(Body, frozen=True):
 
 
 class ConsumeQueueContent(Body, frozen=True):
-    """A stretch of a consume queue."""
+    """A range of a consume queue."""
 
     subscription_data: Subscription | None = None
     filter_data: str | None = None
@@ -104,7 +99,7 @@ class ConsumeQueueContent(Body, frozen=True):
 
 
 class ReplicaConnection(Body, frozen=True):
-    """A replica, as its master sees it."""
+    """A replica, from its master's view."""
 
     addr: str | None = None
     slave_ack_offset: Int64 = 0
@@ -115,7 +110,7 @@ class ReplicaConnection(Body, frozen=True):
 
 
 class ReplicaClient(Body, frozen=True):
-    """A replica, as it sees itself."""
+    """A replica, from its own view."""
 
     master_addr: str | None = None
     transferred_byte_in_second: Int64 = 0
@@ -134,7 +129,7 @@ class ReplicationStatus(Body, frozen=True):
 
 
 class Epoch(Body, frozen=True):
-    """A stretch of the log that was written under one master."""
+    """A range of the log that was written by one master."""
 
     epoch: Int32 = 0
     start_offset: Int64 = 0
@@ -150,7 +145,7 @@ class EpochHistory(Body, frozen=True):
 
 
 class ColdReads(Body, frozen=True):
-    """Bytes that a group read lately, and since when."""
+    """Bytes that a group has read, and since when."""
 
     cold_acc: Int64 = 0
     last_cold_read_time_mills: Int64 = 0
@@ -158,7 +153,7 @@ class ColdReads(Body, frozen=True):
 
 
 class ColdReadLimits(Body, frozen=True):
-    """What groups read, what each may read, and what all may read together; in bytes."""
+    """Bytes that groups read, and their limits for each and in total."""
 
     runtime_table: dict[str, ColdReads] = EMPTY_MAP
     config_table: dict[str, Int64] = EMPTY_MAP

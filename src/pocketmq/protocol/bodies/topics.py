@@ -1,4 +1,4 @@
-"""Topics: how each is set up, tables and lists of them, and how the queues of a static topic lie on several brokers."""
+"""Topics: settings, tables and lists, and queue mappings of static topics."""
 
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ class TopicFilterType(StrEnum):
 
 
 class TopicConfig(Body, frozen=True):
-    """A topic on one broker. `perm` and `topic_sys_flag` hold the bits of `model.flags`."""
+    """A topic on one broker. `perm` and `topic_sys_flag` have the bits of `model.flags`."""
 
     topic_name: str
     read_queue_nums: Int32 = 16
@@ -26,7 +26,7 @@ class TopicConfig(Body, frozen=True):
 
 
 class QueueMappingItem(Body, frozen=True):
-    """A stretch of a logical queue: where it lies on a broker."""
+    """A range of a logical queue, and its position on a broker."""
 
     gen: Int32 = 0
     queue_id: Int32 = 0
@@ -57,13 +57,13 @@ class QueueMappingDetail(QueueMappingInfo, frozen=True):
 
 
 class MappedTopicConfig(TopicConfig, frozen=True):
-    """A topic as one broker tells it: with its queue mapping, if it is static."""
+    """A topic on one broker, with its queue mapping if it is static."""
 
     mapping_detail: QueueMappingDetail | None = None
 
 
 class TopicTable(Body, frozen=True):
-    """All topics of a broker: the file topics.json, and what brokers before 5.0 tell."""
+    """All topics of a broker: the file topics.json, and the response of brokers before 5.0."""
 
     data_version: DataVersion = DataVersion()
     topic_config_table: dict[str, TopicConfig] = EMPTY_MAP
@@ -78,7 +78,7 @@ class MappedTopicTable(TopicTable, frozen=True):
 
 
 class TopicConfigList(Body, frozen=True):
-    """Topics to be created or changed in one go."""
+    """Topics to create or change together."""
 
     topic_config_list: tuple[TopicConfig, ...] = ()
 

@@ -45,7 +45,7 @@ class ReadPartition(msgspec.Struct, frozen=True):
     @property
     def needs_only_bodies(self) -> bool:
         """Whether brokers may omit all but the bodies. Filtered messages need their offsets."""
-        return self.columns == (Name.VALUE,) and not self.check_crc and self.subscription("any").takes_all
+        return self.columns == (Name.VALUE,) and not self.check_crc and self.subscription("any").matches_all
 
     def subscription(self, topic: str) -> Subscription:
         """The subscription to a topic by the filters."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pocketmq.files import Files
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import CRC32
-from pocketmq.protocol.record import LOG_OFFSET_AT, MAGIC_V1, MAGIC_V2, encode_message, property_crc_holds
+from pocketmq.protocol.record import LOG_OFFSET_AT, MAGIC_V1, MAGIC_V2, encode_message, property_crc_matches
 from pocketmq.store.layout import LOG, StoreLayout
 from pocketmq.store.log.log_walk import LogFile, LogScan, Unreadable
 from pocketmq.store.log.segments import NAME_DIGITS
@@ -79,7 +79,7 @@ class LogCheck:
         store_ms, last_ms = message.store_ms, self._last_ms
         self._last_ms = store_ms
         self._facts.newest_ms = max(self._facts.newest_ms, store_ms)
-        if _CRC_NAME in message.raw_properties and not property_crc_holds(encode_message(message)):
+        if _CRC_NAME in message.raw_properties and not property_crc_matches(encode_message(message)):
             text = f"the record at log offset {message.log_offset} differs from its own checksum {CRC32}"
             return self.finding(Kind.LOG_RECORD, message, text)
         if store_ms < last_ms:

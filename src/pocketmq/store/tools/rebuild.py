@@ -28,7 +28,7 @@ import msgspec
 
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidSetting, StoreError
-from pocketmq.files import Files, walk
+from pocketmq.files import Files, files_below
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX, is_system_topic, is_topic
@@ -102,7 +102,7 @@ class Staging:
         """Remove what an earlier rebuild left. StoreError when there is something else, which stays."""
         if self._files.status(self.folder) is None:
             return
-        paths = list(walk(self._files, self.folder))
+        paths = list(files_below(self._files, self.folder))
         strangers = [path for path in paths if not self._is_ours(path)]
         if strangers:
             raise StoreError(
