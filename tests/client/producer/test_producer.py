@@ -148,7 +148,7 @@ def test_names_and_properties_are_checked_before_anything_is_sent() -> None:
         async with cluster() as c, c.producer() as producer:
             with pytest.raises(InvalidName):
                 await producer.send("bad topic", b"x")
-            with pytest.raises(InvalidMessage, match="is used by RocketMQ itself"):
+            with pytest.raises(InvalidMessage, match="is reserved by RocketMQ"):
                 await producer.send("T", b"x", properties={"UNIQ_KEY": "1"})
             with pytest.raises(InvalidMessage, match=r"take 40\d\d\d bytes; at most 32767"):
                 await producer.send("T", b"x", properties={"a": "ü" * 20_000})
@@ -388,7 +388,7 @@ def test_bodies_that_are_no_bytes_are_written_on_every_way(options: dict[str, in
             "the value of property 'n' is int, not str; properties are strings: give '5'",
         ),
         ({"properties": {5: "n"}}, "the name of property 5 is int, not str"),
-        ({"properties": [("a", "b")]}, "properties are a dict of texts, not list"),
+        ({"properties": [("a", "b")]}, "properties must be a dict of str, not list"),
         ({"keys": 42}, "keys = 42 is int, not str; give '42'"),
         ({"keys": [42]}, "a key = 42 is int, not str; give '42'"),
         ({"queue": 3}, "queue = 3 must be a MessageQueue(topic, broker_name, queue_id)"),
