@@ -83,7 +83,7 @@ class DirectPulls:
                     )
                 pending = self._pending[address] = _PendingPulls(connection)
             number = pending.connection.next_number()
-            pending.waiting[number] = receiver, queue, offset, subscription.takes_all
+            pending.waiting[number] = receiver, queue, offset, subscription.matches_all
             self._by_receiver[receiver] = pending
             pending.connection.send(
                 self._pulls.frame(queue, offset, subscription, limit, more_flags, number), self._timeout_s
