@@ -28,6 +28,7 @@ from pocketmq.client.consumer.first_offsets import FirstOffsets
 from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.process_queue import ProcessQueue, QueueObserver
 from pocketmq.client.consumer.pull_position import PullPosition
+from pocketmq.client.consumer.rebalance import Allocation
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError
 from pocketmq.model.queue import MessageQueue
@@ -197,16 +198,11 @@ class Assignment:
     def topics(self) -> set[str]:
         return self._owned.topics()
 
-    async def apply(
-        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue], *, has_other_members: bool
-    ) -> tuple[bool, bool]:
-        """Assign exactly the queues `mine` of `topic`. Whether anything changed, and whether the assignment is complete.
-
-        `has_other_members`: the queues may come from other members of the group.
-        """
+    async def apply(self, topic: str, allocation: Allocation) -> tuple[bool, bool]:
+        """Assign exactly the allocated queues of `topic`. Whether anything changed, and whether the assignment is complete."""
         async with self._changing:
             now = self._clock.monotonic()
-            keep = frozenset(mine)
+            keep = frozenset(allocation.mine)
             ending = [
                 owned
                 for owned in self._owned.of_topic(topic)
@@ -217,8 +213,8 @@ class Assignment:
                     owned.reactivate()
                     self._start_pulls(owned)
             released = await asyncio.gather(*(self._release(owned, now) for owned in ending))
-            missing = [queue for queue in mine if queue not in self._owned]
-            added = await self._add(missing, all_queues, has_other_members=has_other_members)
+            missing = [queue for queue in allocation.mine if queue not in self._owned]
+            added = await self._add(missing, allocation)
             return any(released) or added > 0, all(released) and added == len(missing)
 
     def deactivate_topic(self, topic: str) -> None:
@@ -298,49 +294,37 @@ class Assignment:
         """The queues whose offset no other member can know better."""
         return [owned for owned in self._owned.all() if not owned.was_locked_elsewhere]
 
-    async def _add(
-        self, queues: Sequence[MessageQueue], all_queues: Sequence[MessageQueue], *, has_other_members: bool
-    ) -> int:
+    async def _add(self, queues: Sequence[MessageQueue], allocation: Allocation) -> int:
         """Acquire queues. Returns the number of those that are assigned now."""
         requested_at = self._clock.monotonic()
         if self._locks is None or not queues:
-            return await self._start_queues(queues, all_queues, has_other_members=has_other_members)
+            return await self._start_queues(queues, allocation)
         mine: Collection[MessageQueue] = queues  # until the brokers have answered
         try:
             mine = await self._locks.lock(queues)
             for queue in queues:
                 if queue not in mine:
                     log.info("%s is still locked by another client; retrying", queue)
-            return await self._start_queues(
-                [queue for queue in queues if queue in mine],
-                all_queues,
-                has_other_members=has_other_members,
-                requested_at=requested_at,
-            )
+            return await self._start_queues([queue for queue in queues if queue in mine], allocation, requested_at)
         finally:  # also when the member is stopped meanwhile: the locks would remain for a minute
             left = [queue for queue in mine if queue not in self._owned]
             if left:
                 await self._locks.unlock(left, wait=False)
 
     async def _start_queues(
-        self,
-        queues: Sequence[MessageQueue],
-        all_queues: Sequence[MessageQueue],
-        *,
-        has_other_members: bool,
-        requested_at: float | None = None,
+        self, queues: Sequence[MessageQueue], allocation: Allocation, requested_at: float | None = None
     ) -> int:
         """Find the first offsets and start the pulls. Returns the number of started queues. `requested_at` is the time of their locks."""
         added = 0
         for queue in queues:
             try:
-                offset = await self._first.find(queue, all_queues)
+                offset = await self._first.find(queue, allocation.all_queues)
             except PocketMQError as error:
                 log.warning("first offset of %s not found: %s; retrying", queue, error)
                 continue
             if self._commits_start:
                 self._offsets.move(queue, offset)
-            owned = self._own(queue, offset, has_other_members=has_other_members)
+            owned = self._own(queue, offset, has_other_members=allocation.has_other_members)
             if requested_at is not None:
                 owned.lock(requested_at)
             added += 1

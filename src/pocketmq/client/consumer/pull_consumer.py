@@ -27,7 +27,7 @@ from pocketmq.client.consumer.listener import readable_prefix
 from pocketmq.client.consumer.lite_pull_consumer import QueuesChanged
 from pocketmq.client.consumer.offsets import LocalFolder, Offsets, offset_store
 from pocketmq.client.consumer.pulling import PullEvents, Pulling, PullResult
-from pocketmq.client.consumer.rebalance import AllQueues, OnRebalanced, Rebalance, StrategyAllocator
+from pocketmq.client.consumer.rebalance import Allocation, AllQueues, OnRebalanced, Rebalance, StrategyAllocator
 from pocketmq.client.consumer.retry_sender import RetrySender
 from pocketmq.client.consumer.settings import PullOptions, PullSettings
 from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
@@ -237,11 +237,9 @@ class _WatchedTopics:
     def topics(self) -> set[str]:
         return set(self._mine)
 
-    async def apply(
-        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue], *, has_other_members: bool
-    ) -> tuple[bool, bool]:
-        changed = self._mine.get(topic) != mine
-        self._mine[topic] = mine
+    async def apply(self, topic: str, allocation: Allocation) -> tuple[bool, bool]:
+        changed = self._mine.get(topic) != allocation.mine
+        self._mine[topic] = allocation.mine
         return changed, True
 
     async def drop_topic(self, topic: str) -> None:

@@ -104,10 +104,8 @@ class RebalanceTarget(Protocol):
     def topics(self) -> set[str]:
         """The topics of the assigned queues."""
 
-    async def apply(
-        self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue], *, has_other_members: bool
-    ) -> tuple[bool, bool]:
-        """Whether anything changed, and whether exactly the queues `mine` are assigned now."""
+    async def apply(self, topic: str, allocation: Allocation) -> tuple[bool, bool]:
+        """Whether anything changed, and whether exactly the allocated queues are assigned now."""
 
     async def drop_topic(self, topic: str) -> None: ...
 
@@ -214,9 +212,7 @@ class Rebalance:
             allocation = await self._allocator.allocate(await self._routes.find(topic))
             if allocation is None:
                 return False
-            changed, complete = await self._assignment.apply(
-                topic, allocation.all_queues, allocation.mine, has_other_members=allocation.has_other_members
-            )
+            changed, complete = await self._assignment.apply(topic, allocation)
             if changed:
                 self._on_rebalanced(topic, allocation.all_queues, allocation.mine)
         except TopicNotFound:
