@@ -29,7 +29,7 @@ async def give_up(waiting: "asyncio.Task[None]") -> None:
     assert waiting.cancelled()
 
 
-def test_a_producer_stops_although_nobody_waits_for_it() -> None:
+def test_a_producer_stops_although_the_stop_is_cancelled() -> None:
     async def main() -> None:
         async with cluster() as c:
             c.broker.answers[RequestCode.SEND_MESSAGE_V2] = ignore
@@ -50,7 +50,7 @@ def test_a_producer_stops_although_nobody_waits_for_it() -> None:
     run(main())
 
 
-def test_a_consumer_leaves_its_group_although_nobody_waits_for_it() -> None:
+def test_a_consumer_leaves_its_group_although_the_stop_is_cancelled() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             consumer = c.push_consumer(start_at="first")

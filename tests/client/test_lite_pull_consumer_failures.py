@@ -100,7 +100,7 @@ def test_a_broker_that_is_away_costs_a_poll_neither_an_error_nor_time() -> None:
     run(main())
 
 
-def test_a_body_that_cannot_be_read_is_told_when_it_is_next_and_may_be_passed_over() -> None:
+def test_an_unreadable_body_is_an_error_when_it_is_next_and_may_be_skipped() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, reader(c) as consumer:
             await consumer.pause(await owned(consumer))
@@ -149,7 +149,7 @@ def test_assigned_queues_are_not_filtered_by_what_no_broker_can_read() -> None:
     run(main())
 
 
-def test_nothing_of_a_topic_is_handed_out_once_it_is_unsubscribed() -> None:
+def test_nothing_of_a_topic_is_polled_once_it_is_unsubscribed() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, reader(c, pull_batch=2) as consumer:
             await c.send("T", b"0", b"1", b"2", b"3")

@@ -12,7 +12,7 @@ from pocketmq.client.blocking import Mailbox
 from pocketmq.net.portal import Portal
 
 
-def test_what_threads_put_in_is_taken_out_on_the_loop_in_order() -> None:
+def test_items_of_threads_are_delivered_on_the_loop_in_order() -> None:
     async def main() -> None:
         taken: list[tuple[int, int]] = []
         threads: set[int] = set()
@@ -41,7 +41,7 @@ def test_what_threads_put_in_is_taken_out_on_the_loop_in_order() -> None:
     run_on(asyncio.new_event_loop, main())
 
 
-def test_one_that_cannot_be_taken_does_not_hold_up_the_others() -> None:
+def test_an_item_whose_delivery_raises_does_not_stop_the_others() -> None:
     async def main() -> None:
         taken: list[int] = []
         failures: list[dict[str, object]] = []
@@ -88,7 +88,7 @@ def test_a_loop_that_puts_wakes_the_other_when_it_has_done_what_is_ready() -> No
         run_on(asyncio.new_event_loop, main())
 
 
-def test_who_puts_for_a_loop_that_is_closed_is_told() -> None:
+def test_a_put_for_a_closed_loop_raises() -> None:
     async def main() -> None:
         closed = asyncio.new_event_loop()
         here = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ def test_every_name_is_there() -> None:
     assert [name for name in client.__all__ if not hasattr(client, name)] == []
 
 
-def test_a_name_that_is_not_there_is_told() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"'pocketmq.client' has no attribute 'Prodcuer'"):
         _ = client.Prodcuer  # type: ignore[attr-defined]
 

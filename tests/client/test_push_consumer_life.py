@@ -106,7 +106,7 @@ def test_a_filter_that_is_changed_for_a_broken_one_stays_as_it_was() -> None:
     run(main())
 
 
-def test_a_subscription_that_nobody_waits_for_any_more_is_none() -> None:
+def test_a_cancelled_subscription_is_removed() -> None:
     async def main() -> None:
         async with real_cluster(topics=("T", "U"), property_filter=True) as c:
             consumer = c.push_consumer()
@@ -237,7 +237,7 @@ class Speechless(Exception):
 
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("error", [Speechless(), DeadLetter(ValueError("not a text"))])  # type: ignore[arg-type]
-def test_an_error_that_cannot_be_told_does_not_hold_its_queue_up(error: Exception, ordered: bool) -> None:
+def test_an_error_without_text_does_not_block_its_queue(error: Exception, ordered: bool) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             bodies: list[bytes] = []

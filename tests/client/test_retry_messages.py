@@ -35,7 +35,7 @@ GROUP = GroupName("shop")
         (3, True, 3),
     ],
 )
-def test_sixteen_retries_and_in_order_without_end_unless_told(
+def test_sixteen_retries_or_no_limit_in_order_by_default(
     configured: int | None, is_orderly: bool, expected: int
 ) -> None:
     assert max_reconsume_times(configured, is_orderly=is_orderly) == expected

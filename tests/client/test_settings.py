@@ -18,7 +18,7 @@ from pocketmq.model.flags import Compression
 @pytest.mark.parametrize(
     ("options", "settings"), [(ClientOptions, ClientSettings), (ProducerOptions, ProducerSettings)]
 )
-def test_what_a_type_checker_is_told_is_what_there_is(options: Any, settings: type[ClientSettings]) -> None:
+def test_the_option_types_match_the_settings(options: Any, settings: type[ClientSettings]) -> None:
     assert {*get_type_hints(options), "name_servers"} == set(settings.__struct_fields__)
 
 

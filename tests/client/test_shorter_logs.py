@@ -286,7 +286,7 @@ def test_a_power_loss_between_two_pulls_is_noticed_too(kind: str) -> None:
 
 
 @pytest.mark.parametrize("more", [3, 8])
-def test_a_store_of_the_users_begins_anew_with_a_topic_that_is_created_again(more: int) -> None:
+def test_a_store_of_the_user_starts_again_with_a_topic_that_is_created_again(more: int) -> None:
     async def main() -> None:
         shelf = Shelf()
         async with real_cluster(queues=1) as c, consuming(c, "concurrent", offset_store=shelf) as basket:

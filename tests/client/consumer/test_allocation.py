@@ -173,7 +173,7 @@ def test_on_the_ring_only_the_queues_of_a_leaver_move(layout: dict[str, int], me
 
 
 @given(st.lists(st.sampled_from(["hz", "sh", "bj"]), min_size=1, max_size=6), st.integers(1, 5))
-def test_nearby_leaves_no_queue_out(machine_rooms: list[str], count: int) -> None:
+def test_nearby_allocates_every_queue(machine_rooms: list[str], count: int) -> None:
     queues = [
         MessageQueue("T", f"{machine_room}@b", number) for machine_room in ("hz", "sh", "gz") for number in range(count)
     ]
@@ -220,7 +220,7 @@ def test_nearby_takes_no_unknown_inner_strategy() -> None:
         named("MACHINE_ROOM_NEARBY-NONE")
 
 
-def test_nearby_names_whom_it_knows_no_room_for() -> None:
+def test_nearby_names_a_member_without_a_machine_room() -> None:
     strategy = MachineRoomNearby(AVERAGE, room_of_queue, lambda member: "")
 
     with pytest.raises(UsageError, match="no machine room for c1"):
@@ -228,12 +228,12 @@ def test_nearby_names_whom_it_knows_no_room_for() -> None:
 
 
 @pytest.mark.parametrize("machine_rooms", [(), "hz"])
-def test_machine_room_needs_rooms(machine_rooms: Sequence[str]) -> None:
+def test_machine_room_requires_machine_rooms(machine_rooms: Sequence[str]) -> None:
     with pytest.raises(InvalidSetting, match="MACHINE_ROOM"):
         MachineRoom(machine_rooms)
 
 
-def test_a_ring_may_have_other_places_and_other_hashes() -> None:
+def test_a_ring_may_have_other_positions_and_hashes() -> None:
     places = {"c1-0": 10, "c2-0": 20, "c3-0": 30}
     places |= {queue.java_text(): 10 * queue.queue_id + 5 for queue in queues_of("a:4")}
     ring = ConsistentHash(1, places.__getitem__)

@@ -1,4 +1,4 @@
-"""What a blocking consumer may be told before its start, as the async one may."""
+"""Blocking consumers: they may be configured before their start, as the async ones."""
 
 import os
 import threading
@@ -57,7 +57,7 @@ def test_a_push_consumer_without_any_listener_left_does_not_start(server: Server
         consumer.start()
 
 
-def test_subscribing_before_the_start_takes_the_place_of_another_listener(server: Server) -> None:
+def test_subscribing_before_the_start_replaces_the_listener(server: Server) -> None:
     send(server, "Replaced", b"1")
     seen, handled = [], threading.Event()
     consumer = PushConsumer(server.name_server, group="push-replaced", start_at="first")
@@ -78,7 +78,7 @@ def test_subscribing_before_the_start_takes_the_place_of_another_listener(server
     assert seen == [b"1"]
 
 
-def test_a_lite_pull_consumer_may_be_told_before_its_start_what_it_reads(server: Server) -> None:
+def test_a_lite_pull_consumer_may_be_configured_before_its_start(server: Server) -> None:
     send(server, "LiteBefore", b"1")
     consumer = LitePullConsumer(server.name_server, group="lite-before", start_at="first")
 
@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said_before_the_start_and_leaves_nothing_behind(server
         lambda consumer: consumer.unsubscribe("T"),
     ],
 )
-def test_one_that_was_stopped_is_told_nothing_more(server: Server, tell: Callable[[PushConsumer], object]) -> None:
+def test_a_stopped_consumer_cannot_be_configured(server: Server, tell: Callable[[PushConsumer], object]) -> None:
     consumer = PushConsumer(server.name_server, group="push-stopped")
     consumer.stop()
 
@@ -149,7 +149,7 @@ def test_a_consumer_tells_where_it_is_in_its_life(server: Server) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_what_was_told_before_a_fork_and_after_it_holds_in_the_child(server: Server) -> None:
+def test_configuration_before_and_after_a_fork_holds_in_the_child(server: Server) -> None:
     consumer = PushConsumer(server.name_server, group="told-twice")
     consumer.subscribe("Before", ignore)
     consumer.subscribe("Unwanted", ignore)

@@ -1,4 +1,4 @@
-"""Concurrent listening: who gets a worker when. Real servers, virtual time."""
+"""Concurrent listening: which messages get a worker, and when. Real servers, virtual time."""
 
 import asyncio
 from collections import Counter
@@ -118,7 +118,7 @@ def test_the_smallest_offset_in_work_is_what_is_committed() -> None:
     run(main())
 
 
-def test_jobs_behind_one_that_hangs_in_the_same_thread_give_their_places_to_others() -> None:
+def test_jobs_behind_one_that_hangs_in_the_same_thread_make_way_for_others() -> None:
     async def main() -> None:
         submitted = Submitted()
         listening, queues = listening_to(submitted, queues=4, workers=3)
@@ -142,7 +142,7 @@ def test_jobs_behind_one_that_hangs_in_the_same_thread_give_their_places_to_othe
     run(main())
 
 
-def test_of_a_queue_that_is_left_no_call_is_made_that_was_not_begun() -> None:
+def test_a_released_queue_starts_no_more_calls() -> None:
     async def main() -> None:
         submitted = Submitted()
         listening, (owned,) = listening_to(submitted, workers=1)
@@ -175,7 +175,7 @@ def test_listeners_have_enough_when_some_pulls_wait_behind_what_they_are_at() ->
     run(main())
 
 
-def test_a_message_that_cannot_be_sent_back_as_nobody_foresaw_is_tried_again_here() -> None:
+def test_a_message_is_retried_locally_after_an_unexpected_error_of_its_send_back() -> None:
     class Broken:
         async def send(self, *_: object) -> bool:
             raise ValueError("nobody foresaw it")

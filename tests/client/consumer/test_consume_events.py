@@ -1,4 +1,4 @@
-"""What the log says of a listener that failed: function, group, topic, message, and the lines of the user's code."""
+"""The log of a failed listener: function, group, topic, message, and the frames of the user's code."""
 
 import logging
 import os
@@ -26,7 +26,7 @@ def charge_at_once(message: StoredMessage) -> None:
 
 @pytest.mark.parametrize("namespace", [None, "shop"])
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_failed_listener_is_logged_with_its_function_and_the_lines_of_the_user(
+def test_a_failed_listener_is_logged_with_its_function_and_the_frames_of_the_user(
     ordered: bool, namespace: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failures() -> list[logging.LogRecord]:
@@ -59,7 +59,7 @@ def test_a_failed_listener_is_logged_with_its_function_and_the_lines_of_the_user
         assert f"pocketmq{os.sep}client" not in lines
 
 
-def test_a_failure_in_another_process_brings_its_lines_along() -> None:
+def test_a_failure_in_another_process_has_its_frames() -> None:
     try:
         charge_at_once(type("M", (), {"body": b"free"})())
     except ValueError as error:
@@ -68,5 +68,5 @@ def test_a_failure_in_another_process_brings_its_lines_along() -> None:
     assert "in look_up" in "".join(failed.__notes__)
 
 
-def test_an_error_of_this_client_alone_has_no_lines() -> None:
+def test_an_error_of_this_client_alone_has_no_frames() -> None:
     assert user_frames(None) is None

@@ -85,7 +85,7 @@ def test_anything_else_is_refused_because_it_may_mean_a_failure(result: Any) -> 
         verdicts(result, 1)
 
 
-def test_a_long_result_is_not_told_in_full() -> None:
+def test_a_long_result_is_shortened_in_the_error() -> None:
     with pytest.raises(UsageError) as caught:
         verdicts([{"text": "x" * 1000}], 1)  # type: ignore[list-item]
 
@@ -216,7 +216,7 @@ def test_a_trace_record_says_how_a_listener_ended(result: Any, took_ms: int, out
     assert traced_outcome(result, took_ms, 900) is outcome
 
 
-def test_a_raised_error_is_told_with_the_places_where_it_came_from_innermost_first() -> None:
+def test_the_reason_of_a_raised_error_has_its_frames_innermost_first() -> None:
     def rate() -> None:
         raise ValueError("no price")
 
@@ -234,12 +234,12 @@ def test_a_raised_error_is_told_with_the_places_where_it_came_from_innermost_fir
     assert [place.rpartition(" ")[2] for place in places] == [
         "rate",
         "charge",
-        "test_a_raised_error_is_told_with_the_places_where_it_came_from_innermost_first",
+        "test_the_reason_of_a_raised_error_has_its_frames_innermost_first",
     ]
     assert all(place.startswith("test_consume_result.py:") for place in places)
 
 
-def test_of_a_deep_error_the_innermost_places_are_told() -> None:
+def test_the_reason_of_a_deep_error_has_its_innermost_frames() -> None:
     def fall(depth: int) -> None:
         if not depth:
             raise ValueError("bottom")

@@ -45,7 +45,7 @@ def test_failures_older_than_an_hour_are_forgotten() -> None:
     assert stats.status("T", 4000.0).consume_failed_msgs == 0
 
 
-def test_a_topic_that_nobody_reads_has_no_numbers() -> None:
+def test_a_topic_without_pulls_has_no_numbers() -> None:
     stats = ConsumeStats(now=0.0)
     stats.record_consumed("T", 1, 0, 0.1)
     stats.forget("T")

@@ -1,4 +1,4 @@
-"""Pulls past the loop: each answer to its taker, and whatever goes wrong to all who wait."""
+"""Direct pulls: each response reaches its receiver, and errors reach all receivers of the connection."""
 
 import socket
 from collections.abc import Callable
@@ -39,12 +39,12 @@ class Pulls:
         return pulled_of(answer)
 
 
-class Taken:
-    """A taker that remembers."""
+class Receiver:
+    """Records what it receives."""
 
     def __init__(self) -> None:
         self.body = bytearray()
-        self.told: tuple[int, int, int] | None = None
+        self.offsets: tuple[int, int, int] | None = None
         self.failure: PocketMQError | None = None
 
     def buffer(self, size: int) -> memoryview:
@@ -52,15 +52,15 @@ class Taken:
         return memoryview(self.body)
 
     def received(self, next_offset: int, min_offset: int, max_offset: int) -> None:
-        self.told = (next_offset, min_offset, max_offset)
+        self.offsets = (next_offset, min_offset, max_offset)
 
     def fail(self, error: PocketMQError) -> None:
         self.failure = error
 
 
 def answer(number: int, body: bytes, code: int = 0, next_offset: int = 0) -> bytes:
-    told = {"nextBeginOffset": next_offset, "minOffset": 0, "maxOffset": 100, "suggestWhichBrokerId": 0}
-    fields = {name: str(value) for name, value in told.items()}
+    offsets = {"nextBeginOffset": next_offset, "minOffset": 0, "maxOffset": 100, "suggestWhichBrokerId": 0}
+    fields = {name: str(value) for name, value in offsets.items()}
     return encode_command(Command(code, fields, body, flag=RESPONSE, opaque=number))
 
 
@@ -74,52 +74,52 @@ def after_requests(count: int, then: Callable[[socket.socket], None]) -> Callabl
     return behave
 
 
-def asked(pulls: DirectPulls, count: int) -> list[Taken]:
-    receivers = [Taken() for _ in range(count)]
+def sent(pulls: DirectPulls, count: int) -> list[Receiver]:
+    receivers = [Receiver() for _ in range(count)]
     for number, receiver in enumerate(receivers):
         pulls.send(receiver, QUEUE, number * 10, ALL, 10)
     return receivers
 
 
-def test_answers_find_their_takers_in_any_order() -> None:
+def test_answers_find_their_receivers_in_any_order() -> None:
     def behave(connection: socket.socket) -> None:
         strangers = answer(77, b"late") + encode_command(Command(40, opaque=2, body=b"asks"))
         connection.sendall(strangers + b"".join(answer(n, b"%d" % n, next_offset=n) for n in (3, 1, 2)))
         wait_for_the_end(connection)
 
     with served(after_requests(3, behave)) as address:
-        lines = connections_for_pulls(SystemClock(), connect_s=3)
-        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        receivers = asked(pulls, 3)
+        connections = connections_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), connections, timeout_s=5)  # type: ignore[arg-type]
+        receivers = sent(pulls, 3)
         for receiver in receivers:
-            while receiver.told is None:
+            while receiver.offsets is None:
                 pulls.receive(receiver)
         pulls.close()
-        lines.close()
+        connections.close()
 
-    assert [(bytes(receiver.body), receiver.told) for receiver in receivers] == [
+    assert [(bytes(receiver.body), receiver.offsets) for receiver in receivers] == [
         (b"1", (1, 0, 100)),
         (b"2", (2, 0, 100)),
         (b"3", (3, 0, 100)),
     ]
 
 
-def test_a_refusal_is_told_to_whom_it_concerns() -> None:
+def test_a_refusal_fails_its_receiver_only() -> None:
     def behave(connection: socket.socket) -> None:
         connection.sendall(answer(1, b"", ResponseCode.NO_PERMISSION) + answer(2, b"two", next_offset=7))
         wait_for_the_end(connection)
 
     with served(after_requests(2, behave)) as address:
-        lines = connections_for_pulls(SystemClock(), connect_s=3)
-        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        first, second = asked(pulls, 2)
+        connections = connections_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), connections, timeout_s=5)  # type: ignore[arg-type]
+        first, second = sent(pulls, 2)
         pulls.receive(first)
         pulls.receive(second)
         pulls.close()
-        lines.close()
+        connections.close()
 
     assert first.failure is not None
-    assert second.told == (7, 0, 100)
+    assert second.offsets == (7, 0, 100)
 
 
 def test_a_group_that_was_reset_is_not_led_past_messages_that_are_there() -> None:
@@ -128,31 +128,31 @@ def test_a_group_that_was_reset_is_not_led_past_messages_that_are_there() -> Non
         wait_for_the_end(connection)
 
     with served(after_requests(1, behave)) as address:
-        lines = connections_for_pulls(SystemClock(), connect_s=3)
-        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        (receiver,) = asked(pulls, 1)
+        connections = connections_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), connections, timeout_s=5)  # type: ignore[arg-type]
+        (receiver,) = sent(pulls, 1)
         pulls.receive(receiver)
         pulls.close()
-        lines.close()
+        connections.close()
 
-    assert (receiver.told, receiver.failure is None) == (None, False)
+    assert (receiver.offsets, receiver.failure is None) == (None, False)
 
 
-def led_to_seven(code: int, body: bytes, expression: str) -> Taken:
+def led_to_seven(code: int, body: bytes, expression: str) -> Receiver:
     """Who asked for all from 0 on, or for some, when the answer is this and leads on to 7."""
 
     def behave(connection: socket.socket) -> None:
         connection.sendall(answer(1, body, code, next_offset=7))
         wait_for_the_end(connection)
 
-    receiver = Taken()
+    receiver = Receiver()
     with served(after_requests(1, behave)) as address:
-        lines = connections_for_pulls(SystemClock(), connect_s=3)
-        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
+        connections = connections_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), connections, timeout_s=5)  # type: ignore[arg-type]
         pulls.send(receiver, QUEUE, 0, Subscription.parse("orders", expression), 10)
         pulls.receive(receiver)
         pulls.close()
-        lines.close()
+        connections.close()
     return receiver
 
 
@@ -167,75 +167,75 @@ def led_to_seven(code: int, body: bytes, expression: str) -> Taken:
     ids=["at the offset", "behind it", "behind it, of version 2", "nothing"],
 )
 @pytest.mark.parametrize("expression", ["*", "A"])
-def test_only_who_filters_is_led_past_messages(code: int, body: bytes, is_taken: bool, expression: str) -> None:
+def test_only_a_filtered_pull_may_skip_messages(code: int, body: bytes, is_taken: bool, expression: str) -> None:
     receiver = led_to_seven(code, body, expression)
 
-    assert (receiver.told is not None) == (is_taken or expression == "A")
-    assert (receiver.failure is None) == (receiver.told is not None)
+    assert (receiver.offsets is not None) == (is_taken or expression == "A")
+    assert (receiver.failure is None) == (receiver.offsets is not None)
 
 
 @pytest.mark.parametrize("expression", ["*", "A"])
-def test_nobody_is_led_past_a_hole_in_the_queue(expression: str) -> None:
+def test_no_pull_skips_a_hole_in_the_queue(expression: str) -> None:
     receiver = led_to_seven(ResponseCode.PULL_NOT_FOUND, b"", expression)
 
-    assert receiver.told is None
+    assert receiver.offsets is None
     assert "hole" in str(receiver.failure)
 
 
-def test_a_lost_line_is_told_to_all_who_wait_on_it() -> None:
-    lines = connections_for_pulls(SystemClock(), connect_s=3)
+def test_a_lost_connection_fails_all_its_receivers() -> None:
+    connections = connections_for_pulls(SystemClock(), connect_s=3)
     with served(after_requests(3, lambda connection: connection.sendall(answer(1, b"one")[:-1]))) as address:
-        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        receivers = asked(pulls, 3)
+        pulls = DirectPulls(Pulls(address), connections, timeout_s=5)  # type: ignore[arg-type]
+        receivers = sent(pulls, 3)
         pulls.receive(receivers[0])
         pulls.close()
 
-    assert lines.open_connections() == {}
+    assert connections.open_connections() == {}
     assert all(isinstance(receiver.failure, ConnectionLost) for receiver in receivers)
 
 
-def test_that_a_broker_cannot_be_reached_is_told() -> None:
+def test_a_broker_that_cannot_be_reached_fails_the_receiver() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
-    lines = connections_for_pulls(SystemClock(), connect_s=3)
+    connections = connections_for_pulls(SystemClock(), connect_s=3)
 
-    (refused,) = asked(DirectPulls(Pulls(nobody), lines, timeout_s=5), 1)  # type: ignore[arg-type]
+    (refused,) = sent(DirectPulls(Pulls(nobody), connections, timeout_s=5), 1)  # type: ignore[arg-type]
 
     assert isinstance(refused.failure, ConnectFailed)
 
 
 @pytest.mark.parametrize("awaited", [0, 1])
-def test_only_a_line_on_which_nothing_is_to_come_is_used_again(awaited: int) -> None:
+def test_only_a_connection_without_pending_responses_is_reused(awaited: int) -> None:
     def behave(connection: socket.socket) -> None:
         connection.sendall(answer(1, b"one"))
         wait_for_the_end(connection)
 
     with served(after_requests(1 + awaited, behave)) as address:
-        lines = connections_for_pulls(SystemClock(), connect_s=3)
-        pulls = DirectPulls(Pulls(address), lines, timeout_s=5)  # type: ignore[arg-type]
-        receivers = asked(pulls, 1 + awaited)
-        line = pulls._pending[address].connection
+        connections = connections_for_pulls(SystemClock(), connect_s=3)
+        pulls = DirectPulls(Pulls(address), connections, timeout_s=5)  # type: ignore[arg-type]
+        receivers = sent(pulls, 1 + awaited)
+        connection = pulls._pending[address].connection
         pulls.receive(receivers[0])
         pulls.close()
 
-        assert line.is_open is not bool(awaited)
+        assert connection.is_open is not bool(awaited)
         if not awaited:
-            assert lines.take(address) is line
-            lines.close()
-            lines.give(line)
-            assert not line.is_open, "given back too late"
+            assert connections.take(address) is connection
+            connections.close()
+            connections.give(connection)
+            assert not connection.is_open, "given back too late"
 
 
-def test_when_all_lines_are_busy_who_asks_is_told() -> None:
+def test_a_pull_fails_when_all_connections_are_busy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         address = Address(*door.getsockname()[:2])
-        lines = connections_for_pulls(SystemClock(), connect_s=3)
-        taken = [lines.take(address) for _ in range(MAX_CONNECTIONS)]
+        connections = connections_for_pulls(SystemClock(), connect_s=3)
+        taken = [connections.take(address) for _ in range(MAX_CONNECTIONS)]
 
-        (refused,) = asked(DirectPulls(Pulls(address), lines, timeout_s=5), 1)  # type: ignore[arg-type]
+        (refused,) = sent(DirectPulls(Pulls(address), connections, timeout_s=5), 1)  # type: ignore[arg-type]
 
         assert isinstance(refused.failure, TooManyCalls)
-        for line in taken:
-            assert line is not None
-            lines.give(line)
-        lines.close()
+        for connection in taken:
+            assert connection is not None
+            connections.give(connection)
+        connections.close()

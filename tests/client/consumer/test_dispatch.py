@@ -226,7 +226,7 @@ def test_workers_that_are_closed_while_they_wait_for_a_thread_start_none(monkeyp
     run(main())
 
 
-def test_jobs_of_the_turn_in_which_threads_are_told_to_end_are_done() -> None:
+def test_jobs_of_the_loop_iteration_that_ends_the_threads_are_done() -> None:
     async def main() -> None:
         done: list[Job] = []
         workers = ThreadWorkers(2, 2, SystemClock())
@@ -505,7 +505,7 @@ def test_closing_ends_what_async_listeners_do() -> None:
     asyncio.run(main())
 
 
-def test_jobs_that_nobody_has_begun_when_the_workers_close_are_not_begun() -> None:
+def test_jobs_that_have_not_begun_when_the_workers_close_do_not_begin() -> None:
     async def main() -> None:
         begun: list[StoredMessage] = []
 

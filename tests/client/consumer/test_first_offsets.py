@@ -93,7 +93,7 @@ def test_a_queue_that_is_younger_than_the_group_is_read_from_its_first_message()
     assert brokers.kept == {QUEUES[0]: 77, QUEUES[1]: 10}
 
 
-def test_a_queue_that_comes_while_the_consumer_lives_is_read_from_its_first_message() -> None:
+def test_a_queue_that_comes_while_the_consumer_runs_is_read_from_its_first_message() -> None:
     async def main() -> None:
         brokers = Brokers()
         first = first_offsets(brokers, LAST)

@@ -106,7 +106,7 @@ def test_batches_are_called_with_lists_and_collected_as_messages() -> None:
     assert collected.calls == 3
 
 
-def test_the_time_of_all_calls_is_told_once() -> None:
+def test_the_time_of_all_calls_is_counted_once() -> None:
     times = iter([10.0, 16.0])
     half: list[tuple[int, float]] = []
 
@@ -130,7 +130,7 @@ def test_a_job_that_did_not_begin_has_nothing_to_tell() -> None:
     assert [message.queue_offset for message in made.withdraw()] == [1, 0]
 
 
-def test_what_is_not_begun_can_be_taken_back() -> None:
+def test_calls_that_have_not_begun_can_be_withdrawn() -> None:
     made: Job
 
     def handle(message: StoredMessage) -> None:
@@ -165,7 +165,7 @@ def test_whatever_a_function_raises_is_its_result(kind: type[BaseException]) -> 
     assert [type(call.result) for call in made.collect(0.0).others] == [kind, kind]
 
 
-def test_a_plain_function_that_returns_a_coroutine_is_told_so() -> None:
+def test_a_plain_function_that_returns_a_coroutine_is_an_error() -> None:
     async def meant(message: StoredMessage) -> None: ...
 
     made = job(lambda message: meant(message), 1)

@@ -367,7 +367,7 @@ def test_offsets_that_are_gone_are_passed_over() -> None:
     run(main())
 
 
-def test_a_namespace_is_seen_by_nobody() -> None:
+def test_a_namespace_appears_in_no_name() -> None:
     async def main() -> None:
         async with real_cluster(topics=("ns%T",), queues=1) as c:
             async with (

@@ -92,7 +92,7 @@ def test_a_damaged_file_is_replaced_by_its_backup(files: FaultyFiles, damage: by
     assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 12, Q1: 1}
 
 
-def test_damage_to_both_is_told_and_not_overwritten(files: FaultyFiles) -> None:
+def test_damage_to_both_is_an_error_and_not_overwritten(files: FaultyFiles) -> None:
     write(files, FILE, b"{")
     write(files, FILE + ".bak", b"{")
 
@@ -103,7 +103,7 @@ def test_damage_to_both_is_told_and_not_overwritten(files: FaultyFiles) -> None:
     assert files.read(FOLDER / FILE) == b"{"
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(StoreError):

@@ -205,7 +205,7 @@ def test_what_did_not_change_is_not_written_again() -> None:
     run(main())
 
 
-def test_a_disk_that_refuses_is_told_when_it_matters() -> None:
+def test_a_disk_error_is_raised_when_it_matters() -> None:
     async def main() -> None:
         files = FaultyFiles()
         offsets = local(files)

@@ -63,7 +63,7 @@ def test_messages_of_a_queue_are_handled_one_after_the_other() -> None:
     run(main())
 
 
-def test_queues_are_locked_and_the_locks_are_renewed_and_given_back() -> None:
+def test_queues_are_locked_and_the_locks_are_renewed_and_released() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             async with member(c, Order()) as consumer:
@@ -278,7 +278,7 @@ def test_an_ordered_broadcast_needs_no_locks() -> None:
     run(main())
 
 
-def test_a_queue_that_is_begun_anew_waits_for_the_listener_of_before() -> None:
+def test_a_restarted_queue_waits_for_the_running_listener() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             order = Order(took_s=20)
@@ -294,7 +294,7 @@ def test_a_queue_that_is_begun_anew_waits_for_the_listener_of_before() -> None:
     run(main())
 
 
-def test_a_queue_that_was_begun_anew_is_not_given_up_while_the_listener_of_before_works_on_it() -> None:
+def test_a_restarted_queue_is_not_released_while_the_earlier_listener_works_on_it() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             order = Order(took_s=30)
@@ -312,7 +312,7 @@ def test_a_queue_that_was_begun_anew_is_not_given_up_while_the_listener_of_befor
     run(main())
 
 
-def test_a_turn_that_fails_as_nobody_foresaw_is_tried_again(
+def test_consumption_continues_after_an_unexpected_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:

@@ -32,7 +32,7 @@ def test_an_empty_queue_has_nothing_to_commit(queue: ProcessQueue) -> None:
     assert queue.finish([], NOW) is None
 
 
-def test_messages_are_taken_in_their_order_in_batches(queue: ProcessQueue) -> None:
+def test_take_returns_messages_in_order_and_in_batches(queue: ProcessQueue) -> None:
     assert queue.put(run_of(10, 13)) == 3
     assert queue.put(run_of(13, 15)) == 2
 
@@ -128,7 +128,7 @@ def test_a_message_is_finished_once_and_only_while_it_is_consumed(queue: Process
     assert (queue.count, queue.body_bytes) == (2, 8)
 
 
-def test_what_was_given_back_is_taken_again_before_the_rest(queue: ProcessQueue) -> None:
+def test_requeued_messages_come_before_the_others(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 16))
     batch = queue.take(3, NOW)
 
@@ -213,7 +213,7 @@ def test_a_clean_up_takes_sixteen_at_most(queue: ProcessQueue) -> None:
     assert not queue.is_consuming(overdue[0])
 
 
-def test_a_message_that_is_taken_again_begins_its_time_anew(queue: ProcessQueue) -> None:
+def test_a_requeued_message_has_the_full_consume_timeout_again(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 11))
     queue.requeue(queue.take(1, NOW))
     queue.take(1, NOW + 500)

@@ -99,7 +99,7 @@ def test_impossible_pulls_are_refused() -> None:
     run(main())
 
 
-def test_offsets_are_told_and_kept() -> None:
+def test_offsets_are_queried_and_committed() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, c.pull_consumer() as consumer:
             await c.send("T", b"0", queue=0)
@@ -174,7 +174,7 @@ def test_a_message_of_a_namespace_comes_again_to_its_topic_though_its_broker_doe
     run(main())
 
 
-def test_who_asks_later_for_its_share_is_told_as_well() -> None:
+def test_a_second_listener_gets_the_allocated_queues_too() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, c.pull_consumer() as consumer:
             first: list[int] = []
@@ -187,7 +187,7 @@ def test_who_asks_later_for_its_share_is_told_as_well() -> None:
     run(main())
 
 
-def test_its_share_of_the_queues_is_told_with_every_change() -> None:
+def test_the_listener_gets_the_allocated_queues_after_every_change() -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:
             told: list[list[int]] = []

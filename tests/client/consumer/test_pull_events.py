@@ -1,4 +1,4 @@
-"""What hooks hear of pulls."""
+"""The events of pulls for hooks."""
 
 from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.client.consumer.pulling import PullEvents, PullResult, PullStatus
@@ -10,36 +10,36 @@ SHOWN = MessageQueue("T", "broker-a", 0)
 FOUND = PullResult(PullStatus.FOUND, next_offset=10, min_offset=0, max_offset=25)
 
 
-class Ear(Hooks):
+class Recorder(Hooks):
     def __init__(self) -> None:
-        self.heard: list[PullEvent | PauseEvent | LeaveEvent] = []
+        self.events: list[PullEvent | PauseEvent | LeaveEvent] = []
 
     def after_pull(self, event: PullEvent) -> None:
-        self.heard.append(event)
+        self.events.append(event)
 
     def after_pause(self, event: PauseEvent) -> None:
-        self.heard.append(event)
+        self.events.append(event)
 
     def after_leave(self, event: LeaveEvent) -> None:
-        self.heard.append(event)
+        self.events.append(event)
 
 
 def test_hooks_hear_names_as_users_know_them() -> None:
-    ear = Ear()
-    events = PullEvents(HookList([ear]), "G", "dev")
+    recorder = Recorder()
+    events = PullEvents(HookList([recorder]), "G", "dev")
 
     events.pulled(QUEUE, 0, FOUND, 0.5)
     events.paused(QUEUE, PauseCause.SPAN)
     events.left(QUEUE)
 
-    assert ear.heard == [
+    assert recorder.events == [
         PullEvent(group="G", queue=SHOWN, messages=0, cost_ms=500.0, behind=15, cached=0),
         PauseEvent(group="G", queue=SHOWN, cause="span"),
         LeaveEvent(group="G", queue=SHOWN),
     ]
 
 
-def test_nothing_is_told_when_nobody_watches() -> None:
+def test_there_are_no_events_without_hooks() -> None:
     hooks = HookList([Hooks()])
     events = PullEvents(hooks, "G", None)
 

@@ -189,7 +189,7 @@ def test_a_broker_that_does_not_know_the_subscription_hears_it_again(code: int) 
     run(main())
 
 
-def test_a_lost_line_is_made_again_and_the_pull_goes_on() -> None:
+def test_a_lost_connection_is_made_again_and_pulls_continue() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             async with consumer:
@@ -262,7 +262,7 @@ def test_what_the_filter_passes_over_is_not_committed_past_a_message_in_work() -
     run(main())
 
 
-def test_a_slave_is_pulled_when_the_broker_says_so_and_is_told_no_offsets() -> None:
+def test_a_slave_is_pulled_on_suggestion_but_gets_no_offsets() -> None:
     async def main() -> None:
         async with pulled() as (c, broker, consumer):
             slave = PulledBroker(FakeBroker(c.network, "10.0.0.77:10911", "broker-a"))
@@ -388,7 +388,7 @@ def test_an_sql_filter_is_not_sent_to_a_broker_that_is_older_than_it() -> None:
     run(main())
 
 
-def test_a_queue_whose_pulls_are_dead_is_begun_anew() -> None:
+def test_a_queue_whose_pulls_are_dead_is_assigned_again() -> None:
     async def main() -> None:
         async with pulled(pull_timeout_ms=3_600_000) as (_, broker, consumer):
             async with consumer:
@@ -478,7 +478,7 @@ def test_the_first_of_a_thousand_flow_controls_is_logged(caplog: pytest.LogCaptu
     )
 
 
-def test_the_filter_travels_with_pulls_when_it_is_told_to() -> None:
+def test_pulls_include_the_filter_if_configured() -> None:
     async def main() -> None:
         async with pulled(subscription_in_pulls=True) as (_, broker, consumer):
             async with consumer:

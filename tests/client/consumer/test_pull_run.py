@@ -99,7 +99,7 @@ def test_what_is_raised_meanwhile_and_what_no_answer_comes_to_is_raised() -> Non
     run(main())
 
 
-def test_one_that_nobody_waits_for_takes_nothing_in() -> None:
+def test_a_cancelled_run_accepts_no_answer() -> None:
     async def main() -> None:
         script = Script()
         script.run_of_pulls.ended.cancel()
@@ -180,7 +180,7 @@ def test_what_a_pull_that_was_held_back_comes_to_ends_the_run() -> None:
     run(main())
 
 
-def test_a_pull_that_is_held_back_does_not_leave_when_nobody_pulls_the_queue_any_more() -> None:
+def test_a_pull_that_is_held_back_is_not_sent_after_the_loop_was_cancelled() -> None:
     async def main() -> None:
         script = busy()
         owned = script.owned

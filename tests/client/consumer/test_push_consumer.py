@@ -52,7 +52,7 @@ def test_a_second_start_goes_on_where_the_group_was() -> None:
     run(main())
 
 
-def test_a_new_group_begins_at_the_end_unless_told_otherwise() -> None:
+def test_a_new_group_begins_at_the_end_by_default() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             await c.send("T", b"old")
@@ -156,7 +156,7 @@ def test_messages_are_filtered_by_sql() -> None:
     run(main())
 
 
-def test_a_filter_that_nobody_can_read_is_refused_at_once_with_where_it_is_wrong() -> None:
+def test_an_invalid_filter_is_refused_at_once_with_the_column() -> None:
     async def main() -> None:
         async with real_cluster(property_filter=True) as c:
             with pytest.raises(InvalidExpression, match=r"'a >>> 1' for topic 'T' is invalid: .* column 4"):

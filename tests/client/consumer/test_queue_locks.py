@@ -96,7 +96,7 @@ def test_of_calls_that_travel_together_none_is_made_once_the_lock_may_be_lost() 
     run(main())
 
 
-def test_a_stop_while_queues_are_begun_leaves_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_while_queues_start_leaves_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:
             asked: list[MessageQueue] = []

@@ -1,4 +1,4 @@
-"""Members that come, go and crash: who reads what, when it moves, and that nothing is lost. Real servers, virtual time."""
+"""Members that join, leave and crash: who consumes which queue, and that nothing is lost. Real servers, virtual time."""
 
 import asyncio
 import itertools
@@ -38,7 +38,7 @@ async def settle(consumers: Sequence[AsyncPushConsumer], *wanted: list[int], tim
             await asyncio.sleep(0.05)
 
 
-def test_queues_are_shared_out_as_members_come_and_go() -> None:
+def test_queues_are_allocated_again_as_members_join_and_leave() -> None:
     async def main() -> None:
         async with real_cluster(queues=8) as c:
             first, second, third = (member(c, number, Basket()) for number in (1, 2, 3))
@@ -72,7 +72,7 @@ def test_a_stopped_member_leaves_within_a_second_and_its_queues_move_at_once() -
     run(main())
 
 
-def test_a_member_that_crashed_is_replaced_when_its_line_is_gone() -> None:
+def test_a_member_that_crashed_is_replaced_when_its_connection_is_gone() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             stays, crashes = member(c, 1, Basket()), member(c, 2, Basket())

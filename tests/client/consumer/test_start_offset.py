@@ -43,7 +43,7 @@ def test_a_stored_offset_always_wins(from_where: ConsumeFromWhere, offset: int, 
     + [(from_where, StartPosition.MAX) for from_where in OLD_WORDS],
 )
 @pytest.mark.parametrize("stored", [None, -1])
-def test_a_new_group_begins_where_it_wishes(
+def test_a_new_group_begins_at_its_start_position(
     from_where: ConsumeFromWhere, position: StartPosition, stored: int | None
 ) -> None:
     start = start_of(stored, from_where, is_retry=False, is_later=False)
@@ -72,7 +72,7 @@ def test_retries_are_never_skipped(from_where: ConsumeFromWhere, is_later: bool)
     ("stored", "expected"),
     [([], False), ([None, None], False), ([None, 0], False), ([-1, None], False), ([None, 1], True), ([7, 9], True)],
 )
-def test_a_group_has_begun_with_a_topic_when_it_got_anywhere(stored: list[int | None], expected: bool) -> None:
+def test_a_group_has_begun_with_a_topic_if_it_has_an_offset_above_0(stored: list[int | None], expected: bool) -> None:
     assert has_begun(stored) is expected
 
 

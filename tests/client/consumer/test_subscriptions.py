@@ -76,7 +76,7 @@ def test_unsubscribing_leaves_the_retry_topic(table: SubscriptionTable) -> None:
     assert [one.topic for one in table] == ["%RETRY%shop"]
 
 
-def test_the_table_may_change_while_somebody_walks_it(table: SubscriptionTable) -> None:
+def test_the_table_may_change_during_an_iteration(table: SubscriptionTable) -> None:
     for subscription in table:
         table.subscribe("Other" + str(len(table)), now_ms=NOW_MS)
         assert subscription.topic == "%RETRY%shop"
@@ -94,7 +94,7 @@ def test_what_can_never_work_is_refused(table: SubscriptionTable) -> None:
     assert len(table) == 1
 
 
-def test_tags_with_the_same_hash_are_told_apart_here() -> None:
+def test_tags_with_the_same_hash_are_distinguished_here() -> None:
     assert java_hash("Aa") == java_hash("BB")
     messages = [stored(0, properties={"TAGS": "Aa"}), stored(1, properties={"TAGS": "BB", "KEYS": "k"}), stored(2)]
 
