@@ -305,6 +305,7 @@ def test_a_store_that_fails_is_tried_again_and_costs_no_message(caplog: pytest.L
 
     run(main())
     assert "failed: KeyError: 'shelf'" in caplog.text
+    assert caplog.text.count("first offset of T@broker-a:0 not found") == 1
 
 
 class Plain(Shelf):

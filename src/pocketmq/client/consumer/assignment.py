@@ -193,6 +193,8 @@ class Assignment:
         self._commits_start = commits_start
         self._tasks: dict[ProcessQueue, asyncio.Task[None]] = {}
         """The pull loops."""
+        self._start_errors: dict[MessageQueue, str] = {}
+        """Why a queue has no first offset yet."""
         self._changing = asyncio.Lock()  # rebalance, repairs, resets and seeks wait for requests: one change at a time
 
     def topics(self) -> set[str]:
@@ -320,8 +322,13 @@ class Assignment:
             try:
                 offset = await self._first.find(queue, allocation.all_queues)
             except PocketMQError as error:
-                log.warning("first offset of %s not found: %s; retrying", queue, error)
+                if self._start_errors.get(queue) != str(
+                    error
+                ):  # log each cause once: the next attempt is a second away
+                    log.warning("first offset of %s not found: %s; retrying until it is", queue, error)
+                self._start_errors[queue] = str(error)
                 continue
+            self._start_errors.pop(queue, None)
             if self._commits_start:
                 self._offsets.move(queue, offset)
             owned = self._own(queue, offset, has_other_members=allocation.has_other_members)
