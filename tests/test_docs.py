@@ -65,6 +65,13 @@ def test_every_page_of_the_docs_is_in_the_index() -> None:
     assert {page for page in pages if f"({page})" not in index} == set()
 
 
+def test_every_page_of_the_docs_is_in_the_navigation_of_the_website() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+
+    assert set(re.findall(r"[\w/-]+\.md", navigation)) == {page for page in pages if not page.startswith("generated/")}
+
+
 def test_every_make_command_says_what_it_does() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
 
