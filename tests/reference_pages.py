@@ -401,13 +401,23 @@ def pipeline_settings(name: str) -> str:
 
 
 def api(package: str) -> str:
-    """A directive of mkdocstrings for each public name, in the order of their use."""
+    """The public names with their first sentence, then a directive of mkdocstrings for each."""
     module = {"pocketmq": pocketmq, "client": pocketmq.client, "pipelines": pipelines, "doctor": pocketmq.doctor}[
         package
     ]
-    names = [name for name in module.__all__ if not isinstance(getattr(module, name), types.ModuleType)]
-    known = set(pocketmq.__all__) if module is not pocketmq else {"__version__"}
-    return "\n".join(f"::: {module.__name__}.{name}\n" for name in names if name not in known)
+    known = {"__version__"} if module is pocketmq else set(pocketmq.__all__)
+    public = {name: getattr(module, name) for name in module.__all__ if name not in known}
+    public = {name: value for name, value in public.items() if not isinstance(value, types.ModuleType)}
+    rows = [(f"`{name}`", in_cell(first_sentence(value))) for name, value in public.items()]
+    directives = "\n".join(f"::: {module.__name__}.{name}\n" for name in public)
+    return f"{table(('name', 'meaning'), rows)}\n{directives}"
+
+
+def first_sentence(value: object) -> str:
+    """Of the docstring of a class or function; a constant has its type."""
+    if not isinstance(value, type) and not inspect.isroutine(value):
+        return f"a constant, `{value}`" if isinstance(value, Enum) else f"a constant of type `{type(value).__name__}`"
+    return re.split(r"(?<=\.)\s", inspect.getdoc(value) or "")[0]
 
 
 def admin_calls() -> str:
