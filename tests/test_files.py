@@ -207,62 +207,6 @@ def test_holes_are_skipped_in_search_of_data(files: DiskFiles, path: Path) -> No
         assert file.next_data(1 << 21) is None
 
 
-def test_a_write_that_must_not_block_writes_where_the_disk_takes_it(files: DiskFiles, path: Path) -> None:
-    with files.open(path, create=True) as file:
-        assert file.write_now(0, b"first")
-        assert file.write_now(5, b" second")
-
-        assert file.read_at(0, 100) == b"first second"
-
-
-def test_a_write_that_would_block_is_refused_at_once(
-    files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = iter([0, 3])
-
-    def refuse(fd: int, pieces: tuple[bytes, ...], offset: int, flags: int) -> int:
-        assert flags == os.RWF_NOWAIT
-        if size := next(taken):
-            return os.pwrite(fd, pieces[0][:size], offset)
-        raise BlockingIOError(errno.EAGAIN, "would block")
-
-    with files.open(path, create=True) as file:
-        monkeypatch.setattr(os, "pwritev", refuse)
-        assert not file.write_now(0, b"nothing of it")
-        assert file.size() == 0
-        assert not file.write_now(0, b"a part of it")
-        assert file.size() == 3
-
-
-def test_a_file_system_that_cannot_tell_is_asked_once(
-    files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def unsupported(*arguments: object) -> int:
-        asked.append(arguments)
-        raise OSError(errno.EOPNOTSUPP, "not supported")
-
-    with files.open(path, create=True) as file:
-        monkeypatch.setattr(os, "pwritev", unsupported)
-        assert file.write_now(0, b"first")
-        assert file.write_now(5, b" second")
-        assert file.read_at(0, 100) == b"first second"
-    assert len(asked) == 1
-
-
-def test_a_write_that_must_not_block_fails_as_any_other(
-    files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, "broken")
-
-    with files.open(path, create=True) as file:
-        monkeypatch.setattr(os, "pwritev", fail)
-        with pytest.raises(OSError, match="broken"):
-            file.write_now(0, b"x")
-
-
 def test_a_search_for_data_in_a_closed_file_fails(files: DiskFiles, path: Path) -> None:
     file = files.open(path, create=True)
     file.close()

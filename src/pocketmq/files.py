@@ -73,9 +73,6 @@ class File(Protocol):
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data`, or raise. After an error any part of it may be written."""
 
-    def write_now(self, offset: int, data: bytes) -> bool:
-        """`write_at`, or False if it would block, where the file system can tell: XFS can, ext4 cannot. Part may be written."""
-
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:
@@ -159,7 +156,6 @@ class DiskFile:
     def __init__(self, path: Path, flags: int, mode: int = PRIVATE_FILE) -> None:
         self._path = path
         self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
-        self._can_tell = hasattr(os, "RWF_NOWAIT")
 
     @property
     def path(self) -> Path:
@@ -186,19 +182,6 @@ class DiskFile:
             if count == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
             written += count
-
-    def write_now(self, offset: int, data: bytes) -> bool:
-        if self._can_tell:
-            try:
-                return os.pwritev(self._fd, (data,), offset, os.RWF_NOWAIT) == len(data)
-            except BlockingIOError:
-                return False
-            except OSError as error:
-                if error.errno != errno.EOPNOTSUPP:
-                    raise
-                self._can_tell = False
-        self.write_at(offset, data)
-        return True
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

@@ -53,26 +53,22 @@ __attribute__((constructor)) static void attach(void) {
     if (mapped != MAP_FAILED) control = mapped;
 }
 
-/* Whether a rule is about this call. `path` is NULL where only `file` is known. */
-static int is_meant(struct rule *rule, enum operation operation, const char *path, int file) {
-    char link[32], found[512];
-    if (rule->operation != operation || rule->times == 0) return 0;
-    if (rule->path[0] == 0) return 1;
-    if (path == NULL) {
-        snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-        ssize_t size = readlink(link, found, sizeof found - 1);
-        found[size < 0 ? 0 : size] = 0;
-        path = found;
-    }
-    return strstr(path, rule->path) != NULL;
-}
-
-/* The rule that acts on this call; NULL when none does. */
+/* The rule that acts on this call; NULL when none does. `path` is NULL where only `file` is known. */
 static struct rule *rule_for(enum operation operation, const char *path, int file) {
+    char link[32], found[512];
     if (control == NULL) return NULL;
     for (int index = 0; index < RULES; index++) {
         struct rule *rule = &control->rules[index];
-        if (!is_meant(rule, operation, path, file)) continue;
+        if (rule->operation != operation || rule->times == 0) continue;
+        if (rule->path[0] != 0) {
+            if (path == NULL) {
+                snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+                ssize_t size = readlink(link, found, sizeof found - 1);
+                found[size < 0 ? 0 : size] = 0;
+                path = found;
+            }
+            if (strstr(path, rule->path) == NULL) continue;
+        }
         if (__atomic_fetch_sub(&rule->skip, 1, __ATOMIC_SEQ_CST) > 0) continue;
         if (rule->times > 0 && __atomic_fetch_sub(&rule->times, 1, __ATOMIC_SEQ_CST) <= 0) continue;
         __atomic_fetch_add(&rule->hits, 1, __ATOMIC_SEQ_CST);
@@ -130,30 +126,6 @@ PWRITE(pwrite64, off64_t)
     }
 PWRITEV(pwritev, off_t)
 PWRITEV(pwritev64, off64_t)
-
-/* A write that must not block is refused where it would stall; the stall waits for the next write that may. */
-static int would_stall(int file) {
-    if (control == NULL) return 0;
-    for (int index = 0; index < RULES; index++) {
-        struct rule *rule = &control->rules[index];
-        if (rule->action == STALL && rule->skip <= 0 && is_meant(rule, WRITE, NULL, file)) return 1;
-    }
-    return 0;
-}
-
-#define PWRITEV2(name, offset_type)                                                              \
-    ssize_t name(int file, const struct iovec *pieces, int count, offset_type offset, int flags) { \
-        if (flags & RWF_NOWAIT && would_stall(file)) {                                           \
-            errno = EAGAIN;                                                                      \
-            return -1;                                                                           \
-        }                                                                                        \
-        struct rule *rule = rule_for(WRITE, NULL, file);                                         \
-        if (is_over(rule)) return -1;                                                            \
-        int kept = (int)kept_part(rule, (size_t)count);                                          \
-        return after_write(rule, REAL(name)(file, pieces, kept > 0 ? kept : 1, offset, flags));  \
-    }
-PWRITEV2(pwritev2, off_t)
-PWRITEV2(pwritev64v2, off64_t)
 
 #define SYNCS(name)                                                                        \
     int name(int file) {                                                                   \

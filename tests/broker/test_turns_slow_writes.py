@@ -21,7 +21,6 @@ from pocketmq.protocol.java_json import write_body
 from pocketmq.store.log.flushing import LEAST_LONG_SYNC_S, LONG_SYNC_S
 from pocketmq.store.log.log_writer import MOST_CALM_S
 from pocketmq.store.settings import FlushMode
-from pocketmq.testing import FaultyFiles
 
 SLOW = {"slow_write_ms": 0}
 """A thread writes each turn, so that a test may stall it."""
@@ -242,26 +241,6 @@ async def test_a_slow_write_leaves_the_loop_and_comes_back_when_the_disk_is_calm
         assert "the disk has not taken a write to the log for" in caplog.text
         assert "the disk takes writes again after" in caplog.text
         assert "the disk is calm: the log is written by the event loop again" in caplog.text
-
-
-@in_virtual_time
-async def test_a_stall_out_of_the_blue_does_not_block_the_loop_where_the_disk_tells() -> None:
-    async with running(disk=FaultyFiles(reports_stalls=True), store={"slow_write_ms": 20}) as broker:
-        client = await broker.connect()
-        await client.beat()
-        await client.sent(b"before")
-        stall = broker.stall_writes()
-        first = await under_way(broker, client, b"stalled")
-        second = sent(client, b"waits")
-        assert (await beat(client)).seconds < 0.01
-        assert (await timed(client.pull(0))).seconds < 0.01
-        assert is_calm(broker)
-        stall.release()
-        assert (await first).code == DONE
-        assert (await second).code == DONE
-
-        assert broker.bodies() == [b"before", b"stalled", b"waits"]
-        assert_sound(broker)
 
 
 @in_virtual_time

@@ -328,18 +328,17 @@ class MessageStore(ReadableStore):
         last_staged, self.last_staged = self.last_staged, -1
         touched: Collection[ConsumeQueue] | None = None
         count = 0
-        is_written = self._parts.pool is not None
         try:
-            if is_written:
+            if self._parts.pool is not None:
                 self._write_to_pool(staged, store_ms)
             elif self._writer.is_calm:
                 touched, count = enter_all(staged, self._queues)
                 try:
-                    is_written = self._log.write(may_block=False)
-                finally:
-                    if not is_written:
-                        take_out(staged)
-            if not is_written:
+                    self._log.write()
+                except BaseException:
+                    take_out(staged)
+                    raise
+            else:
                 ended = None if later is None else lambda error: later(*arguments, error)
                 self._hand_over(staged, store_ms, last_staged, ended)
                 return False

@@ -61,8 +61,7 @@ class CrashPoint(NamedTuple):
 class FaultyFiles:
     """An in-memory `Files` with faults, a journal and crash states.
 
-    `capacity` limits it, in bytes. With `reports_stalls`, a write that must not block fails instead of stalling. `clock` sets
-    file times. `seed` decides how much of a failed write is written.
+    `capacity` limits it, in bytes. `clock` sets file times. `seed` decides how much of a failed write is written.
     """
 
     def __init__(
@@ -72,10 +71,8 @@ class FaultyFiles:
         clock: Clock | None = None,
         seed: int = 0,
         journal_max: int = JOURNAL_MAX,
-        reports_stalls: bool = False,
     ) -> None:
         self._drive = Drive(Disk(), capacity=capacity, clock=clock or FakeClock(), seed=seed, journal_max=journal_max)
-        self._drive.reports_stalls = reports_stalls
 
     def open(self, path: Path, *, create: bool = False, write: bool = True) -> FaultyFile:
         name = str(path)

@@ -235,14 +235,11 @@ class CommitLog(ReadableLog):
         self.end = mark.end
         self._set_limit()
 
-    def write(self, *, may_block: bool = True) -> bool:
-        """End the turn: one write for each file it touches. When it fails the turn is given back, and an error raised.
-
-        False, and the turn is as it was, when the disk would block the caller and it must not.
-        """
+    def write(self) -> None:
+        """End the turn: one write for each file it touches. When it fails the turn is given back, and an error raised."""
         end, start, segment = self.end, self._staged_from, self._segment
         if end == self._turn_start:
-            return True
+            return
         assert segment is not None
         try:
             data = b"".join(self._staged)
@@ -253,17 +250,13 @@ class CommitLog(ReadableLog):
             raise
         if pieces is not None:
             self._write_pieces(pieces)
-            return True
+            return
         try:
-            if may_block:
-                segment.file.write_at(start - segment.first, data)
-            elif not segment.file.write_now(start - segment.first, data):
-                return False
+            segment.file.write_at(start - segment.first, data)
             self._staged.clear()
         except BaseException as error:
             self._fail([Piece(segment, start, data)], self._turn_start, error)
         self._turn_start = self._staged_from = self.written = end
-        return True
 
     def _write_pieces(self, pieces: list[Piece]) -> None:
         if self._pool is not None:

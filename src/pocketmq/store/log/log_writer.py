@@ -6,9 +6,9 @@
          as long ago as it took, 0.1 s at least and 10 s at most
 
 A write to a healthy page cache takes microseconds, less than the way to a thread and back, so it does not leave the owner's thread.
-Where the file system can tell that a write would block, the thread makes that write. Elsewhere the owner meets the first slow write,
-unless it was announced by a sync that takes unusually long, or by a long write of another thread to consume queues or the checkpoint.
-The owner waits for that one.
+The owner therefore makes the first slow write, unless a sync that takes unusually long, or a long write of another thread to consume
+queues or the checkpoint, announced it. The owner waits for that one. A thread for every write halves the rate of a sequential client.
+RWF_NOWAIT does not help: ext4 does not support it, and XFS also refuses harmless writes, one after every tick of the clock.
 
 A turn of sends that the thread cannot write is given back, as it would be on the owner's thread. A turn of the broker's own, whose
 progress has moved on already, is kept and tried again until the disk takes it.

@@ -93,8 +93,6 @@ class Drive:
         self.owners: dict[int, object] = {}
         self._faults: tuple[Fault, ...] = ()
         self._stalls: tuple[Stall, ...] = ()
-        self.reports_stalls = False
-        """Whether a write that must not block is refused where it would stall, as by XFS, and not by ext4."""
 
     def like_this(self, disk: Disk) -> "Drive":
         """A drive with the same settings and another disk, without faults, stalls and locks."""
@@ -119,10 +117,6 @@ class Drive:
         for stall in stalls:
             stall.block()
         return os_error(faults[0].code, paths[0]) if faults else None
-
-    def would_stall(self, call: Call, path: str) -> bool:
-        """Whether a call that must not block would stall."""
-        return self.reports_stalls and any(stall.selects(call, (path,)) for stall in self._stalls)
 
     def strike(self, call: Call, *paths: str) -> None:
         """`admit` for calls that do nothing if they fail."""
@@ -189,12 +183,6 @@ class FaultyFile:
                 self._drive.do(Operation("write", self._name, self._number, offset, bytes(data[:kept]), failed=failed))
         if error is not None:
             raise error
-
-    def write_now(self, offset: int, data: bytes) -> bool:
-        if self._drive.would_stall("write", self._name):
-            return False
-        self.write_at(offset, data)
-        return True
 
     def size(self) -> int:
         with self._drive.lock:

@@ -57,13 +57,9 @@ class Rule:
         """Select no further calls."""
         self._left = 0
 
-    def selects(self, call: str, paths: tuple[str, ...]) -> bool:
-        """Whether the rule is active and matches this call, without counting it."""
-        return call == self.call and not self.over and any(fnmatchcase(path, self.pattern) for path in paths)
-
     def meets(self, call: str, paths: tuple[str, ...]) -> bool:
         """Count a call; returns whether the rule applies to it."""
-        if not self.selects(call, paths):
+        if call != self.call or self.over or not any(fnmatchcase(path, self.pattern) for path in paths):
             return False
         if self._before:
             self._before -= 1
