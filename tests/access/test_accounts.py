@@ -95,7 +95,7 @@ def test_an_account_may_be_bound_to_addresses(host: str, may: bool) -> None:
 
 
 def test_two_accounts_cannot_have_one_key() -> None:
-    with pytest.raises(InvalidSetting, match="two accounts with access key 'user'"):
+    with pytest.raises(InvalidSetting, match="two accounts have access key 'user'"):
         Accounts([account(), account(is_admin=True)])
 
 

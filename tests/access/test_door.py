@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.access.settings import check_door
+from pocketmq.access.settings import check_listen_address
 from pocketmq.errors import InvalidSetting
 from pocketmq.net.address import Address
 
@@ -11,20 +11,18 @@ OUTSIDE = Address("0.0.0.0", 10911)
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_where_no_other_machine_reaches_it_a_server_may_always_listen(host: str) -> None:
-    check_door(Address(host, 0), has_accounts=False, is_open=False, danger="server may be used")
+    check_listen_address(Address(host, 0), has_accounts=False, is_open=False, danger="may be used")
 
 
 def test_elsewhere_it_needs_accounts_or_the_word_that_it_is_meant() -> None:
-    check_door(OUTSIDE, has_accounts=True, is_open=False, danger="server may be used")
-    check_door(OUTSIDE, has_accounts=False, is_open=True, danger="server may be used")
+    check_listen_address(OUTSIDE, has_accounts=True, is_open=False, danger="may be used")
+    check_listen_address(OUTSIDE, has_accounts=False, is_open=True, danger="may be used")
 
-    with pytest.raises(
-        InvalidSetting, match=r"whoever reaches this server may be used\. Name accounts with --accounts"
-    ):
-        check_door(OUTSIDE, has_accounts=False, is_open=False, danger="server may be used")
+    with pytest.raises(InvalidSetting, match=r"every client may be used\. Set accounts with --accounts"):
+        check_listen_address(OUTSIDE, has_accounts=False, is_open=False, danger="may be used")
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])
 def test_a_port_that_is_none_is_refused(port: int) -> None:
-    with pytest.raises(InvalidSetting, match=f"port {port} is none"):
-        check_door(Address("127.0.0.1", port), has_accounts=False, is_open=False, danger="")
+    with pytest.raises(InvalidSetting, match=f"invalid port {port}"):
+        check_listen_address(Address("127.0.0.1", port), has_accounts=False, is_open=False, danger="")

@@ -29,10 +29,10 @@ BOTH = row(OPERATOR, "admin = true") + row(USER, 'topics = { "orders" = ["Pub"] 
 def test_a_file_that_did_not_change_is_not_read_again() -> None:
     disk = FaultyFiles()
     accounts = FollowedAccounts(disk, put_file(disk), {})
-    known = accounts.now
+    known = accounts.current
 
-    assert accounts.look() == []
-    assert accounts.now is known
+    assert accounts.reload() == []
+    assert accounts.current is known
 
 
 def test_the_accounts_that_changed_are_told() -> None:
@@ -41,25 +41,25 @@ def test_the_accounts_that_changed_are_told() -> None:
 
     put_file(disk, TEXT.replace('"Pub", "Sub"', '"Sub"') + row(USER, "").replace("user", "another"))
 
-    assert [one.access_key for one in accounts.look()] == ["user"]
-    assert [one.access_key for one in accounts.now] == ["admin", "user", "another"]
+    assert [one.access_key for one in accounts.reload()] == ["user"]
+    assert [one.access_key for one in accounts.current] == ["admin", "user", "another"]
 
 
 def test_a_wrong_file_keeps_the_accounts_of_before_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     disk = FaultyFiles()
     accounts = FollowedAccounts(disk, put_file(disk), {})
-    known = accounts.now
+    known = accounts.current
     disk.unlink(FILE)
     put_file(disk, "[[account]]\naccess_key = 5\n")
 
-    assert accounts.look() == accounts.look() == []
+    assert accounts.reload() == accounts.reload() == []
 
-    assert accounts.now is known
+    assert accounts.current is known
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "access_key must be a text" in record.getMessage()
     put_file(disk, TEXT)
-    assert accounts.look() == []
-    assert accounts.now is not known
+    assert accounts.reload() == []
+    assert accounts.current is not known
 
 
 def test_a_file_of_a_secret_is_followed_too() -> None:
@@ -70,8 +70,8 @@ def test_a_file_of_a_secret_is_followed_too() -> None:
 
     put_file(disk, "the second secret", FILE.parent / "user.secret")
 
-    assert [one.access_key for one in accounts.look()] == ["user"]
-    [user] = accounts.now
+    assert [one.access_key for one in accounts.reload()] == ["user"]
+    [user] = accounts.current
     assert user.credentials.secret == "the second secret"
 
 
@@ -80,8 +80,8 @@ def test_a_file_that_is_gone_keeps_the_accounts_of_before() -> None:
     accounts = FollowedAccounts(disk, put_file(disk), {})
     disk.unlink(FILE)
 
-    assert accounts.look() == []
-    assert len(accounts.now) == 2
+    assert accounts.reload() == []
+    assert len(accounts.current) == 2
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True), (0o602, True)])
@@ -150,7 +150,7 @@ def test_a_running_server_follows_its_accounts_also_that_of_its_broker(
 
             changed(path, "this is no TOML")
             async with asyncio.timeout(DEADLINE_S):
-                while caplog.text.count("the changed accounts are not used") < 2:  # noqa: ASYNC110 the log tells nobody
+                while caplog.text.count("Cannot reload accounts") < 2:  # noqa: ASYNC110 the log tells nobody
                     await asyncio.sleep(FOLLOW_S / 20)
             await until_allowed(server.name_server, again, is_allowed=True)
             async with pocketmq.AsyncAdmin(server.name_server, credentials=broker) as admin:

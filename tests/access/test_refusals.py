@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pocketmq.access.refusals import MAX_TOLD, AuthenticationSettings, Cause, Refusals
+from pocketmq.access.refusals import MAX_LOGGED, AuthenticationSettings, Cause, Refusals
 from pocketmq.errors import InvalidSetting
 
 
@@ -12,24 +12,26 @@ def refusals(**settings: int) -> Refusals:
     return Refusals(AuthenticationSettings(**settings))
 
 
-def note(box: Refusals, host: str = "10.0.0.1", cause: Cause = Cause.SIGNATURE, who: str = "a", now: float = 0) -> bool:
-    return box.note(host, cause, who, f"request 310 by {who}: no", now)
+def record(
+    box: Refusals, host: str = "10.0.0.1", cause: Cause = Cause.SIGNATURE, who: str = "a", now: float = 0
+) -> bool:
+    return box.record(host, cause, who, f"request 310 by {who}: no", now)
 
 
 def test_more_failures_than_are_borne_end_the_line_until_the_time_is_over() -> None:
     box = refusals(max_failures=3, window_s=60)
 
-    assert [note(box, now=second) for second in range(5)] == [False, False, False, True, True]
-    assert not note(box, host="10.0.0.2", now=5)
-    assert note(box, now=59.9)
-    assert not note(box, now=60)
+    assert [record(box, now=second) for second in range(5)] == [False, False, False, True, True]
+    assert not record(box, host="10.0.0.2", now=5)
+    assert record(box, now=59.9)
+    assert not record(box, now=60)
     assert box.connections_closed == 3
 
 
 def test_who_is_known_and_lacks_a_right_keeps_its_line() -> None:
     box = refusals(max_failures=1)
 
-    assert not any(note(box, cause=Cause.RIGHT) for _ in range(100))
+    assert not any(record(box, cause=Cause.RIGHT) for _ in range(100))
     assert box.counts[Cause.RIGHT] == 100
 
 
@@ -37,15 +39,17 @@ def test_each_cause_of_an_address_is_told_once_while_the_time_lasts(caplog: pyte
     box = refusals(window_s=60)
 
     for now in (0, 1, 59):
-        note(box, now=now)
-        note(box, cause=Cause.UNSIGNED, who="", now=now)
-        note(box, host="10.0.0.2", now=now)
+        record(box, now=now)
+        record(box, cause=Cause.UNSIGNED, who="", now=now)
+        record(box, host="10.0.0.2", now=now)
     told = len(caplog.records)
-    note(box, now=61)
+    record(box, now=61)
 
     assert told == 3
     assert len(caplog.records) == 4
-    assert caplog.records[0].getMessage() == ("refused 10.0.0.1, and maybe more in the next 60 s: request 310 by a: no")
+    assert caplog.records[0].getMessage() == (
+        "Rejected 10.0.0.1: request 310 by a: no; further rejections with this cause are not logged for 60 s"
+    )
 
 
 def test_who_invents_names_fills_neither_memory_nor_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -53,20 +57,20 @@ def test_who_invents_names_fills_neither_memory_nor_the_log(caplog: pytest.LogCa
     box = refusals(max_addresses=10)
 
     for number in range(10_000):
-        note(box, cause=Cause.UNKNOWN, who=str(number))
+        record(box, cause=Cause.UNKNOWN, who=str(number))
     for number in range(1_000):
-        note(box, host=f"10.0.{number // 256}.{number % 256}", now=1)
+        record(box, host=f"10.0.{number // 256}.{number % 256}", now=1)
 
-    assert len([record for record in caplog.records if "10.0.0.1," in record.getMessage()]) <= MAX_TOLD + 1
+    assert len([record for record in caplog.records if "10.0.0.1," in record.getMessage()]) <= MAX_LOGGED + 1
     assert len(box) == 10
     assert box.counts == {Cause.UNKNOWN: 10_000, Cause.SIGNATURE: 1_000}
 
 
 def test_everything_is_counted_for_administrators() -> None:
     box = refusals(max_failures=1)
-    note(box, cause=Cause.UNSIGNED)
-    note(box)
-    note(box)
+    record(box, cause=Cause.UNSIGNED)
+    record(box)
+    record(box)
 
     assert box.runtime_info() == {
         "refusedUnsigned": "1",

@@ -21,7 +21,7 @@ def test_a_text_is_read_as_changes(text: str | None, changes: dict[str, str]) ->
 
 
 def test_the_same_change_twice_is_refused() -> None:
-    with pytest.raises(ImpossibleRequest, match="twice"):
+    with pytest.raises(ImpossibleRequest, match="repeated"):
         parse_changes("+a=1,+a=2")
 
 
@@ -50,8 +50,8 @@ def test_changes_are_made_to_what_is_there(
 @pytest.mark.parametrize(
     ("current", "changes", "why"),
     [
-        (None, {"message.type": "FIFO"}, "begins neither with"),
-        (None, {"": ""}, "begins neither with"),
+        (None, {"message.type": "FIFO"}, "must begin with"),
+        (None, {"": ""}, "must begin with"),
         (None, {"+colour": "red"}, "not supported"),
         (None, {"+reserve.time": "1"}, "not supported"),
         (None, {"+message.type": "MIXED"}, "cannot be 'MIXED'"),
@@ -63,8 +63,8 @@ def test_changes_are_made_to_what_is_there(
         (None, {"+cleanup.policy": "COMPACTION"}, "cannot be 'COMPACTION'"),
         (None, {"-message.type": ""}, "not set"),
         ({}, {"-message.type": ""}, "not set"),
-        ({}, {"+queue.type": "SimpleCQ"}, "only when the topic is made"),
-        ({"queue.type": "SimpleCQ"}, {"-queue.type": ""}, "only when the topic is made"),
+        ({}, {"+queue.type": "SimpleCQ"}, "only be set when the topic is created"),
+        ({"queue.type": "SimpleCQ"}, {"-queue.type": ""}, "only be set when the topic is created"),
         ({"message.type": "FIFO"}, {"+message.type": "NORMAL", "-message.type": ""}, "both set and removed"),
         ({"message.type": "FIFO"}, {"-message.type": "", "+message.type": "NORMAL"}, "both set and removed"),
     ],

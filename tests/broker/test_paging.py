@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.snapshots import MAX_KEPT_BYTES, CachedTable, Page
+from pocketmq.broker.snapshots import MAX_CACHED_BYTES, CachedTable, Page
 from pocketmq.errors import BodyError, InvalidParameter
 from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.java_json import write_body
@@ -34,7 +34,7 @@ def test_a_page_is(page: Page, wanted: str) -> None:
 
 @pytest.mark.parametrize("page", [Page(-1, 2, None), Page(0, -1, None)])
 def test_numbers_below_zero_are_refused(page: Page) -> None:
-    with pytest.raises(InvalidParameter, match="below 0"):
+    with pytest.raises(InvalidParameter, match="at least 0"):
         page.of(ROWS, VERSION)
 
 
@@ -71,7 +71,7 @@ def test_a_whole_table_is_written_once_for_each_version() -> None:
 
 
 def test_a_table_that_is_too_large_is_not_kept() -> None:
-    kept, large = CachedTable(), b"x" * (MAX_KEPT_BYTES + 1)
+    kept, large = CachedTable(), b"x" * (MAX_CACHED_BYTES + 1)
 
     assert written(kept, VERSION, large) == (large, True)
     assert written(kept, VERSION, large) == (large, True)

@@ -84,7 +84,7 @@ def test_a_group_ahead_of_the_end_of_a_queue_is_set_back_to_it(caplog: pytest.Lo
     assert lowered == ["T@ahead", "Gone@ahead"]
     assert [offsets.stored(group, "T", 0) for group in ("behind", "level", "ahead")] == [1, 3, 3]
     assert offsets.stored("ahead", "Gone", 2) == 0
-    assert "set back to it: T@ahead, Gone@ahead" in caplog.text
+    assert "because they were beyond it: T@ahead, Gone@ahead" in caplog.text
 
 
 def test_nothing_is_told_when_all_is_well(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from tests.golden import captured, needs_golden
 
-from pocketmq.broker.registration_data import MAX_TOPICS_TOLD, SINGLE_COST, RegistrationData
+from pocketmq.broker.registration_data import MAX_TOPICS_PER_REQUEST, SINGLE_COST, RegistrationData
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode
 from pocketmq.model.flags import Perm
-from pocketmq.nameserver.registered import Registration
+from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.routes import RegisterBroker, UnregisterBroker
@@ -117,9 +117,9 @@ def test_a_few_of_many_topics_are_told_singly_and_a_good_part_of_them_with_all_o
     broker = Broker()
     broker.put(*(TopicConfig(f"T{number}") for number in range(320 - len(broker.topics))))
 
-    assert broker.data.may_tell_singly(1)
-    assert broker.data.may_tell_singly(320 // SINGLE_COST)
-    assert not broker.data.may_tell_singly(320 // SINGLE_COST + 1)
+    assert broker.data.are_single_requests_cheaper(1)
+    assert broker.data.are_single_requests_cheaper(320 // SINGLE_COST)
+    assert not broker.data.are_single_requests_cheaper(320 // SINGLE_COST + 1)
 
 
 def test_good_bye_names_what_was_registered() -> None:
@@ -173,8 +173,8 @@ def test_a_change_of_the_permission_reaches_a_name_server_that_knows_the_topics(
     broker.clock.advance_ms(5)
 
     broker.set_permission(Perm.READ)
-    assert broker.data.note_permission()
-    assert not broker.data.note_permission()
+    assert broker.data.permission_changed()
+    assert not broker.data.permission_changed()
     tell(routes, *broker.data.register(OWN))
     assert perms(routes, "T") == [Perm.READ]
 
@@ -184,7 +184,7 @@ def test_a_change_of_the_permission_reaches_a_name_server_that_knows_the_topics(
 
 
 def test_a_large_table_is_told_in_parts_that_a_name_server_takes() -> None:
-    broker, routes = Broker(max_told=4), RouteTable()
+    broker, routes = Broker(max_per_request=4), RouteTable()
     broker.put(*(TopicConfig(f"T{number}") for number in range(20)))
     names = sorted(row.topic_name for row in broker.topics)
 
@@ -200,7 +200,7 @@ def test_a_large_table_is_told_in_parts_that_a_name_server_takes() -> None:
 
 
 def test_every_change_in_a_large_table_is_taken() -> None:
-    broker, routes = Broker(max_told=4), RouteTable()
+    broker, routes = Broker(max_per_request=4), RouteTable()
     topics = [f"T{number}" for number in range(20)]
     broker.put(*map(TopicConfig, topics))
     tell(routes, *broker.data.register(OWN))
@@ -214,7 +214,7 @@ def test_every_change_in_a_large_table_is_taken() -> None:
 
 @pytest.mark.parametrize("count", [13, 14, 15, 16, 17, 25])
 def test_no_part_is_a_single_topic(count: int) -> None:
-    broker = Broker(max_told=12)
+    broker = Broker(max_per_request=12)
     broker.put(*(TopicConfig(f"T{number}") for number in range(count - len(broker.topics))))
 
     parts = broker.data.register(OWN)
@@ -228,15 +228,15 @@ def test_the_longest_names_fit_into_a_frame() -> None:
     attributes = {"message.type": "TRANSACTION", "queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
     text = msgspec.json.encode({row.topic_name: msgspec.structs.replace(row, attributes=attributes)})
 
-    assert len(text) * MAX_TOPICS_TOLD < FrameLimits().frame_bytes
+    assert len(text) * MAX_TOPICS_PER_REQUEST < FrameLimits().frame_bytes
 
 
 def test_ordered_topics_are_learned_from_the_answer() -> None:
     broker = Broker()
     broker.put(TopicConfig("T"), TopicConfig("U"))
 
-    broker.data.take_answer(Command(0, body=b'{"table":{"T":"broker-b:8","Foreign":"x:1"}}'))
-    broker.data.take_answer(Command(0))
+    broker.data.apply_answer(Command(0, body=b'{"table":{"T":"broker-b:8","Foreign":"x:1"}}'))
+    broker.data.apply_answer(Command(0))
 
     assert [broker.topics.is_order(topic) for topic in ("T", "U", "Foreign")] == [True, False, False]
 

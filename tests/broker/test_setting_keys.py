@@ -55,7 +55,7 @@ def test_a_file_of_rocketmq_is_read() -> None:
     assert (settings.store.retention_hours, settings.store.delete_hours) == (48, (4,))
     assert settings.store.delay_levels.ms(3) == 48 * 3_600_000
     assert settings.transaction.timeout_ms == 2000
-    assert [warning.partition(":")[0] for warning in warnings] == ["diskMaxUsedSpaceRatio=88 counts as 85"]
+    assert [warning.partition(":")[0] for warning in warnings] == ["diskMaxUsedSpaceRatio=88 is lowered to 85"]
 
 
 def test_what_is_not_named_stays_as_it_was() -> None:
@@ -160,7 +160,7 @@ def test_every_field_has_one_key_but_those_that_are_for_code_only() -> None:
         ("rocketmqHome", "rocketmqHome has no effect here: no installation folder is needed"),
         (
             "mapedFileSizeCommitLog",
-            "mapedFileSizeCommitLog has no effect here: an older RocketMQ called it so, and newer ones read `mapped…`",
+            "mapedFileSizeCommitLog has no effect here: this is the spelling of an older RocketMQ; use `mapped…`",
         ),
         ("xyz", "xyz is not known"),
     ],
@@ -193,17 +193,17 @@ def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
         (
             "aclEnable",
             "true",
-            "aclEnable=true is not supported: requests are checked when, and only when, accounts are named by",
+            "aclEnable=true is not supported: requests are checked if, and only if, there are accounts: ",
         ),
         ("authenticationEnabled", "true", "accountsFile=FILE or --accounts FILE. Use authenticationEnabled=false"),
-        ("authorizationEnabled", "true", "authorizationEnabled=true cannot be"),
-        ("tls.test.mode.enable", "true", "there are no test certificates; name your own by tls.server.certPath"),
-        ("tls.server.authClient", "require", "tls.server.trustCertPath or --tls-client-ca names who signed it"),
+        ("authorizationEnabled", "true", "authorizationEnabled=true is not supported"),
+        ("tls.test.mode.enable", "true", "there are no test certificates; set your own with tls.server.certPath"),
+        ("tls.server.authClient", "require", "there is a CA for it: tls.server.trustCertPath or --tls-client-ca"),
         ("tls.server.mode", "on", "tls.server.mode=on is not disabled or permissive or enforcing"),
-        ("tls.server.keyPath", "k.pem", "no certificate of the server"),
-        ("tls.client.trustCertPath", "ca.pem", "but not that TLS is to be used"),
+        ("tls.server.keyPath", "k.pem", "without a server certificate"),
+        ("tls.client.trustCertPath", "ca.pem", "TLS options are set, but TLS is not enabled"),
         ("maxAuthenticationFailures", "0", "max_failures = 0 must be above 0"),
-        ("storePathCommitLog", "/elsewhere", "storePathCommitLog=/elsewhere: the log is kept in storePathRootDir"),
+        ("storePathCommitLog", "/elsewhere", "storePathCommitLog=/elsewhere: the log must be in"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_reason(name: str, text: str, why: str) -> None:
@@ -231,7 +231,7 @@ def test_access_is_set_by_keys_and_told_by_them() -> None:
     assert (settings.accounts, settings.tls.in_use) == (Path("accounts.toml"), TlsMode.ENFORCING)
     assert settings.name_server_tls.enabled
     assert write_keys(settings).items() >= (properties | {"authenticationEnabled": "true"}).items()
-    with pytest.raises(InvalidSetting, match="aclEnable=false cannot be"):
+    with pytest.raises(InvalidSetting, match="aclEnable=false is not supported"):
         read_keys(properties | {"aclEnable": "false"})
 
 
@@ -251,7 +251,7 @@ def test_credentials_of_another_form_are_refused_without_repeating_them(text: st
     with pytest.raises(InvalidSetting) as refusal:
         read_keys({"innerClientAuthenticationCredentials": text})
 
-    assert "what it says is not of the form" in str(refusal.value)
+    assert "the value must have the form" in str(refusal.value)
     assert "hush" not in str(refusal.value)
 
 

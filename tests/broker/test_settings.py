@@ -12,12 +12,12 @@ from pocketmq.errors import InvalidName, InvalidSetting
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"port": 70_000}, "port 70000 is none"),
+        ({"port": 70_000}, "invalid port 70000"),
         ({"max_connections": 0}, "broker setting max_connections = 0 must be above 0"),
         ({"save_interval_ms": -1}, "broker setting save_interval_ms = -1 must be above 0"),
-        ({"permission": 9}, "permission 9 is none"),
+        ({"permission": 9}, "permission 9 is invalid"),
         ({"register_interval_ms": 5_000}, "register_interval_ms must be from 10000 to 60000"),
-        ({"host": "0.0.0.0"}, "whoever reaches this broker may read, send and administrate"),
+        ({"host": "0.0.0.0"}, "every client may read, send and administrate"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_with_its_name(wrong: dict[str, Any], says: str) -> None:

@@ -221,7 +221,7 @@ def test_a_disk_that_refuses_is_told_to_the_administrator_and_once_in_the_log(
         caplog.clear()
         with caplog.at_level(logging.INFO, "pocketmq.broker"):
             await broker.snapshots.save_changed()
-        assert "topics.json is saved again" in caplog.text
+        assert "Saved topics.json again" in caplog.text
         assert "T" in broker.again().topics
 
     run(main())
@@ -419,7 +419,7 @@ def test_stopping_does_not_wait_for_ever_for_a_disk_that_hangs(caplog: pytest.Lo
             await broker.snapshots.stop()
             assert asyncio.get_running_loop().time() - started == 10
 
-        assert "without saving what changed last in consumerOffset.json, topics.json" in caplog.text
+        assert "without saving the last changes of consumerOffset.json, topics.json" in caplog.text
 
     run(main())
 
@@ -432,7 +432,7 @@ def test_stopping_on_a_broken_disk_says_what_is_lost(caplog: pytest.LogCaptureFi
         with broker.faulty.fail("sync", times=None):
             await broker.snapshots.stop()
 
-        assert "without saving what changed last in topics.json" in caplog.text
+        assert "without saving the last changes of topics.json" in caplog.text
 
     run(main())
 
@@ -451,7 +451,7 @@ def test_a_table_that_breaks_our_own_rules_is_logged_as_our_fault(caplog: pytest
             await broker.snapshots.save_parts()
         await broker.snapshots.save_changed()
 
-        assert "tables could not be saved" in caplog.text
+        assert "Cannot save tables" in caplog.text
         assert broker.saves("topics.json") == 1
 
     run(main())

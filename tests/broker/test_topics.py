@@ -113,8 +113,8 @@ def test_changed_topics_are_told_once_as_they_are_now(topics: TopicTable) -> Non
     topics.put([TopicConfig("V")], NOW)
     topics.delete("V", NOW)
 
-    assert topics.take_changed() == [TopicConfig("T", 4, 4), TopicConfig("U")]
-    assert topics.take_changed() == []
+    assert topics.pop_changed() == [TopicConfig("T", 4, 4), TopicConfig("U")]
+    assert topics.pop_changed() == []
 
 
 # administration
@@ -181,7 +181,7 @@ def test_several_topics_are_put_all_or_none(topics: TopicTable) -> None:
         topics.put([TopicConfig("T"), TopicConfig("bad*topic")], NOW)
 
     assert "T" not in topics
-    assert topics.take_changed() == []
+    assert topics.pop_changed() == []
 
 
 def test_attributes_are_changed_and_kept(topics: TopicTable) -> None:
@@ -222,7 +222,7 @@ def test_an_unknown_topic_is_made_with_at_most_the_queues_of_its_template(
 
     assert made == TopicConfig("T", queues, queues, Perm.READ_WRITE, topic_sys_flag=1)
     assert topics.require("T") == made
-    assert topics.take_changed() == [made]
+    assert topics.pop_changed() == [made]
     assert topics.version.counter == 1
 
 
@@ -251,7 +251,7 @@ def test_no_topic_without_queues_is_made(topics: TopicTable, asked: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("template", "why"), [("NoTemplate", "is not there"), ("plain", "does not pass its settings on")]
+    ("template", "why"), [("NoTemplate", "does not exist either"), ("plain", "has no inherit permission")]
 )
 def test_without_a_template_no_topic_is_made(topics: TopicTable, template: str, why: str) -> None:
     topics.put([TopicConfig("plain")], NOW)
@@ -272,7 +272,7 @@ def test_switched_off_no_built_in_topic_is_a_template_but_one_of_the_administrat
     topics.put([TopicConfig("own", 2, 2, 7)], NOW)
 
     for template in (TEMPLATE, "C", "b"):
-        with pytest.raises(TopicNotFound, match="switched off"):
+        with pytest.raises(TopicNotFound, match="autoCreateTopicEnable is off"):
             topics.create_for_send(T, template, 4, NOW)
     assert topics.create_for_send(T, "own", 4, NOW).write_queue_nums == 2
 
@@ -283,7 +283,7 @@ def test_topics_are_made_by_sending_up_to_the_limit_and_by_an_administrator_beyo
 
     topics.create_for_send(TopicName("T1"), TEMPLATE, 4, NOW)
     topics.create_for_send(TopicName("T2"), TEMPLATE, 4, NOW)
-    with pytest.raises(TopicNotFound, match="max_topics"):
+    with pytest.raises(TopicNotFound, match="maxTopics"):
         topics.create_for_send(TopicName("T3"), TEMPLATE, 4, NOW)
 
     topics.put([TopicConfig("T3")], NOW)
@@ -296,17 +296,17 @@ def test_topics_of_groups_are_bounded_apart_from_the_others() -> None:
     own = len(TopicTable("C", "b"))
     topics = TopicTable("C", "b", max_topics=own + 1, max_retry_topics=4)
 
-    early = [topics.makes_retry_topics_early]
+    early = [topics.creates_retry_topics_early]
     topics.ensure_retry(GroupName("G1"), 1, NOW)
     topics.ensure_dlq(GroupName("G1"), NOW)
-    early.append(topics.makes_retry_topics_early)
+    early.append(topics.creates_retry_topics_early)
     topics.create_for_send(TopicName("%RETRY%G2"), TEMPLATE, 1, NOW)
     topics.ensure_dlq(GroupName("G2"), NOW)
-    with pytest.raises(TopicNotFound, match="max_retry_topics"):
+    with pytest.raises(TopicNotFound, match="maxRetryTopics"):
         topics.ensure_retry(GroupName("G3"), 1, NOW)
-    with pytest.raises(TopicNotFound, match="max_retry_topics"):
+    with pytest.raises(TopicNotFound, match="maxRetryTopics"):
         topics.ensure_dlq(GroupName("G3"), NOW)
-    with pytest.raises(TopicNotFound, match="max_retry_topics"):
+    with pytest.raises(TopicNotFound, match="maxRetryTopics"):
         topics.create_for_send(TopicName("%RETRY%G3"), TEMPLATE, 1, NOW)
 
     assert (early, topics.retry_topics) == ([True, False], 4)
@@ -329,9 +329,9 @@ def test_a_group_gets_its_retry_topic(topics: TopicTable, asked: int, queues: in
     made = topics.ensure_retry(GROUP, asked, NOW, sys_flag=TopicFlag.UNIT_SUB)
 
     assert made == TopicConfig("%RETRY%g", queues, queues, topic_sys_flag=2)
-    assert topics.take_changed() == [made]
+    assert topics.pop_changed() == [made]
     assert topics.ensure_retry(GROUP, 9, NOW) == made
-    assert topics.take_changed() == []
+    assert topics.pop_changed() == []
 
 
 def test_a_retry_topic_is_ordered_as_long_as_the_group_has_an_ordered_topic(topics: TopicTable) -> None:
@@ -377,7 +377,7 @@ def test_all_topics_are_registered_with_the_version(topics: TopicTable) -> None:
 def test_a_broker_that_allows_less_registers_less(topics: TopicTable, permission: int, perm: int) -> None:
     topics.put([TopicConfig("T", perm=7, order=True)], NOW)
 
-    (told,) = topics.registration(permission, topics.take_changed()).topic_config_table.values()
+    (told,) = topics.registration(permission, topics.pop_changed()).topic_config_table.values()
 
     assert told == TopicConfig("T", perm=perm, order=True)
     assert topics.require("T").perm == 7
@@ -393,7 +393,7 @@ def test_a_restored_table_goes_on_where_the_saved_one_was(topics: TopicTable) ->
     again.restore(topics.snapshot())
 
     assert again.snapshot() == topics.snapshot()
-    assert again.take_changed() == []
+    assert again.pop_changed() == []
     again.put([TopicConfig("U")], NOW)
     assert again.version == DataVersion(2, 0, NOW)
 
@@ -459,7 +459,7 @@ def _replayed(topics: TopicTable, pattern: str) -> Iterator[TopicConfig]:
         elif command.code == RequestCode.HEART_BEAT:
             for data in read_body(HeartbeatData, command.body).consumer_data_set:
                 topics.ensure_retry(GroupName(data.group_name), 1, NOW, order=False)
-        yield from topics.take_changed()
+        yield from topics.pop_changed()
 
 
 @needs_golden
@@ -507,7 +507,7 @@ def test_mqadmin_creates_what_it_says_it_created() -> None:
             topics.put(read_body(TopicConfigList, command.body).topic_config_list, NOW)
 
     assert refused == ["bad*topic"]
-    assert topics.take_changed() == [
+    assert topics.pop_changed() == [
         TopicConfig("AdminTopic", 4, 4),
         TopicConfig("AdminTopic2", 1, 1, perm=4),
         TopicConfig("AdminFifo", 2, 2, attributes={"message.type": "FIFO"}),
@@ -521,7 +521,7 @@ def test_a_topic_of_apache_that_keeps_batches_whole_is_not_taken_over() -> None:
     topics = TopicTable("C", "b")
     row = TopicConfig("Whole", attributes={"queue.type": "BatchCQ"})
 
-    with pytest.raises(InvalidSetting, match=r"topic Whole cannot be served, it has queue\.type=BatchCQ"):
+    with pytest.raises(InvalidSetting, match=r"topic Whole cannot be served: it has queue\.type=BatchCQ"):
         topics.restore(bodies.TopicTable(DataVersion(), {"Whole": row, "T": TopicConfig("T")}))
 
     assert "T" not in topics

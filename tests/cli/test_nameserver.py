@@ -208,4 +208,4 @@ def test_a_file_that_asks_for_access_rules_needs_accounts(tmp_path: Path) -> Non
     result = refused("-c", tmp_path / "namesrv.conf", "--port", 0)
 
     assert result.exit_code == 64
-    assert "authenticationEnabled=true cannot be" in result.stderr
+    assert "authenticationEnabled=true is not supported" in result.stderr

@@ -161,7 +161,7 @@ def test_it_says_when_it_runs_without_the_compiled_twin(start: Start) -> None:
     ready(process)
     process.terminate()
 
-    assert "messages take the way in pure Python, which is slower: " in ended(process)
+    assert "Using pure Python instead of the C twins, which is slower: " in ended(process)
 
 
 def test_an_address_that_others_reach_needs_the_flag_that_says_so(start: Start) -> None:
@@ -194,8 +194,8 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (["--set", "storePathRootDir=/x"], "storePathRootDir follows from the data folder"),
-        (["--set", "storePathRootDir=/x", "--brokers", "2"], "storePathRootDir follows from the data folder"),
+        (["--set", "storePathRootDir=/x"], "storePathRootDir cannot be set here"),
+        (["--set", "storePathRootDir=/x", "--brokers", "2"], "storePathRootDir cannot be set here"),
         (["--set", "brokerName=x", "--brokers", "2"], "brokerName is for a single broker"),
         (["--set", "maxTopic=1"], "maxTopic is not known; did you mean maxTopics?"),
         (["--set", "maxTopic=1", "--brokers", "2"], "maxTopic is not known; did you mean maxTopics?"),
@@ -218,7 +218,7 @@ def test_keys_of_a_java_broker_are_a_warning(start: Start) -> None:
 
     assert process.returncode == 0
     assert "brokerFastFailureEnable has no effect here" in log
-    assert "diskMaxUsedSpaceRatio=95 counts as 85" in log
+    assert "diskMaxUsedSpaceRatio=95 is lowered to 85" in log
 
 
 def test_several_brokers_stand_behind_one_name_server_and_stop_together(start: Start) -> None:
@@ -341,5 +341,5 @@ def test_accounts_that_are_wrong_are_told_before_anything_starts(tmp_path: Path,
     )
 
     assert result.exit_code == 64
-    assert f"accounts in {file}: account 1 ('a'): its secret has fewer than 8 characters" in result.stderr
+    assert f"accounts in {file}: account 1 ('a'): its secret must have at least 8 characters" in result.stderr
     assert "hush" not in result.stderr

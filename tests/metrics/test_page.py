@@ -58,7 +58,7 @@ class Stage:
         self.looking = asyncio.Event()
         self.is_broken = False
 
-    async def look(self) -> list[Family]:
+    async def collect(self) -> list[Family]:
         self.looks += 1
         self.looking.set()
         await asyncio.sleep(0.1)
@@ -73,7 +73,7 @@ class Stage:
 def test_the_metrics_are_told_again_and_again_over_one_connection() -> None:
     async def story() -> None:
         stage = Stage()
-        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+        async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
             visitor = await stage.visitor()
 
             visitor.ask("GET /metrics HTTP/1.1\r\nHost: here\r\n\r\nGET /metrics?x=1 HTTP/1.1\r\n\r\n")
@@ -88,7 +88,7 @@ def test_the_metrics_are_told_again_and_again_over_one_connection() -> None:
 def test_many_who_ask_at_once_get_the_same_text() -> None:
     async def story() -> None:
         stage = Stage()
-        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+        async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
             visitors = [await stage.visitor(), await stage.visitor()]
 
             for visitor in visitors:
@@ -114,7 +114,7 @@ def test_many_who_ask_at_once_get_the_same_text() -> None:
 def test_anything_else_gets_a_short_answer(request_text: str, answer: str) -> None:
     async def story() -> None:
         stage = Stage()
-        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+        async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
             visitor = await stage.visitor()
 
             visitor.ask(request_text)
@@ -129,7 +129,7 @@ def test_metrics_that_cannot_be_made_are_an_error_of_the_server() -> None:
     async def story() -> None:
         stage = Stage()
         stage.is_broken = True
-        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+        async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
             visitor = await stage.visitor()
 
             visitor.ask("GET /metrics HTTP/1.1\r\n\r\n")
@@ -148,7 +148,7 @@ def test_metrics_that_cannot_be_made_are_an_error_of_the_server() -> None:
 def test_who_says_nothing_is_sent_away_and_so_is_one_too_many() -> None:
     async def story() -> None:
         stage = Stage()
-        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+        async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
             first, second = await stage.visitor(), await stage.visitor()
             second.ask("GET /metr")
 
@@ -166,7 +166,7 @@ def test_who_says_nothing_is_sent_away_and_so_is_one_too_many() -> None:
 def test_a_page_that_stops_lets_nobody_wait() -> None:
     async def story() -> None:
         stage = Stage()
-        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+        async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
             visitor = await stage.visitor()
             visitor.ask("GET /metrics HTTP/1.1\r\n\r\n")
             await stage.looking.wait()
@@ -180,9 +180,9 @@ def test_a_page_that_stops_lets_nobody_wait() -> None:
 def test_a_taken_port_is_told() -> None:
     async def story() -> None:
         stage = Stage()
-        async with MetricsPage(SETTINGS, stage.look, network=stage.network):
+        async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
             with pytest.raises(ListenFailed, match="5557"):
-                await MetricsPage(SETTINGS, stage.look, network=stage.network).start()
+                await MetricsPage(SETTINGS, stage.collect, network=stage.network).start()
 
     run(story())
 
@@ -215,7 +215,7 @@ def test_where_others_reach_it_an_account_is_asked_for(credentials: str, status:
         stage = Stage()
         page = MetricsPage(
             OPEN,
-            stage.look,
+            stage.collect,
             network=stage.network,
             admits=lambda _, key, secret: (key, secret) == ("prometheus", "right"),
         )
@@ -234,7 +234,7 @@ def test_where_others_reach_it_an_account_is_asked_for(credentials: str, status:
 def test_on_loopback_and_where_that_is_meant_nobody_is_asked(settings: MetricsSettings) -> None:
     async def story() -> None:
         stage = Stage()
-        async with MetricsPage(settings, stage.look, network=stage.network, admits=lambda *_: False):
+        async with MetricsPage(settings, stage.collect, network=stage.network, admits=lambda *_: False):
             visitor = await stage.network.connect(Visitor, settings.address)
             visitor.ask("GET /metrics HTTP/1.1\r\n\r\n")
             assert "200 OK" in await visitor.hears("looks 1")

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.files import Files
-from pocketmq.nameserver.registered import Registration
+from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address

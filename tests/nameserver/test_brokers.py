@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.nameserver.talk import CLUSTER, MASTER, SLAVE, registration
 
-from pocketmq.nameserver.registered import BrokerTable, Registration
+from pocketmq.nameserver.route_tables import BrokerTable, Registration
 from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterInfo
 
 

@@ -274,7 +274,7 @@ def test_two_name_servers_cannot_use_one_file(tmp_path: Path) -> None:
             opened(DiskFiles(), path)
 
         await first.close()
-        with pytest.raises(StoreLocked, match="made by another name server"):
+        with pytest.raises(StoreLocked, match="created by another name server"):
             await second.put("ns", "one", "3")
         assert (path.parent / "kvConfig.json").read_bytes() == b'{"configTable":{"ns":{"one":"1"}}}'
 

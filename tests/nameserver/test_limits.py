@@ -7,11 +7,11 @@ from tests.nameserver.talk import registration
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.embedded.server import limits_for
 from pocketmq.errors import ServerFailed
-from pocketmq.nameserver.registered import Registration, RouteLimits
+from pocketmq.nameserver.route_tables import Registration, RouteLimits
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.protocol.bodies.routes import QueueData
 
-SMALL = RouteLimits(max_brokers=2, max_topics=3, max_places=4, max_name_chars=20, max_filter_servers=1)
+SMALL = RouteLimits(max_brokers=2, max_topics=3, max_topic_entries=4, max_name_chars=20, max_filter_servers=1)
 
 
 def other(*topics: str, name: str = "broker-b", number: int = 0) -> Registration:
@@ -25,10 +25,10 @@ def filtered(count: int) -> Registration:
 
 
 def refused(table: RouteTable, told: Registration, why: str) -> None:
-    before = table.cluster_info(), table.topics.names(), table.topics.places
+    before = table.cluster_info(), table.topics.names(), table.topics.entries
     with pytest.raises(ServerFailed, match=why):
         table.register(told, 0)
-    assert (table.cluster_info(), table.topics.names(), table.topics.places) == before
+    assert (table.cluster_info(), table.topics.names(), table.topics.entries) == before
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def refused(table: RouteTable, told: Registration, why: str) -> None:
         ([registration("A", "B"), other()], registration("A", "B", counter=2), other(number=1), "maxBrokers"),
         ([], other(name="b" * 18), other(name="b" * 19), "21 characters"),
         ([], filtered(1), filtered(2), "1 filter servers"),
-        ([], other(), other()._replace(cluster=""), "names no cluster"),
-        ([], other(), other()._replace(broker_name=""), "names no broker"),
-        ([], other(), other()._replace(address=""), "names no address"),
+        ([], other(), other()._replace(cluster=""), "it has no cluster"),
+        ([], other(), other()._replace(broker_name=""), "it has no broker"),
+        ([], other(), other()._replace(address=""), "it has no address"),
         ([], other(), other()._replace(ha_address="h" * 21), "21 characters"),
         ([], other(), other()._replace(zone="z" * 21), "21 characters"),
         ([], other(), other()._replace(broker_name="b\nfalse log line"), "control character"),
@@ -94,7 +94,7 @@ def test_a_slave_that_may_not_tell_topics_is_not_refused_for_them() -> None:
         (registration("A", "B"), other("A", "C", "D"), {"A", "B", "C"}, 1, "maxTopics"),
         (registration("A", "B"), other("A", "%RETRY%G", "D"), {"A", "B", "D"}, 1, "maxTopics"),
         (registration("A", "B"), other("%DLQ%G", "%RETRY%G", "D"), {"A", "B", "D"}, 2, "maxTopics"),
-        (registration("A", "B", "C"), other("A", "B"), {"A", "B", "C"}, 1, "maxPlaces"),
+        (registration("A", "B", "C"), other("A", "B"), {"A", "B", "C"}, 1, "maxTopicEntries"),
         (registration(), other("T" * 20, "T" * 21), {"T" * 20}, 1, "20 characters"),
         (registration(), other("", "A"), {"A"}, 1, "is empty"),
     ],

@@ -6,7 +6,7 @@ from tests.nameserver.talk import CLUSTER, MASTER, SLAVE, registration
 
 from pocketmq.errors import ServerFailed
 from pocketmq.model.flags import Perm, TopicFlag
-from pocketmq.nameserver.registered import Registration
+from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
 from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
@@ -294,7 +294,7 @@ def test_who_is_heard_lives_on(sign: str) -> None:
     if sign == "registration":
         table.register(registration("A", "B"), 100)
     else:
-        table.heard_from(CLUSTER, MASTER, 100)
+        table.touch(CLUSTER, MASTER, 100)
 
     assert table.expire(220) == []
     assert [member.address for member in table.expire(220.5)] == [MASTER]
@@ -303,7 +303,7 @@ def test_who_is_heard_lives_on(sign: str) -> None:
 def test_a_heartbeat_of_somebody_unknown_registers_nobody() -> None:
     table = RouteTable()
 
-    table.heard_from(CLUSTER, MASTER, 100)
+    table.touch(CLUSTER, MASTER, 100)
 
     assert table.cluster_info() == RouteTable().cluster_info()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pocketmq.model.flags import Perm, TopicFlag
-from pocketmq.nameserver.registered import TopicTable
+from pocketmq.nameserver.route_tables import TopicTable
 from pocketmq.protocol.bodies.routes import QueueData
 from pocketmq.protocol.bodies.topics import QueueMappingInfo
 
@@ -17,7 +17,7 @@ def filled(**topics: str) -> TopicTable:
     return table
 
 
-def places(table: TopicTable) -> dict[str, str]:
+def entries(table: TopicTable) -> dict[str, str]:
     return {topic: " ".join(table.queues(topic)) for topic in table.names()}
 
 
@@ -27,7 +27,7 @@ def test_a_place_is_one_topic_on_one_broker_name_however_often_it_is_put() -> No
     table.put("T", QueueData("a", 8, 8, Perm.READ))
 
     assert len(table) == 2
-    assert table.places == 3
+    assert table.entries == 3
     assert table.queues("T")["a"] == QueueData("a", 8, 8, Perm.READ)
     assert table.queues("Unknown") == {}
 
@@ -47,8 +47,8 @@ def test_a_topic_goes_with_its_last_place(removed: list[tuple[str, list[str]]], 
     for topic, names in removed:
         table.remove(topic, names)
 
-    assert places(table) == left
-    assert table.places == sum(len(names.split()) for names in left.values())
+    assert entries(table) == left
+    assert table.entries == sum(len(names.split()) for names in left.values())
 
 
 def test_deleting_a_topic_takes_it_from_everybody() -> None:
@@ -57,7 +57,7 @@ def test_deleting_a_topic_takes_it_from_everybody() -> None:
     table.delete("T")
     table.delete("Unknown")
 
-    assert places(table) == {"U": "a"}
+    assert entries(table) == {"U": "a"}
     assert "T" not in table
     assert "U" in table
 
@@ -67,8 +67,8 @@ def test_removing_a_broker_takes_all_topics_from_it() -> None:
 
     table.remove_broker("a")
 
-    assert places(table) == {"T": "b", "V": "b"}
-    assert table.places == 2
+    assert entries(table) == {"T": "b", "V": "b"}
+    assert table.entries == 2
 
 
 def test_topics_of_one_broker_and_of_several() -> None:

@@ -1,13 +1,13 @@
-"""Accounts: who may sign requests, and what each of them may do. Values and rules; `accounts_file` reads them.
+"""Accounts and their permissions: values and rules; `accounts_file` reads them.
 
     orders-service ── topics   orders*          Pub, Sub
                    ├─ groups   orders-workers   Sub
                    └─ sources  10.1.0.0/16
 
-A pattern is a name, or the beginning of names with a `*` behind it; a `*` alone is all of them. Rights add up, and nothing is
-forbidden by another rule: what no pattern allows is not allowed. What concerns all resources of a kind needs the right to `*`.
+A pattern is a name, or the beginning of names followed by `*`; `*` alone matches all names. Permissions add up, and no
+rule denies anything. Requests about all resources of a kind need the permission for `*`.
 
-A retry or dead-letter topic belongs to its group: who may consume as the group may read and write it.
+A retry or dead-letter topic belongs to its group: an account that may consume as the group may read and write it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ _USING = frozenset({Action.PUB, Action.SUB})
 
 
 class Rights:
-    """What may be done with the resources of one kind, by name or by how the name begins."""
+    """Allowed actions on the resources of one kind, by name or by the beginning of the name."""
 
     __slots__ = ("_by_beginning", "_by_name")
 
@@ -49,7 +49,7 @@ class Rights:
     __hash__ = None  # type: ignore[assignment]
 
     def allow(self, actions: Actions, name: str | None) -> bool:
-        """Whether one of `actions` is allowed on the resource of this name; on all of them, when it has none."""
+        """Whether one of `actions` is allowed on the resource with this name; on all resources if there is no name."""
         named = self._by_name.get(name) if name else None
         if named and not named.isdisjoint(actions):
             return True
@@ -60,7 +60,7 @@ class Rights:
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who signs requests. An administrator may do everything, and needs no other rights."""
+    """An access key with its secret and permissions. An administrator may do everything."""
 
     credentials: Credentials
     is_admin: bool = False
@@ -68,7 +68,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     groups: Rights = Rights()
     clusters: Rights = Rights()
     sources: tuple[Network, ...] = ()
-    """The addresses that it may come from; none named: all."""
+    """Allowed client addresses; empty: all."""
 
     def __repr__(self) -> str:
         return f"Account({self.access_key!r})"
@@ -78,7 +78,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return self.credentials.access_key
 
     def may(self, resource: Resource, actions: Actions, name: str | None) -> bool:
-        """Whether it may do one of `actions`; without a name, to every resource of the kind."""
+        """Whether one of `actions` is allowed; without a name, on every resource of the kind."""
         if self.is_admin:
             return True
         if resource is Resource.TOPIC:
@@ -100,18 +100,18 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _of_group(actions: Actions) -> Actions:
-    """What is done to a group by doing this to its retry or dead-letter topic."""
+    """The actions on a group that correspond to actions on its retry or dead-letter topic."""
     return tuple(Action.SUB if action in _USING else action for action in actions)
 
 
 class Accounts:
-    """All accounts that a server knows, by access key."""
+    """All accounts of a server, by access key."""
 
     def __init__(self, accounts: Iterable[Account]) -> None:
         self._accounts: dict[str, Account] = {}
         for account in accounts:
             if account.access_key in self._accounts:
-                raise InvalidSetting(f"there are two accounts with access key {account.access_key!r}")
+                raise InvalidSetting(f"two accounts have access key {account.access_key!r}")
             self._accounts[account.access_key] = account
 
     def __len__(self) -> int:

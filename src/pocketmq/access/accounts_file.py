@@ -1,4 +1,4 @@
-"""The file of accounts: TOML, read when a server starts, and again when it changes (`followed_accounts`).
+"""The file of accounts: TOML, read at the start of a server and again after a change.
 
     [[account]]
     access_key = "orders-service"
@@ -9,18 +9,18 @@
 
     [[account]]
     access_key = "operator"
-    secret_file = "operator.secret"                 # beside this file, unless it is an absolute path
+    secret_file = "operator.secret"                 # relative to the folder of this file, or absolute
     admin = true
 
-What is wrong is told with the account that it is wrong in. Secrets are in no sentence, whatever is wrong with them.
+Errors name the account. They never contain a secret.
 
-Accounts as their file says now: it is looked at every few seconds, and read again when it or a file of secrets has changed.
+`FollowedAccounts` checks every few seconds whether the file, or a file with a secret, has changed:
 
     unchanged ──► nothing
-    changed ── read ──┬─ right: these accounts count from now on; connections of accounts that changed are closed
-                      └─ wrong: the accounts of before stay, the log says what is wrong, and it is read again when it changes
+    changed ── read ──┬─ valid: the new accounts are used; connections of changed accounts are closed
+                      └─ invalid: the old accounts stay, the error is logged, and the next change is read
 
-Variables of the environment, which `secret_env` names, cannot change while a program runs.
+Environment variables of `secret_env` cannot change while a program runs.
 """
 
 import logging
@@ -51,14 +51,12 @@ _PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]*\*?")
 _ACTIONS: Final = {action.value.lower(): action for action in Action}
 
 
-class Reads(Protocol):
-    """What files are read by."""
-
+class FileReader(Protocol):
     def read(self, path: Path) -> bytes: ...
 
 
-def read_accounts(files: Reads, path: Path, environment: Mapping[str, str]) -> Accounts:
-    """The accounts in the file at `path`; InvalidSetting says what is wrong, and in which account."""
+def read_accounts(files: FileReader, path: Path, environment: Mapping[str, str]) -> Accounts:
+    """The accounts in the file at `path`. InvalidSetting names the error and the account."""
     try:
         tables = _tables(_text(files, path))
         rows = [_Row(table, number, path, files, environment) for number, table in enumerate(tables, 1)]
@@ -67,7 +65,7 @@ def read_accounts(files: Reads, path: Path, environment: Mapping[str, str]) -> A
         raise InvalidSetting(f"accounts in {path}: {error}") from None
 
 
-def _text(files: Reads, path: Path) -> str:
+def _text(files: FileReader, path: Path) -> str:
     try:
         data = files.read(path)
     except OSError as error:
@@ -87,20 +85,18 @@ def _tables(text: str) -> list[dict[str, Any]]:
         raise InvalidSetting(f"not TOML: {error}") from None
     others = sorted(document.keys() - {"account"})
     if others:
-        raise InvalidSetting(f"{others[0]!r} is not known; each account begins with [[account]]")
+        raise InvalidSetting(f"unknown name {others[0]!r}; each account begins with [[account]]")
     tables = document.get("account", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise InvalidSetting("each account begins with [[account]], in two pairs of brackets")
+        raise InvalidSetting("each account begins with [[account]], in double brackets")
     if not 0 < len(tables) <= MAX_ACCOUNTS:
-        raise InvalidSetting(f"there are {len(tables)} accounts; there must be 1 to {MAX_ACCOUNTS}")
+        raise InvalidSetting(f"the file has {len(tables)} accounts; 1 to {MAX_ACCOUNTS} are allowed")
     return tables
 
 
 class _Row:
-    """One account of the file."""
-
     def __init__(
-        self, table: dict[str, Any], number: int, path: Path, files: Reads, environment: Mapping[str, str]
+        self, table: dict[str, Any], number: int, path: Path, files: FileReader, environment: Mapping[str, str]
     ) -> None:
         self._table = table
         self._number = number
@@ -114,8 +110,8 @@ class _Row:
         is_admin = self._table.get("admin", False)
         if not isinstance(is_admin, bool):
             raise self._wrong("admin must be true or false")
-        if is_admin and (given := [kind for kind in _RIGHTS if kind in self._table]):
-            raise self._wrong(f"an administrator may do everything; leave out {given[0]}, or admin")
+        if is_admin and (present := [kind for kind in _RIGHTS if kind in self._table]):
+            raise self._wrong(f"an administrator may do everything; remove {present[0]}, or admin")
         return Account(
             credentials=credentials,
             is_admin=is_admin,
@@ -134,7 +130,7 @@ class _Row:
         for name in self._table:
             if name not in _NAMES:
                 near = get_close_matches(name, _NAMES, 1)
-                raise self._wrong(f"{name!r} is not known" + (f"; did you mean {near[0]!r}?" if near else ""))
+                raise self._wrong(f"unknown name {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
     def _access_key(self) -> str:
         key = self._table.get("access_key")
@@ -142,27 +138,27 @@ class _Row:
             raise self._wrong(f"access_key must be a text of 1 to {MAX_KEY_CHARS} printable characters")
         return key
 
-    # its secret
+    # the secret
 
     def _secret(self) -> str:
-        given = [name for name in _SECRETS if name in self._table]
-        if len(given) != 1:
-            raise self._wrong(f"it needs one of {', '.join(_SECRETS)}, and has {' and '.join(given) or 'none'}")
-        text = self._table[given[0]]
+        present = [name for name in _SECRETS if name in self._table]
+        if len(present) != 1:
+            raise self._wrong(f"it needs one of {', '.join(_SECRETS)}, and has {' and '.join(present) or 'none'}")
+        text = self._table[present[0]]
         if not isinstance(text, str):
-            raise self._wrong(f"{given[0]} must be a text")
+            raise self._wrong(f"{present[0]} must be a text")
         secret = text
-        if given[0] == "secret_env":
+        if present[0] == "secret_env":
             secret = self._in_environment(text)
-        elif given[0] == "secret_file":
+        elif present[0] == "secret_file":
             secret = self._in_file(text)
         if len(secret) < MIN_SECRET_CHARS:
-            raise self._wrong(f"its secret has fewer than {MIN_SECRET_CHARS} characters, and is soon guessed")
+            raise self._wrong(f"its secret must have at least {MIN_SECRET_CHARS} characters")
         return secret
 
     def _in_environment(self, name: str) -> str:
         if name not in self._environment:
-            raise self._wrong(f"the environment has no variable {name}, which secret_env names")
+            raise self._wrong(f"the environment variable {name} of secret_env is not set")
         return self._environment[name]
 
     def _in_file(self, name: str) -> str:
@@ -174,34 +170,34 @@ class _Row:
         except UnicodeDecodeError:
             raise self._wrong(f"its secret_file {path} is not UTF-8") from None
 
-    # what it may
+    # the permissions
 
     def _rights(self, kind: str) -> Rights:
         patterns = self._table.get(kind, {})
         if not isinstance(patterns, dict):
-            raise self._wrong(f'{kind} must say what is allowed to which: {kind} = {{ "orders*" = ["Sub"] }}')
+            raise self._wrong(f'{kind} must be a table of names and actions: {kind} = {{ "orders*" = ["Sub"] }}')
         return Rights({pattern: self._actions(kind, pattern, words) for pattern, words in patterns.items()})
 
     def _actions(self, kind: str, pattern: str, words: object) -> list[Action]:
         if not pattern or not _PATTERN.fullmatch(pattern):
             raise self._wrong(
-                f"{kind}: {pattern!r} fits no name; write a name, or its beginning and a {ANYTHING!r} at the end"
+                f"{kind}: {pattern!r} is not a valid pattern; write a name, or its beginning followed by {ANYTHING!r}"
             )
         if kind == "topics" and (group := group_of(pattern)) is not None:
             raise self._wrong(
-                f"topics: {pattern!r} gives no right, as retry and dead-letter topics belong to their group; "
-                f'say groups = {{ "{group}" = ["Sub"] }}'
+                f"topics: {pattern!r} has no effect, because retry and dead-letter topics belong to their group; "
+                f'use groups = {{ "{group}" = ["Sub"] }}'
             )
         if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
             raise self._wrong(f'{kind}: {pattern!r} must have a list of actions, such as ["Pub", "Sub"]')
         actions = [self._action(kind, word) for word in words]
         if kind == "clusters" and pattern == ANYTHING and set(actions) - {Action.GET, Action.LIST}:
-            raise self._wrong("clusters: who may change all of them is an administrator; say admin = true")
+            raise self._wrong("clusters: an account that may change all of them is an administrator; use admin = true")
         return actions
 
     def _action(self, kind: str, word: str) -> Action:
         if word.lower() not in _ACTIONS:
-            raise self._wrong(f"{kind}: {word!r} is no action; there are {', '.join(Action)}")
+            raise self._wrong(f"{kind}: unknown action {word!r}; expected one of {', '.join(Action)}")
         return _ACTIONS[word.lower()]
 
     def _sources(self) -> tuple[Network, ...]:
@@ -218,50 +214,50 @@ class _Row:
 log = logging.getLogger("pocketmq.access")
 
 FOLLOW_S: Final = 2.0
-"""Between two looks at the file."""
+"""Interval between checks of the file."""
 OTHERS_MAY_READ_OR_WRITE: Final = 0o006
 
 
 class FollowedAccounts:
-    """The accounts of one file."""
+    """The current accounts of one file."""
 
     def __init__(self, files: Files, path: Path, environment: Mapping[str, str]) -> None:
-        """InvalidSetting when the file cannot be used."""
+        """InvalidSetting if the file cannot be used."""
         self._files = files
         self._path = path
         self._environment = environment
         self._seen: dict[Path, FileStatus | None] = {}
-        self.now: Accounts = self._read()
+        self.current: Accounts = self._read()
 
-    def look(self) -> list[Account]:
-        """Read the file again if it has changed; the accounts of before that are gone or different now."""
+    def reload(self) -> list[Account]:
+        """Read the file again if it has changed. Return the old accounts that were changed or removed."""
         if all(_status(self._files, path) == status for path, status in self._seen.items()):
             return []
         try:
             read = self._read()
         except InvalidSetting as error:
-            log.error("the changed accounts are not used, those of before stay: %s", error)
+            log.error("Cannot reload accounts: %s; the previous accounts stay in use", error)
             return []
-        before, self.now = self.now, read
-        gone = [one for one in before if read.get(one.access_key) != one]
+        before, self.current = self.current, read
+        changed = [one for one in before if read.get(one.access_key) != one]
         fresh = [one.access_key for one in read if before.get(one.access_key) is None]
-        told = ", ".join(
-            [*(f"changed or removed: {one.access_key}" for one in gone), *(f"new: {key}" for key in fresh)]
+        changes = ", ".join(
+            [*(f"changed or removed: {one.access_key}" for one in changed), *(f"new: {key}" for key in fresh)]
         )
-        log.info("%d accounts were read from %s, which has changed; %s", len(read), self._path, told or "all as before")
-        return gone
+        log.info("Reloaded %d accounts from %s; %s", len(read), self._path, changes or "no account changed")
+        return changed
 
     def _read(self) -> Accounts:
-        noted = _NotedFiles(self._files)
+        recorded = _RecordedFiles(self._files)
         try:
-            return read_accounts(noted, self._path, self._environment)
+            return read_accounts(recorded, self._path, self._environment)
         finally:
-            self._seen = noted.seen
-            warn_of_shared_files(noted.seen)
+            self._seen = recorded.seen
+            warn_of_shared_files(recorded.seen)
 
 
-class _NotedFiles:
-    """Reads files, and remembers how each was."""
+class _RecordedFiles:
+    """Reads files, and records the status of each."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -273,11 +269,11 @@ class _NotedFiles:
 
 
 def warn_of_shared_files(seen: Mapping[Path, FileStatus | None]) -> None:
-    """Log which of these files, which hold secrets, every user of the machine can read or change."""
+    """Log a warning for each of these files that every user of the machine can read or change."""
     for path, status in seen.items():
         if status is not None and status.mode & OTHERS_MAY_READ_OR_WRITE:
             log.warning(
-                "%s holds secrets, and every user of this machine can read or change it (mode %04o); protect it with: chmod 600 %s",
+                "%s contains secrets, and every user of this machine can read or change it (mode %04o); run: chmod 600 %s",
                 path,
                 status.mode,
                 path,
@@ -287,5 +283,5 @@ def warn_of_shared_files(seen: Mapping[Path, FileStatus | None]) -> None:
 def _status(files: Files, path: Path) -> FileStatus | None:
     try:
         return files.status(path)
-    except OSError:  # reading it says why
+    except OSError:  # the read reports the error
         return None

@@ -1,11 +1,12 @@
-"""The check of every request: who sends it, and whether they may. One implementation for all servers.
+"""Authentication and authorization of every request, for all servers.
 
-    request ── AccessKey? ── known? ── from an allowed address? ── signature right? ──► account ── administrator ──────────► served
-                  │ no         │ no          │ no                      │ no                └─ a right to each thing it does ─┘
-                  └────────────┴─────────────┴─────────────────────────┴──────────────────────── │ no ──► NO_PERMISSION (16)
+    request ── AccessKey? ── known? ── allowed address? ── valid signature? ──► account ── administrator ──────────► served
+                  │ no         │ no          │ no                │ no             └─ permission for each action ─────┘
+                  └────────────┴─────────────┴───────────────────┴──────────────────── │ no ──► NO_PERMISSION (16)
 
-The words of refusals are those of Apache RocketMQ 5.3, which its clients show. The signature covers the values of all ext fields and the
-body: not the code, nor the time. So whoever can read the line can send a request again; TLS keeps them from reading it.
+Remarks are those of Apache RocketMQ 5.3, which its clients show. The signature covers the values of all ext fields and
+the body, but not the request code or the time. So anyone who can read the traffic can repeat a request; TLS prevents
+that.
 """
 
 import hmac
@@ -33,13 +34,13 @@ from pocketmq.protocol.signing import ACCESS_KEY, SIGNATURE, Credentials, verify
 log = logging.getLogger("pocketmq.access")
 
 SIGNATURE_CHARS: Final = 28
-"""20 bytes as base64. What is of another length is wrong without a look at the body."""
+"""20 bytes as base64. A signature of another length is invalid; the body need not be checked."""
 SHOWN_CHARS: Final = 80
-"""How much of a name that a stranger sent is repeated."""
+"""Limit on the part of a received name that is logged."""
 
 
-class _Wanted(NamedTuple):
-    """One thing that a request does, ready to be looked up: `field` is the name of the ext field that names the resource."""
+class _Requirement(NamedTuple):
+    """One action of a request on a resource: `field` is the ext field with the name of the resource."""
 
     resource: Resource
     actions: Actions
@@ -47,14 +48,14 @@ class _Wanted(NamedTuple):
     find: FindNames | None
 
     def names(self, command: Command) -> Iterable[str | None]:
-        """What it does it to; None for all there is."""
+        """The resources that a request names; None for all."""
         if self.find is not None:
             return self.find(command)
         return ((command.ext or {}).get(self.field) if self.field else None,)
 
 
 class Authentication:
-    """Checks requests for one server. `access` is its table of what each request does."""
+    """Checks the requests of one server. `access` has the permissions for each request code."""
 
     def __init__(
         self,
@@ -64,9 +65,9 @@ class Authentication:
         settings: AuthenticationSettings | None = None,
         followed: FollowedAccounts | None = None,
     ) -> None:
-        """`followed`: the file that `accounts` are from, if it is to be read again when it changes."""
+        """`followed`: the file of `accounts`, if it is read again after a change."""
         self._accounts = accounts
-        self._wanted = {int(code): [_wanted(code, one) for one in row] for code, row in access.items()}
+        self._requirements = {int(code): [_requirements(code, one) for one in row] for code, row in access.items()}
         self._clock = clock
         self._settings = settings or AuthenticationSettings()
         self._clients: WeakKeyDictionary[Peer, Account] = WeakKeyDictionary()
@@ -74,43 +75,42 @@ class Authentication:
         self.refusals = Refusals(self._settings)
 
     def follow(self) -> None:
-        """Use the accounts that the file has now. Connections of clients whose account has changed are closed: pulls may wait on them."""
+        """Reload the accounts. Connections of changed accounts are closed, because pulls may wait on them."""
         if self._followed is None:
             return
-        gone = {account.access_key for account in self._followed.look()}
-        self._accounts = self._followed.now
-        for peer, account in list(self._clients.items()) if gone else ():
-            if account.access_key in gone:
-                peer.close(ConnectionLost(f"the account {account.access_key} was changed or removed"))
+        changed = {account.access_key for account in self._followed.reload()}
+        self._accounts = self._followed.current
+        for peer, account in list(self._clients.items()) if changed else ():
+            if account.access_key in changed:
+                peer.close(ConnectionLost(f"account {account.access_key} was changed or removed"))
 
     def credentials_of(self, access_key: str) -> Credentials | None:
-        """Of an account that the file has now."""
         account = self._accounts.get(access_key)
         return None if account is None else account.credentials
 
     def check(self, peer: Peer, command: Command) -> None:
-        """NoPermission, unless the request is signed by somebody who may ask for it."""
+        """NoPermission if the request is not signed by an account with the required permissions."""
         if peer.connection.ending is not None:
-            raise ConnectionLost("this line is being closed")
+            raise ConnectionLost("this connection is closing")
         account = self._account(peer, command)
         peer.connection.authenticated = True
         if command.code == RequestCode.HEART_BEAT:
             self._clients[peer] = account
         if account.is_admin:
             return
-        for wanted in self._wanted.get(command.code, ()):  # a code without a row is refused by the dispatcher
-            for name in wanted.names(command):
-                if not account.may(wanted.resource, wanted.actions, name):
-                    why = _no_right(account, wanted.resource, name, peer.address.host)
+        for requirement in self._requirements.get(command.code, ()):  # the dispatcher rejects a code without a row
+            for name in requirement.names(command):
+                if not account.may(requirement.resource, requirement.actions, name):
+                    why = _no_right(account, requirement.resource, name, peer.address.host)
                     raise self._refusal(peer, command, Cause.RIGHT, account.access_key, why)
 
     def may_send_to(self, peer: Peer, topic: str) -> bool:
-        """Whether the client at this line, known by its last heartbeat, may send to a topic."""
+        """Whether the client of this connection, known by its last heartbeat, may send to a topic."""
         account = self._clients.get(peer)
         return account is not None and account.may(Resource.TOPIC, (Action.PUB,), topic)
 
     def may_read_metrics(self, host: str, access_key: str, secret: str) -> bool:
-        """Whether this is an account, with its secret, that may look at the cluster from there. What fails counts as of a request."""
+        """Whether this account may read the metrics from this address. Failures count like those of requests."""
         shown, cause = access_key[:SHOWN_CHARS], None
         account = self._accounts.get(access_key)
         known = "" if account is None else account.credentials.secret
@@ -127,7 +127,7 @@ class Authentication:
             cause = Cause.RIGHT
         if cause is not None:
             by = f" by {shown.encode('unicode_escape').decode()!r}" if shown else ""
-            self.refusals.note(host, cause, shown, f"a request for metrics{by}: {cause}", self._clock.monotonic())
+            self.refusals.record(host, cause, shown, f"a request for metrics{by}: {cause}", self._clock.monotonic())
         return cause is None
 
     def _account(self, peer: Peer, command: Command) -> Account:
@@ -149,11 +149,11 @@ class Authentication:
     def _refusal(self, peer: Peer, command: Command, cause: Cause, who: str, why: str) -> NoPermission:
         refusal = NoPermission(why)
         by = f" by {who!r}" if who else ""
-        told = f"request {command.code}{by}: {why.encode('unicode_escape').decode()}"
-        if self.refusals.note(peer.address.host, cause, who, told, self._clock.monotonic()):
+        logged = f"request {command.code}{by}: {why.encode('unicode_escape').decode()}"
+        if self.refusals.record(peer.address.host, cause, who, logged, self._clock.monotonic()):
             peer.answer(command, failure_reply(command, refusal))
             limit = self._settings.max_failures
-            peer.close(ConnectionLost(f"more than {limit} requests from {peer.address.host} failed to authenticate"))
+            peer.close(ConnectionLost(f"more than {limit} failed authentications of {peer.address.host}"))
         return refusal
 
 
@@ -164,21 +164,21 @@ def authentication_by(
     clock: Clock,
     settings: AuthenticationSettings,
 ) -> Authentication | None:
-    """The check by the file of accounts at `path`, which is read now; None when there is none."""
+    """The authentication with the accounts in the file at `path`, which is read now; None without a file."""
     if path is None:
         return None
     followed = FollowedAccounts(files, path, os.environ)
-    log.info("requests must be signed by one of %d accounts in %s", len(followed.now), path)
-    return Authentication(followed.now, access, clock, settings, followed)
+    log.info("Authentication is on: %d accounts in %s", len(followed.current), path)
+    return Authentication(followed.current, access, clock, settings, followed)
 
 
-def _wanted(code: RequestCode, access: Access) -> _Wanted:
+def _requirements(code: RequestCode, access: Access) -> _Requirement:
     actions = (access.action, *access.or_to)
     if not isinstance(access.named_by, str):
-        return _Wanted(access.resource, actions, None, access.named_by)
+        return _Requirement(access.resource, actions, None, access.named_by)
     header = API[code].request
     at = header.__struct_fields__.index(access.named_by)
-    return _Wanted(access.resource, actions, header.__struct_encode_fields__[at], None)
+    return _Requirement(access.resource, actions, header.__struct_encode_fields__[at], None)
 
 
 def _no_right(account: Account, resource: Resource, name: str | None, host: str) -> str:

@@ -1,10 +1,10 @@
-"""What was refused, and to whom: counted, told once, and too much of it from one address ends the connection it came by.
+"""Rejected requests: counted, logged once, and limited per address.
 
-    failed to show who it is ── counted for its address ──┬─ up to `max_failures` within `window_s` ──► refused, the line stays
-                                                          └─ more ──► refused, and the line is closed
-    known, but without the right ─────────────────────────► refused, the line stays: it may have rights to other things
+    failed authentication ──► counted per address ──┬─ up to `max_failures` within `window_s` ──► rejected
+                                                    └─ more ──► rejected, and the connection is closed
+    known account without permission ─────────────────────────► rejected; it may have other permissions
 
-Only the line on which it happens is closed: others from the same address, behind a proxy perhaps, are not touched.
+Only the connection of the request is closed; others from the same address, such as a proxy, stay open.
 """
 
 import logging
@@ -18,12 +18,12 @@ from pocketmq.errors import InvalidSetting
 
 log = logging.getLogger("pocketmq.access")
 
-MAX_TOLD: Final = 16
-"""Causes that are told of one address within the time; the others are counted."""
+MAX_LOGGED: Final = 16
+"""Limit on logged causes per address and window; all are counted."""
 
 
 class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How much failing is borne."""
+    """Limits on failed authentications."""
 
     max_failures: int = 100
     """Failed authentications of one address within the window; each further one closes its connection."""
@@ -39,8 +39,6 @@ class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(StrEnum):
-    """Why a request was refused."""
-
     UNSIGNED = "Unsigned"
     UNKNOWN = "UnknownAccessKey"
     SOURCE = "WrongSource"
@@ -49,18 +47,16 @@ class Cause(StrEnum):
 
 
 class _Failures:
-    """Of one address."""
-
-    __slots__ = ("count", "since", "told")
+    __slots__ = ("count", "logged", "since")
 
     def __init__(self, since: float) -> None:
         self.since = since
         self.count = 0
-        self.told: set[tuple[Cause, str]] = set()
+        self.logged: set[tuple[Cause, str]] = set()
 
 
 class Refusals:
-    """Keeps count. Told the monotonic time."""
+    """Counts rejected requests. Callers pass the monotonic time."""
 
     def __init__(self, settings: AuthenticationSettings) -> None:
         self._settings = settings
@@ -69,14 +65,14 @@ class Refusals:
         self.connections_closed = 0
 
     def __len__(self) -> int:
-        """Addresses that are remembered."""
+        """The number of addresses with recent failures."""
         return len(self._addresses)
 
-    def note(self, host: str, cause: Cause, who: str, why: str, now: float) -> bool:
-        """Count and tell a refusal; True when the line that it came by is to be closed."""
+    def record(self, host: str, cause: Cause, who: str, why: str, now: float) -> bool:
+        """Count and log a rejection. True if its connection must be closed."""
         self.counts[cause] += 1
         failures = self._of(host, now)
-        self._tell(failures, host, cause, who, why)
+        self._log(failures, host, cause, who, why)
         if cause is Cause.RIGHT:
             return False
         failures.count += 1
@@ -95,13 +91,18 @@ class Refusals:
         failures = self._addresses[host] = _Failures(now)
         return failures
 
-    def _tell(self, failures: _Failures, host: str, cause: Cause, who: str, why: str) -> None:
-        told = cause, who
-        if told not in failures.told and len(failures.told) < MAX_TOLD:
-            failures.told.add(told)
-            log.warning("refused %s, and maybe more in the next %s s: %s", host, self._settings.window_s, why)
+    def _log(self, failures: _Failures, host: str, cause: Cause, who: str, why: str) -> None:
+        entry = cause, who
+        if entry not in failures.logged and len(failures.logged) < MAX_LOGGED:
+            failures.logged.add(entry)
+            log.warning(
+                "Rejected %s: %s; further rejections with this cause are not logged for %s s",
+                host,
+                why,
+                self._settings.window_s,
+            )
 
     def runtime_info(self) -> dict[str, str]:
-        """For `mqadmin brokerStatus` (code 28)."""
+        """Keys for `mqadmin brokerStatus` (code 28)."""
         counts = {f"refused{cause}": str(self.counts[cause]) for cause in Cause}
         return {**counts, "connectionsClosedByFailures": str(self.connections_closed)}

@@ -1,8 +1,7 @@
-"""The settings about access that both servers have, by their names in broker.conf and namesrv.conf.
+"""The access settings of both servers, by their names in broker.conf and namesrv.conf. They are read at the start only.
 
-Those of TLS have RocketMQ's names, which it reads as properties of the Java program. All of them count at the start only.
-
-Where a server may listen: without accounts, only on addresses of this machine, unless a setting allows more.
+The TLS settings have RocketMQ's names, which RocketMQ reads as Java system properties. Without accounts, a server
+listens only on addresses of this machine, unless a setting allows more.
 """
 
 from typing import Any, Final
@@ -41,7 +40,7 @@ KEYS: Final[dict[str, Key]] = {
 
 _BY_ACCOUNTS: Final = Consequence(
     _is_authenticating,
-    "requests are checked when, and only when, accounts are named by accountsFile=FILE or --accounts FILE",
+    "requests are checked if, and only if, there are accounts: accountsFile=FILE or --accounts FILE",
 )
 CONSTANTS: Final[dict[str, Constant | Consequence]] = {
     "aclEnable": _BY_ACCOUNTS,
@@ -49,10 +48,10 @@ CONSTANTS: Final[dict[str, Constant | Consequence]] = {
     "authorizationEnabled": _BY_ACCOUNTS,
     "tls.server.authClient": Consequence(
         _asks_for_certificates,
-        "clients must show a certificate when, and only when, tls.server.trustCertPath or --tls-client-ca names who signed it",
+        "clients need a certificate if, and only if, there is a CA for it: tls.server.trustCertPath or --tls-client-ca",
     ),
     "tls.test.mode.enable": Constant(
-        "false", "there are no test certificates; name your own by tls.server.certPath or --tls-cert"
+        "false", "there are no test certificates; set your own with tls.server.certPath or --tls-cert"
     ),
 }
 
@@ -60,14 +59,16 @@ CONSTANTS: Final[dict[str, Constant | Consequence]] = {
 OPEN_FLAG: Final = "--open-to-the-network-without-authentication"
 
 
-def check_door(address: Address, *, has_accounts: bool, is_open: bool, danger: str) -> None:
-    """InvalidSetting for an address that cannot be, or that would let strangers in; `danger` is what they could do then."""
+def check_listen_address(address: Address, *, has_accounts: bool, is_open: bool, danger: str) -> None:
+    """InvalidSetting for an invalid address, or one that needs authentication. `danger` says what every client could
+    do.
+    """
     if not 0 <= address.port <= LARGEST_PORT:
-        raise InvalidSetting(f"port {address.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}")
+        raise InvalidSetting(f"invalid port {address.port}; it must be from 0 (any free port) to {LARGEST_PORT}")
     if address.is_loopback or has_accounts or is_open:
         return
     raise InvalidSetting(
-        f"{address.host} can be reached by other machines, and there is no authentication: whoever reaches this {danger}. "
-        "Name accounts with --accounts FILE (in code: accounts=…); or, if that is meant, say so with "
+        f"other machines can reach {address.host}, and there is no authentication: every client {danger}. "
+        "Set accounts with --accounts FILE (in code: accounts=…), or allow open access with "
         f"{OPEN_FLAG} (in code: open_to_the_network_without_authentication=True)"
     )

@@ -20,7 +20,7 @@ Modules in reading order:
     transactions/      half messages, decisions of producers, check-backs
     stats/             statistics and runtime information
     metrics            all metrics of a broker, read from its parts
-    registration_data  what a broker registers with a name server: its identity and topics
+    registration_data  requests that register the broker's identity and topics with a name server
     registration       registers with every name server, and repeats that
     snapshots          writes the tables (topics, groups, offsets) to disk and loads them at start
 """

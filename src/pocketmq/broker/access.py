@@ -1,9 +1,9 @@
-"""What each request does, for access rules to decide about: one row for every code that a broker serves.
+"""Permissions of each request code of a broker: one row per code.
 
-A code that has a handler and no row here is refused, whoever asks. Who asks must have the right to everything in its row.
+A code with a handler and without a row is rejected for all accounts. An account needs all permissions in the row.
 
-Some requests name a message by where it lies in the log. What topic it belongs to is then looked up there (`by_log_offset`), whatever the
-request says of it: else the right to one topic would open all of them.
+Some requests name a message by its log offset. Their topic is read from the log (`by_log_offset`), whatever the request
+says: otherwise the permission for one topic would grant access to all.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,10 +29,10 @@ from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body
 
 MessageAt = Callable[[int], StoredMessage | None]
-"""The message at an offset of the log; None when none begins there, or it cannot be read yet."""
+"""The message at a log offset; None if no message begins there, or it cannot be read yet."""
 
 
-# what bodies and lists name
+# resources in bodies and lists
 
 
 def _heartbeat_groups(command: Command) -> Iterable[str]:
@@ -45,13 +45,13 @@ def _heartbeat_topics(command: Command) -> Iterable[str]:
 
 
 def _judging_group(command: Command) -> Iterable[str]:
-    """The group by whose filter queue entries are judged, if that is asked for."""
+    """The group whose filter is applied to queue entries, if there is one."""
     group = read_fields(QueryConsumeQueue, command.ext).consumer_group
     return [] if group is None else [group]
 
 
 def _unregistered_group(command: Command) -> Iterable[str]:
-    """None when only a producer leaves: that is nobody else's business."""
+    """Empty if only a producer leaves: that needs no permission."""
     group = read_fields(UnregisterClient, command.ext).consumer_group
     return [] if group is None else [group]
 
@@ -86,7 +86,7 @@ def _listed_groups(command: Command) -> Iterable[str]:
 
 
 def _stats_topics(command: Command) -> Iterable[str]:
-    """None named: all that the group consumes, which its own right covers."""
+    """Empty if no topic is named: the permission for the group covers its topics."""
     header = read_fields(GetConsumeStats, command.ext)
     listed = (header.topic_list or "").split(";")
     return [topic for topic in (header.topic, *listed) if topic]
@@ -203,11 +203,11 @@ ACCESS: Final[dict[RequestCode, Accesses]] = {
     RequestCode.CLEAN_UNUSED_TOPIC: _CHANGE,
     RequestCode.DELETE_EXPIRED_COMMITLOG: _CHANGE,
 }
-"""What names a message by its place is about all topics here; `by_log_offset` knows better."""
+"""Requests with a log offset need permission for all topics here; `by_log_offset` replaces their rows."""
 
 
 def by_log_offset(message_at: MessageAt) -> dict[RequestCode, Accesses]:
-    """The table of a broker that can look into its log."""
+    """The table of a broker that can read its log."""
 
     def found(offset: int) -> StoredMessage:
         message = message_at(offset)

@@ -1,11 +1,10 @@
-"""A broker: its life. The parts are put together in `parts`.
+"""A broker: starts and stops its parts.
 
-    start ──► store recovered, tables read ──► listening ──► the name servers know ──► serving
-    stop  ──► no new requests, held pulls answered, what is being served finishes ──► lines closed ──► the name servers know
-              ──► decisions and tables saved ──► store closed: everything on the disk
+    start ──► store recovered, tables restored ──► listening ──► registered ──► serving
+    stop  ──► no new requests, held pulls answered, running requests finished ──► connections closed ──► unregistered
+              ──► decisions and tables saved ──► store closed: everything on disk
 
-Work that comes round (see `repeating`) runs from start to stop. A step of stopping that fails is told, and keeps no other from
-being taken.
+Periodic tasks run from start to stop. If a step of stopping fails, the error is logged and the next steps run.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from pocketmq.clock import Clock, SteadyClock, SystemClock
 from pocketmq.errors import ListenFailed, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.metrics.families import Family
-from pocketmq.metrics.page import Look, MetricsPage
+from pocketmq.metrics.page import Collect, MetricsPage
 from pocketmq.net.address import Address
 from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.loops import Repeating
@@ -39,11 +38,11 @@ log = logging.getLogger("pocketmq.broker")
 
 VIP_PORT_DISTANCE = 2
 QUIET_TICKS = 10
-"""While nothing is left to be written or indexed, only every so many-th tick comes: a broker at rest shall let its machine sleep."""
+"""Factor of the tick interval while nothing must be written or indexed, so that an idle machine can sleep."""
 
 
 class Broker:
-    """Use it as `async with Broker(settings) as broker:`; `broker.address` is where it listens. A broker runs once."""
+    """Use it as `async with Broker(settings) as broker:`; `broker.address` is its listen address. A broker runs once."""
 
     def __init__(
         self,
@@ -52,9 +51,9 @@ class Broker:
         clock: Clock | None = None,
         network: Network | None = None,
         files: Files | None = None,
-        metrics_beside: Look | None = None,
+        more_metrics: Collect | None = None,
     ) -> None:
-        """`metrics_beside` are those of somebody else that are told on the same page."""
+        """`more_metrics` are further metrics for the same page."""
         self.settings = settings or BrokerSettings()
         self._clock: Clock = clock or SystemClock()
         self._network = network
@@ -63,26 +62,26 @@ class Broker:
         self._parts: BrokerParts | None = None
         self._server: Server | None = None
         self._vip_server: Server | None = None
-        self._metrics_beside = metrics_beside
+        self._more_metrics = more_metrics
         self._metrics_page: MetricsPage | None = None
         self._repeating: list[Repeating] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._changing = asyncio.Lock()  # one start or stop at a time; taken before the one of Snapshots
-        self._ending: asyncio.Task[None] | None = None
+        self._shutdown: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that was given for 0."""
+        """The listen address, with the actual port for port 0."""
         return self._started_server.address
 
     @property
     def advertised_address(self) -> Address:
-        """Where clients are told to find it."""
+        """The address for clients."""
         return self.parts.registration.address
 
     @property
     def metrics_address(self) -> Address | None:
-        """Where its metrics are; None when nobody asked for them."""
+        """The address of the metrics page; None without one."""
         return None if self._metrics_page is None else self._metrics_page.address
 
     @property
@@ -91,21 +90,20 @@ class Broker:
 
     @property
     def parts(self) -> BrokerParts:
-        """What it consists of."""
         if self._parts is None:
-            raise WrongState("the broker has not been started: use `async with`, or `await start()`")
+            raise WrongState("the broker is not started: use `async with`, or `await start()`")
         return self._parts
 
     @property
     def _started_server(self) -> Server:
         if self._server is None:
-            raise WrongState("the broker has not been started: use `async with`, or `await start()`")
+            raise WrongState("the broker is not started: use `async with`, or `await start()`")
         return self._server
 
     async def start(self) -> None:
-        """Recover, listen, register. StoreLocked, StoreDamaged, ListenFailed; then nothing is left running."""
+        """Recover, listen, register. StoreLocked, StoreDamaged or ListenFailed; then everything is stopped again."""
         if self._parts is not None:
-            raise WrongState("a broker is started once; make another one for the same folder")
+            raise WrongState("a broker can be started only once; create another one for the same folder")
         self._tls = self.settings.tls.load()
         post = asyncio.get_running_loop().call_soon_threadsafe
         self._clock = SteadyClock(self._clock, self.settings.clock_step_confirm_ms)
@@ -113,14 +111,14 @@ class Broker:
         async with self._changing:
             log.info("%s", parts.recover())
             if why := compiled.why_pure():
-                log.info("messages take the way in pure Python, which is slower: %s", why)
+                log.info("Using pure Python instead of the C twins, which is slower: %s", why)
             async with AsyncExitStack() as undo:
-                undo.push_async_callback(self._end, parts)
+                undo.push_async_callback(self._shut_down, parts)
                 self._tick()
                 await self._listen(parts)
                 await self._open_metrics_page(parts)
                 await parts.registration.start(self.address)
-                self._repeating = self._works()
+                self._repeating = self._periodic_tasks()
                 for work in self._repeating:
                     work.start()
                 undo.pop_all()
@@ -131,7 +129,7 @@ class Broker:
         if settings.port:
             await parts.registration.find_address(settings.address)
         await server.start()
-        # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
+        # Queries of the settings return the actual port instead of port 0.
         parts.settings.now = replace(parts.settings.now, port=server.address.port)
         await self._open_vip_channel(server.address)
         await parts.registration.find_address(server.address)
@@ -150,7 +148,7 @@ class Broker:
         )
 
     async def _open_vip_channel(self, listening: Address) -> None:
-        """Some clients send by a second port, two below the first. It is a courtesy: a taken port stops nobody else."""
+        """Some clients send to a second port, two below the first. If it is in use, the broker runs without it."""
         port = listening.port - VIP_PORT_DISTANCE
         if not self.settings.vip_channel or port <= 0:
             return
@@ -158,21 +156,21 @@ class Broker:
         try:
             await server.start()
         except ListenFailed as error:
-            log.info("clients that use the VIP channel cannot send: %s", error)
+            log.info("No VIP channel: %s", error)
             return
         self._vip_server = server
 
     async def _open_metrics_page(self, parts: BrokerParts) -> None:
         if not self.settings.metrics.enabled:
             return
-        looks: list[Look] = [BrokerMetrics(parts, self._files, lambda: self.counters).look]
-        looks += [self._metrics_beside] if self._metrics_beside else []
+        sources: list[Collect] = [BrokerMetrics(parts, self._files, lambda: self.counters).collect]
+        sources += [self._more_metrics] if self._more_metrics else []
 
-        async def look() -> list[Family]:
-            return [family for one in looks for family in await one()]
+        async def collect() -> list[Family]:
+            return [family for one in sources for family in await one()]
 
         admits = parts.authentication.may_read_metrics if parts.authentication else None
-        page = MetricsPage(self.settings.metrics, look, network=self._network, tls=self._tls, admits=admits)
+        page = MetricsPage(self.settings.metrics, collect, network=self._network, tls=self._tls, admits=admits)
         await page.start()
         self._metrics_page = page
 
@@ -181,30 +179,30 @@ class Broker:
             await self._metrics_page.stop()
 
     async def _save_progress(self) -> None:
-        """Progress is saved as far as the log is synced, so it is synced first."""
+        """Progress is saved up to the synced end of the log, so the log is synced first."""
         parts = self.parts
         await parts.delays.settle()
         await parts.timers.settle()
         await parts.snapshots.save_parts()
 
-    def _works(self) -> list[Repeating]:
+    def _periodic_tasks(self) -> list[Repeating]:
         parts, settings, in_use = self.parts, self.settings, self.parts.settings
-        following = Repeating("looking at the accounts", FOLLOW_S, parts.follow_accounts, log)
+        following = Repeating("reloading accounts", FOLLOW_S, parts.follow_accounts, log)
         return [
             *([following] if parts.authentication is not None else []),
             Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all, log),
             Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all, log),
             Repeating("saving progress", lambda: in_use.now.progress_save_interval_ms / 1000, self._save_progress, log),
             Repeating("saving offsets", lambda: in_use.now.save_interval_ms / 1000, parts.snapshots.save_changed, log),
-            Repeating("looking for silent clients", settings.expiry_scan_ms / 1000, parts.clients.expire, log),
+            Repeating("removing expired clients", settings.expiry_scan_ms / 1000, parts.clients.expire, log),
             Repeating(
-                "asking about transactions",
+                "checking transactions",
                 lambda: in_use.now.transaction.check_interval_ms / 1000,
                 parts.transactions.check,
                 log,
             ),
             Repeating(
-                "noting decided transactions",
+                "writing op messages of transactions",
                 lambda: in_use.now.transaction.op_batch_ms / 1000,
                 parts.transactions.write_ops,
                 log,
@@ -217,7 +215,7 @@ class Broker:
         parts.stats.sample(self._clock.monotonic(), self._clock.now_ms(), parts.store.facts.messages_taken)
 
     def _tick(self) -> None:
-        """The store's turn. It must come round whatever else fails, so it is no task."""
+        """The store's tick. It is scheduled first, so that no failure can stop it."""
         store = self.parts.store
         is_quiet = not store.facts.unsynced_bytes and not store.facts.behind_bytes and not store.is_flushing
         wait_s = self.settings.tick_ms / 1000 * (QUIET_TICKS if is_quiet else 1)
@@ -225,23 +223,23 @@ class Broker:
         store.tick()
 
     async def stop(self) -> None:
-        """Finish what is being served, tell the name servers, and close the store. Harmless when done twice.
+        """Finish running requests, unregister, and close the store. Harmless if called twice.
 
-        It goes on when its caller does not wait any longer. StoreError when the disk refuses what it still had to take.
+        It continues if the caller is cancelled. StoreError if the disk fails.
         """
         if self._parts is None:
             return
-        async with self._changing:  # one that is just starting is let come so far
+        async with self._changing:  # a start in progress is finished first
             if self._ticking is None:
                 return
-            if self._ending is None:
-                ending = self._end(self._parts)
-                self._ending = asyncio.get_running_loop().create_task(ending, name="pocketmq stopping the broker")
-        await asyncio.shield(self._ending)
+            if self._shutdown is None:
+                shutdown = self._shut_down(self._parts)
+                self._shutdown = asyncio.get_running_loop().create_task(shutdown, name="pocketmq stopping the broker")
+        await asyncio.shield(self._shutdown)
 
-    async def _end(self, parts: BrokerParts) -> None:
+    async def _shut_down(self, parts: BrokerParts) -> None:
         steps: tuple[Callable[[], Awaitable[None] | None], ...] = (
-            self._stop_works,
+            self._stop_periodic_tasks,
             self._close_metrics_page,
             self._stop_serving,
             parts.registration.stop,
@@ -253,14 +251,14 @@ class Broker:
         )
         try:
             for step in steps:
-                await _taken(step)
+                await _run_step(step)
         finally:
             assert self._ticking is not None
-            self._ticking.cancel()  # of now: it was replaced with every tick
+            self._ticking.cancel()  # the current one: it is replaced with every tick
             self._ticking = None
             parts.store.close()
 
-    async def _stop_works(self) -> None:
+    async def _stop_periodic_tasks(self) -> None:
         for work in self._repeating:
             await work.stop()
 
@@ -271,7 +269,7 @@ class Broker:
             server.close_listener()
         parts.arrivals.stop()
         parts.turns.stop()
-        # Sends that wait for the disk get their answer before their lines are closed.
+        # Sends that wait for the disk are answered before their connections are closed.
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_s):
                 await parts.appender.written()
@@ -286,18 +284,18 @@ class Broker:
         await self.stop()
 
 
-async def _taken(step: Callable[[], Awaitable[None] | None]) -> None:
-    """Take a step of stopping; what goes wrong in it is told."""
+async def _run_step(step: Callable[[], Awaitable[None] | None]) -> None:
+    """Run a step of stopping; an error is logged."""
     try:
         outcome = step()
         if outcome is not None:
             await outcome
     except Exception:
-        log.exception("a step of stopping failed; the others are taken")
+        log.exception("A step of the shutdown failed; continuing with the next one")
 
 
 def _server_settings(settings: BrokerSettings) -> ServerSettings:
-    # A client that is slow to answer an administrator's question must not lose its line, and with it its queues.
+    # A client that is slow to answer a forwarded request must not lose its connection, and with it its queues.
     silence_s = settings.client_expiry_ms / 1000
     connection = ConnectionSettings(idle_s=settings.idle_s, linger_s=settings.linger_s)
     return ServerSettings(

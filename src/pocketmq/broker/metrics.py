@@ -1,15 +1,11 @@
 """All metrics of a broker, labelled with its cluster and name.
 
-Messages that came and went, by topic and group.
+`MessageMetrics`: messages sent, pulled, failed and waiting, by topic and group. `RequestMetrics`: connections, waiting
+and rejected requests, durations. `StorageMetrics`: the log, derived files, and the disk. `LagMetrics`: the lag of
+groups, in messages and in time.
 
-Who is connected, who waits, who was refused and why, and how long things took.
-
-The store: the log, what of it is not safe yet, what is made from it, and the disk.
-
-How far groups are behind: in messages, and since when the oldest that they have not consumed lies there.
-
-There may be tens of thousands of queues, and each may need a look into the log. So this is done in steps, at most
-`MAX_ROWS` groups in topics are told, and how many were left out is told as well.
+There may be tens of thousands of queues, each with a read of the log. So lags are read in steps, for at most `MAX_ROWS`
+groups in topics, and the number of omitted ones is a metric.
 """
 
 from collections.abc import Callable
@@ -36,8 +32,8 @@ from pocketmq.files import Files
 from pocketmq.metrics.families import (
     Family,
     Labels,
+    connection_families,
     counter,
-    door_families,
     gauge,
     histogram,
     labels_of,
@@ -78,9 +74,9 @@ class MessageMetrics:
         pulled = [(self._group_labels(key), tally) for key, tally in self._stats.pulled_rows()]
         return [
             counter("rocketmq_messages_in", "Messages sent to a topic", _counts(sent)),
-            counter("rocketmq_throughput_in", "Bytes of their bodies", _bytes(sent)),
-            counter("rocketmq_messages_out", "Messages that a group pulled", _counts(pulled)),
-            counter("rocketmq_throughput_out", "Bytes of pulled records", _bytes(pulled)),
+            counter("rocketmq_throughput_in", "Bytes of message bodies sent to a topic", _bytes(sent)),
+            counter("rocketmq_messages_out", "Messages pulled by a group", _counts(pulled)),
+            counter("rocketmq_throughput_out", "Bytes of records pulled by a group", _bytes(pulled)),
         ]
 
     def _failed(self) -> list[Family]:
@@ -93,8 +89,12 @@ class MessageMetrics:
             if config.topic_name.startswith(DLQ_PREFIX)
         }
         return [
-            counter("rocketmq_send_back_messages", "Messages that a group could not consume and sent back", back),
-            counter("rocketmq_send_to_dlq_messages", "Dead letters of a group, ever", dead),
+            counter(
+                "rocketmq_send_back_messages", "Messages that a group sent back because it could not consume them", back
+            ),
+            counter(
+                "rocketmq_send_to_dlq_messages", "Dead letters of a group since its dead-letter topic exists", dead
+            ),
         ]
 
     def _later(self) -> list[Family]:
@@ -105,32 +105,38 @@ class MessageMetrics:
         }
         return [
             gauge("rocketmq_delayed_messages", "Messages that wait for their delay level", waiting),
-            gauge("rocketmq_timing_messages", "Messages that wait for a time of their own", len(self._timers)),
+            gauge("rocketmq_timing_messages", "Timed messages that wait for delivery", len(self._timers)),
             counter(
-                "rocketmq_undeliverable_messages", "Messages that waited and could not be delivered", undeliverable
+                "rocketmq_undeliverable_messages",
+                "Delayed and timed messages that could not be delivered",
+                undeliverable,
             ),
         ]
 
     def _undecided(self) -> list[Family]:
         decisions, checks = self._transactions.decisions, self._transactions.checks
         return [
-            gauge("rocketmq_half_messages", "Transactions that are not decided", self._transactions.open_count),
-            counter("rocketmq_commit_messages", "Transactions that were committed", decisions.committed),
-            counter("rocketmq_rollback_messages", "Transactions that were rolled back", decisions.rolled_back),
-            counter("rocketmq_transaction_checks", "Questions about undecided transactions", checks.checks_sent),
-            counter("rocketmq_transactions_given_up", "Transactions that nobody decided", checks.given_up),
+            gauge("rocketmq_half_messages", "Undecided transactions", self._transactions.open_count),
+            counter("rocketmq_commit_messages", "Committed transactions", decisions.committed),
+            counter("rocketmq_rollback_messages", "Rolled back transactions", decisions.rolled_back),
+            counter("rocketmq_transaction_checks", "Check-backs of undecided transactions", checks.checks_sent),
+            counter(
+                "rocketmq_transactions_given_up",
+                "Transactions that were given up after too many checks",
+                checks.given_up,
+            ),
         ]
 
     def _topic_labels(self, topic: str) -> Labels:
-        return labels_of(topic=topic, is_system=_word(self._topics.is_system(topic)))
+        return labels_of(topic=topic, is_system=_bool_label(self._topics.is_system(topic)))
 
     def _group_labels(self, key: Key) -> Labels:
         topic, group = key
         return labels_of(
             topic=topic,
             consumer_group=group,
-            is_retry=_word(is_retry(topic)),
-            is_system=_word(self._topics.is_system(topic)),
+            is_retry=_bool_label(is_retry(topic)),
+            is_system=_bool_label(self._topics.is_system(topic)),
         )
 
 
@@ -142,12 +148,12 @@ def _bytes(rows: list[tuple[Labels, Tally]]) -> dict[Labels, float]:
     return {labels: tally.bytes for labels, tally in rows}
 
 
-def _word(truth: bool) -> str:
+def _bool_label(truth: bool) -> str:
     return "true" if truth else "false"
 
 
 class RequestMetrics:
-    """Reads the parts that serve; `counters` are those of the door."""
+    """Reads the parts that serve requests; `counters` are those of the server."""
 
     def __init__(
         self,
@@ -175,12 +181,10 @@ class RequestMetrics:
         consumers = {labels_of(consumer_group=group.name): len(group.members) for group in members}
         conflicts = len(members.conflicts())
         return [
-            *door_families(self._counters(), "rocketmq_broker"),
-            gauge("rocketmq_producer_connections", "Producers that are connected", len(members.producers)),
-            gauge("rocketmq_consumer_connections", "Members of a group that are connected", consumers),
-            gauge(
-                "rocketmq_subscription_conflicts", "Groups whose members want different things of a topic", conflicts
-            ),
+            *connection_families(self._counters(), "rocketmq_broker"),
+            gauge("rocketmq_producer_connections", "Connected producer groups", len(members.producers)),
+            gauge("rocketmq_consumer_connections", "Connected members of a consumer group", consumers),
+            gauge("rocketmq_subscription_conflicts", "Groups whose members have different subscriptions", conflicts),
         ]
 
     def _waiting(self) -> list[Family]:
@@ -189,16 +193,16 @@ class RequestMetrics:
         return [
             gauge(
                 "rocketmq_processor_watermark",
-                "Requests that wait for the broker",
+                "Waiting requests",
                 {labels: waiting.count(kind) for kind, labels in kinds.items()},
             ),
             gauge(
                 "rocketmq_processor_head_wait",
-                "Milliseconds that the oldest of them has waited",
+                "Milliseconds that the oldest waiting request has waited",
                 {labels: waiting.head_wait_ms(kind, now) for kind, labels in kinds.items()},
             ),
-            gauge("rocketmq_log_busy", "Milliseconds since the log stopped taking messages", gate.busy_ms(now)),
-            gauge("rocketmq_held_pulls", "Pulls that wait for a message", len(self._arrivals)),
+            gauge("rocketmq_log_busy", "Milliseconds since the log accepts no messages", gate.busy_ms(now)),
+            gauge("rocketmq_held_pulls", "Pulls that wait for a message (long polling)", len(self._arrivals)),
         ]
 
     def _refused(self) -> list[Family]:
@@ -207,14 +211,18 @@ class RequestMetrics:
             for (kind, cause), count in self._turns.waiting.refused.items()
         }
         families = [
-            counter("rocketmq_refused_requests", "Requests refused by flow control, by cause", refused),
+            counter("rocketmq_refused_requests", "Requests rejected by flow control, by cause", refused),
             counter("rocketmq_failed_puts", "Messages that could not be stored", self._stats.failed_puts),
             counter("rocketmq_missed_pulls", "Pulls that found nothing", self._stats.missed),
         ]
         if self._authentication is not None:
             counts = self._authentication.refusals.counts
             denied = {labels_of(cause=cause.name.lower()): counts[cause] for cause in AccessCause}
-            families.append(counter("rocketmq_denied_requests", "Requests refused for lack of permission", denied))
+            families.append(
+                counter(
+                    "rocketmq_denied_requests", "Requests rejected by authentication or authorization, by cause", denied
+                )
+            )
         return families
 
     def _times(self) -> list[Family]:
@@ -226,7 +234,7 @@ class RequestMetrics:
             histogram("rocketmq_pull_latency", "Milliseconds to read for a pull", stats.get_times.all_time()),
             histogram(
                 "rocketmq_long_poll_latency",
-                "Milliseconds that a pull was held until something came",
+                "Milliseconds that a pull was held",
                 self._arrivals.times.all_time(),
             ),
         ]
@@ -252,17 +260,25 @@ class StorageMetrics:
         return [
             gauge("rocketmq_storage_size", "Bytes of the log from its first to its last message", _size(facts)),
             gauge("rocketmq_storage_log_files", "Files of the log", facts.log_files),
-            gauge("rocketmq_storage_message_reserve_time", "Milliseconds since the oldest message came", reserved),
-            gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not safe on the disk", facts.unsynced_bytes),
-            histogram(
-                "rocketmq_flush_latency", "Milliseconds to make the log safe on the disk", facts.sync_times.all_time()
+            gauge(
+                "rocketmq_storage_message_reserve_time", "Milliseconds since the oldest message was stored", reserved
             ),
+            gauge(
+                "rocketmq_storage_flush_behind_bytes",
+                "Bytes of the log that are not synced to disk",
+                facts.unsynced_bytes,
+            ),
+            histogram("rocketmq_flush_latency", "Milliseconds to sync the log to disk", facts.sync_times.all_time()),
         ]
 
     def _derived(self) -> list[Family]:
         facts = self._facts
         return [
-            gauge("rocketmq_storage_dispatch_behind_bytes", "Bytes that queues and index lack", facts.behind_bytes),
+            gauge(
+                "rocketmq_storage_dispatch_behind_bytes",
+                "Bytes of the log that are not dispatched to queues and index",
+                facts.behind_bytes,
+            ),
             gauge("rocketmq_storage_index_behind_bytes", "Bytes whose keys are not indexed", facts.unindexed_bytes),
             gauge("rocketmq_storage_queues", "Queues with messages", facts.queues),
             gauge("rocketmq_storage_unsaved_queues", "Queues with entries in memory only", facts.unsaved_queues),
@@ -282,11 +298,11 @@ class StorageMetrics:
         disk, buffers = self._facts.disk, self._facts.free_pool_buffers
         return [
             gauge("rocketmq_storage_disk_bytes", "Size of the disk", disk.total),
-            gauge("rocketmq_storage_disk_free_bytes", "What of it is free", disk.free),
-            gauge("rocketmq_storage_disk_ratio", "Part of the disk that is used, 0 to 1", disk.used_ratio),
+            gauge("rocketmq_storage_disk_free_bytes", "Free bytes of the disk", disk.free),
+            gauge("rocketmq_storage_disk_ratio", "Used part of the disk, from 0 to 1", disk.used_ratio),
             counter(
                 "rocketmq_storage_dropped_held_files",
-                "Log files that the full disk took though messages in them still waited for their time",
+                "Log files deleted because of a full disk, although they contained waiting messages",
                 self._facts.dropped_held_files,
             ),
             counter(
@@ -295,7 +311,9 @@ class StorageMetrics:
                 self._unread.messages,
             ),
             gauge(
-                "rocketmq_storage_pool_buffers", "Free buffers of the pool", {} if buffers is None else {(): buffers}
+                "rocketmq_storage_pool_buffers",
+                "Free buffers of the transient pool",
+                {} if buffers is None else {(): buffers},
             ),
         ]
 
@@ -308,12 +326,12 @@ MAX_ROWS: Final = 5_000
 
 
 class Lag(NamedTuple):
-    """Of a group in a topic."""
+    """The lag of a group in a topic."""
 
     messages: int
     in_flight: int
     oldest_ms: int
-    """How long the oldest message that waits has been there; 0 when none waits."""
+    """The age of the oldest message that is not consumed; 0 if there is none."""
 
 
 class LagMetrics:
@@ -338,15 +356,19 @@ class LagMetrics:
             ),
             gauge(
                 "rocketmq_consumer_lag_latency",
-                "Milliseconds that the oldest message not consumed has waited",
+                "Age of the oldest message that a group has not consumed, in milliseconds",
                 {labels: lag.oldest_ms for labels, lag in lags.items()},
             ),
             gauge(
                 "rocketmq_consumer_inflight_messages",
-                "Messages that were pulled and are not consumed",
+                "Messages pulled by a group and not consumed yet",
                 {labels: lag.in_flight for labels, lag in lags.items()},
             ),
-            gauge("rocketmq_consumer_lags_left_out", "Groups in topics that are too many to be told", left_out),
+            gauge(
+                "rocketmq_consumer_lags_left_out",
+                "Groups in topics omitted from the lag metrics, because there are too many",
+                left_out,
+            ),
         ]
 
     async def _lags(self) -> tuple[dict[Labels, Lag], int]:
@@ -375,7 +397,9 @@ class LagMetrics:
             behind = max(0, self._store.max_offset(topic, queue_id) - consumed)
             in_flight += min(behind, max(0, (self._offsets.pulled(group, topic, queue_id) or 0) - consumed))
             messages += behind
-            oldest_there = max(consumed, self._store.min_offset(topic, queue_id))  # retention may have taken the first
+            oldest_there = max(
+                consumed, self._store.min_offset(topic, queue_id)
+            )  # retention may have deleted the first
             stored_ms = self._store.store_ms(topic, queue_id, oldest_there) if behind else None
             if stored_ms is not None and (oldest is None or stored_ms < oldest):
                 oldest = stored_ms
@@ -383,7 +407,7 @@ class LagMetrics:
 
 
 class BrokerMetrics:
-    """Made of the parts when the broker listens."""
+    """Created when the broker listens."""
 
     def __init__(self, parts: BrokerParts, files: Files, counters: Callable[[], ServerCounters]) -> None:
         self._parts = parts
@@ -396,11 +420,13 @@ class BrokerMetrics:
         )
         self._storage = StorageMetrics(store.facts, parts.unread, parts.clock)
 
-    async def look(self) -> list[Family]:
-        """What `metrics.page` tells."""
+    async def collect(self) -> list[Family]:
+        """The metric families for `metrics.page`."""
         settings = self._parts.settings.now
         families = [
-            gauge("rocketmq_broker_permission", "2 is write, 4 is read, 6 is both", settings.permission),
+            gauge(
+                "rocketmq_broker_permission", "Permission of the broker: 2 write, 4 read, 6 both", settings.permission
+            ),
             gauge("rocketmq_topic_number", "Topics of the broker", len(self._parts.topics)),
             gauge("rocketmq_consumer_group_number", "Groups of the broker", len(self._parts.groups)),
             *self._messages.families(),

@@ -1,7 +1,7 @@
-"""The parts of a broker, put together. No rules here: each part gets what it uses, and nobody gets the broker.
+"""The parts of a broker, built and connected. No rules here: each part gets what it uses, and no part gets the broker.
 
-tables    topics · groups · offsets · members · locks · subscriptions that pulls carried
-store     messages; appender: where they go first; arrivals: who waits for them
+tables    topics · groups · offsets · members · locks · subscriptions in pull requests
+store     messages · appender: messages of the broker itself · arrivals: held pulls
 workers   delays · timers · transactions · snapshots · registration
 requests  turns (the hot ones) · dispatcher (all others, by families of handlers)
 """
@@ -92,7 +92,7 @@ _NOWHERE: Final = bytes(8)
 
 
 class BrokerParts:
-    """Everything that a broker consists of. Made on its loop; `recover` before anything is served."""
+    """All parts of a broker. Create it on its event loop; call `recover` before anything is served."""
 
     def __init__(
         self, settings: BrokerSettings, clock: Clock, files: Files, network: Network | None, post: Post
@@ -122,7 +122,7 @@ class BrokerParts:
             on_dropped=self.unread.record,
         )
         self.arrivals = Arrivals(
-            self.store.record, max_held=settings.flow.max_held_pulls, skip_delay_s=settings.hold_check_ms / 1000
+            self.store.record, max_waiting=settings.flow.max_held_pulls, skip_delay_s=settings.hold_check_ms / 1000
         )
         self.appender = Appender(self.store, self.settings, clock)
         self.stats = BrokerStats(settings.cluster, clock.monotonic(), now_ms, is_system=self.topics.is_system)
@@ -131,16 +131,18 @@ class BrokerParts:
         )
         # workers
         self.snapshots = Snapshots(self.store.tables, clock, self.topics, self.groups, self.offsets)
-        self.registration = Registration(self.settings, self.topics, clock, network=network, on_address=self._found_at)
+        self.registration = Registration(
+            self.settings, self.topics, clock, network=network, on_address=self._set_address
+        )
         self.delays = Delays(self.store, self.appender, self.topics, clock, started_ms=now_ms)
         self.timers = Timers(self.store, self.appender, self.topics, self.settings, clock)
         may_send_to = self.authentication.may_send_to if self.authentication else None
-        asked = producer_finder(self.members.producers, may_send_to)
+        find_producer = producer_finder(self.members.producers, may_send_to)
         self.transactions = Transactions(
-            self.store, self.appender, self.topics, self.offsets, asked, self.settings, clock, self.announce
+            self.store, self.appender, self.topics, self.offsets, find_producer, self.settings, clock, self.announce
         )
         # requests
-        chance = random.Random()  # noqa: S311 which retry queue it is need not be a secret
+        chance = random.Random()  # noqa: S311 the choice of a retry queue is no secret
         self.retries = Retries(self.topics, self.groups, self.locks, clock, self.announce, chance)
         self.destinations = Destinations(self.topics, self.settings, clock, self._announced)
         self.sending = self._sending()
@@ -153,7 +155,7 @@ class BrokerParts:
         self.dispatcher = Dispatcher(self._tables(), ACCESS)
 
     def follow_accounts(self) -> None:
-        """Use the accounts of the file as it is now; the broker itself registers with the secret that its account has now."""
+        """Reload the accounts. The broker registers with the current secret of its account."""
         if self.authentication is None:
             return
         self.authentication.follow()
@@ -162,10 +164,10 @@ class BrokerParts:
         if current is not None and current != used:
             self.settings.now = replace(self.settings.now, credentials=current)
 
-    # what parts ask of one another
+    # connections between parts
 
     def announce(self) -> None:
-        """Topics or groups have come or changed by being used: the name servers and the disk shall know."""
+        """Clients created topics or groups: register and save them."""
         self.registration.announce()
         self.snapshots.save_soon()
 
@@ -182,18 +184,18 @@ class BrokerParts:
         self.stats.forget_topic(topic)
 
     def _message_at(self, log_offset: int) -> StoredMessage | None:
-        """What lies inside a body may look like a message, but it would not say that it lies here."""
+        """The message that begins at a log offset. Bytes inside a body may look like one, but have another offset."""
         try:
             message = self.store.message(log_offset)
         except StoreDamaged:
             return None
         return message if message is not None and message.log_offset == log_offset else None
 
-    def _found_at(self, address: Address) -> None:
+    def _set_address(self, address: Address) -> None:
         self.sending.set_address(address)
 
     def apply(self, settings: BrokerSettings) -> None:
-        """Apply settings that changed while the broker runs. Parts that read `settings.now` need no call."""
+        """Apply settings that changed at run time. Parts that read `settings.now` need no call."""
         topics_before = self.topics.version
         self.topics.apply(settings, self.clock.now_ms())
         self.groups.apply(settings)
@@ -201,7 +203,7 @@ class BrokerParts:
         self.locks.lease = settings.lock_lease_ms / 1000
         self.store.apply(settings.store)
         self.checked.apply(settings.store)
-        self.arrivals.max_held = settings.flow.max_held_pulls
+        self.arrivals.max_waiting = settings.flow.max_held_pulls
         self.turns.apply(settings.flow)
         if self.topics.version != topics_before:
             self.snapshots.save_soon()
@@ -272,10 +274,10 @@ class BrokerParts:
             LitePullHead: pulling.pull,
             QueryOffsetHead: consuming.query,
             UpdateOffsetHead: consuming.update,
-            HeartbeatHead: self._heard,
+            HeartbeatHead: self._heartbeat,
         }
 
-    def _heard(self, peer: Peer, head: HeartbeatHead, body: bytes) -> bytes:
+    def _heartbeat(self, peer: Peer, head: HeartbeatHead, body: bytes) -> bytes:
         changed = self.clients.process_heartbeat(peer, head.language.name, head.version, body)
         return (HEARTBEAT_REPLIES if changed else HEARD_UNCHANGED).encode(head.opaque)
 
@@ -368,7 +370,7 @@ class BrokerParts:
         ]
 
     def _additions(self) -> list[Addition]:
-        """What parts tell about themselves in the runtime info."""
+        """Keys that parts add to the runtime info."""
         flow = self.settings.now.flow
         refusals = [self.authentication.refusals.runtime_info] if self.authentication else []
         return [
@@ -381,14 +383,14 @@ class BrokerParts:
         ]
 
     def _changes(self) -> dict[str, str]:
-        """How often tables changed: who asks for them again and again needs to only when this is another number."""
+        """How often tables changed: tools that poll them need to read them only if this number differs."""
         counts = (self.members.changes, self.topics.version.counter, self.groups.version.counter)
         return dict(zip(("memberChanges", "topicChanges", "groupChanges"), map(str, counts), strict=True))
 
-    # life
+    # lifecycle
 
     def recover(self) -> RecoveryReport:
-        """Recover the store and take over what the last life left. StoreLocked, StoreDamaged."""
+        """Recover the store and restore the tables of the last run. StoreLocked, StoreDamaged."""
         report = self.store.open()
         with ExitStack() as undo:
             undo.callback(self.store.close)
@@ -400,24 +402,23 @@ class BrokerParts:
             self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))
             self.snapshots.add(DELAYS_FILE, self.delays)
             self.snapshots.add(TIMERS_FILE, self.timers)
-            self.snapshots.save_put_right((OFFSETS_FILE, DELAYS_FILE, TIMERS_FILE))
+            self.snapshots.save_repaired((OFFSETS_FILE, DELAYS_FILE, TIMERS_FILE))
             self.transactions.load()
             undo.pop_all()
         return report
 
     def lost(self, peer: Peer, reason: PocketMQError) -> None:
-        """A connection is gone."""
         self.turns.lost(peer)
         self.sending.lost(peer)
         self.clients.lost(peer)
 
 
 def _timer_check(tables: Tables) -> TimerCheck | None:
-    """How far RocketMQ's own broker was with timed messages, in a store that it left."""
+    """The progress of RocketMQ's own broker with timed messages, in a store that it used."""
     try:
         return tables.load(TIMER_CHECK_FILE, TimerCheck.parse)
     except StoreDamaged as damage:
-        log.warning("timed messages of the broker before are read from the first one on: %s", damage)
+        log.warning("Cannot read RocketMQ's timercheck: %s; reading timed messages from the first one", damage)
         return None
 
 

@@ -1,22 +1,22 @@
-"""Registration: every name server is told where this broker is and which topics it has.
+"""Registration: registers this broker's address and topics with every name server.
 
-    topics ── announce ──┐                          ┌──► Registry ──► name server
-    permission ──────────┼──► once per loop turn ───┼──► Registry ──► name server      each with a task of its own, so one
-    orders of an answer ─┘                          └──► Registry ──► name server      that is dead keeps no other waiting
+    changed topics ──────┐                          ┌──► NameServerRegistration ──► name server
+    changed permission ──┼──► once per loop step ───┼──► NameServerRegistration ──► name server
+    order config ────────┘                          └──► NameServerRegistration ──► name server
 
-Where clients find us: as the settings say; else where we listen, if that is one address; else at the address by which we reach
-the name server. That is looked at again with every connection: a machine may get another one.
+Each name server has a task of its own, so one that does not answer does not delay the others.
 
-One name server: what it knows of this broker, and the task that keeps it so.
+The address for clients is the configured one; else the listen address, if it is a single one; else the local address
+of the connection to the name server, which is read again for every connection because it may change.
 
-    ┌──► connected ── knows nothing of us, or it is time ──► all topics ──┬─► known ── a few changed ──► each of these ─┐
-    │        │        many topics changed meanwhile                       │     ▲                                       │
-    │        └─ no connection ──────────────┐                             │     └───────────────────────────────────────┤
-    │                                       ▼                             │                                             │
-    └── a second, two, four … later ── unknown ◄── refused, no answer ────┘                                             │
-    └── at once ◄────────── the line was lost: the name server forgot us with it ◄──────────────────────────────────────┘
+    ┌──► connected ── unknown, or interval over ──► register all topics ──┬─► registered ── few changed ──► each of these ─┐
+    │        │        or many topics changed                              │       ▲                                        │
+    │        └─ no connection ──────────────┐                             │       └────────────────────────────────────────┤
+    │                                       ▼                             │                                                │
+    └── after 1, 2, 4 … s ─────────────── unknown ◄── error, no answer ───┘                                                │
+    └── at once ◄────────── connection lost: the name server has removed this broker ◄─────────────────────────────────────┘
 
-Whatever fails, all topics are told next, so nothing that was to be told has to be remembered.
+After any failure all topics are registered next, so changes need not be kept.
 """
 
 import asyncio
@@ -40,20 +40,21 @@ from pocketmq.protocol.command import Command
 
 log = logging.getLogger("pocketmq.broker")
 
-SECOND_TELLING_S: Final = 10.0
-"""All is told again so soon after the first time, as RocketMQ does."""
+SECOND_REGISTRATION_S: Final = 10.0
+"""The second registration follows this soon after the first, as in RocketMQ."""
 RETRY_S: Final = 1.0
 RETRY_MAX_S: Final = 10.0
-"""How long after a failure it is tried again; each time twice as long, up to the second number."""
+"""Retry delay after a failure. It doubles up to the second number."""
 UNREGISTER_S: Final = 1.0
-"""How long stopping waits for a name server, which also notices that the line is gone."""
+"""How long stopping waits for a name server, which also notices the closed connection."""
 
 
-class Registry:
-    """A name server and its task.
+class NameServerRegistration:
+    """The registration with one name server, and its task.
 
-    `locate(host)` says where clients find us, if this machine is `host` to the name server; `on_located` is called when `own`
-    is another. `gather` brings what changed, by `note`: a version must not be told without a change that it stands for.
+    `locate(host)` returns the address for clients, if this machine is `host` to the name server. `on_located` is called
+    when `own` changes. `gather` collects changes with `add_changes`: a version must be sent with all changes that it
+    includes.
     """
 
     def __init__(
@@ -65,15 +66,15 @@ class Registry:
         *,
         locate: Callable[[str], Address],
         gather: Callable[[], None],
-        on_located: "Callable[[Registry], None]",
+        on_located: "Callable[[NameServerRegistration], None]",
     ) -> None:
         self.address = address
         self.own: Address | None = None
-        """Where it tells clients to find us; None before it was reached."""
+        """The registered address; None before the first connection."""
         self.tried = asyncio.Event()
-        """Set when the first try is over, well or not."""
+        """Set after the first attempt."""
         self.rejected = 0
-        """Topics of the last request to it that it has no space for."""
+        """Topics of the last registration that the name server rejected."""
         self._pool = pool
         self._data = data
         self._settings = settings
@@ -82,7 +83,7 @@ class Registry:
         self._on_located = on_located
         self._peer: Peer | None = None
         self._known_by: Peer | None = None
-        """The line by which it was told everything; None while something is missing."""
+        """The connection of the last complete registration; None if one is due."""
         self._changed: dict[str, TopicConfig] = {}
         self._all_changed = False
         self._due_at = 0.0
@@ -93,16 +94,16 @@ class Registry:
         self._watches: set[asyncio.Task[None]] = set()
 
     @property
-    def is_known(self) -> bool:
-        """Whether it knows everything that it was to be told up to now."""
+    def is_registered(self) -> bool:
+        """Whether the name server has answered the registration of all changes."""
         return self._known_by is not None and self._known_by.is_open and not self._changed and not self._all_changed
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._keep_telling(), name=f"pocketmq registration with {self.address}")
+        self._task = loop.create_task(self._run(), name=f"pocketmq registration with {self.address}")
 
     async def stop(self) -> None:
-        """Say good-bye, if there is a line to say it by."""
+        """Unregister, if there is a connection."""
         if self._task is None:
             return
         self._task.cancel()
@@ -113,28 +114,28 @@ class Registry:
             try:
                 await self._peer.call(self._data.unregister(self.own), UNREGISTER_S)
             except PocketMQError as error:
-                log.info("name server %s was not told that this broker stops: %s", self.address, error)
+                log.info("Cannot unregister from name server %s: %s", self.address, error)
 
-    def note(self, changed: Iterable[TopicConfig], *, all_changed: bool = False) -> None:
-        """These topics are to be told. After a failure it waits for its next try, which tells all of them."""
+    def add_changes(self, changed: Iterable[TopicConfig], *, all_changed: bool = False) -> None:
+        """Register these topics. After a failure, the next attempt registers all topics."""
         self._changed.update((row.topic_name, row) for row in changed)
         self._all_changed |= all_changed
-        if not self.is_known:
+        if not self.is_registered:
             self._answered.clear()
         if (self._changed or self._all_changed) and not self._failures:
             self._woken.set()
 
     @property
-    def is_to_be_told(self) -> bool:
-        """Whether it has still to answer to something that it is being told. One that failed last is not waited for."""
-        return self._task is not None and not self._failures and not self.is_known
+    def is_pending(self) -> bool:
+        """Whether an answer is expected. Not after a failure, so that no send waits for this name server."""
+        return self._task is not None and not self._failures and not self.is_registered
 
     async def wait_answered(self) -> None:
-        """Wait until it has answered the newest registration, or has failed."""
+        """Wait until the newest registration is answered or has failed."""
         await self._answered.wait()
 
     async def connect(self) -> Peer:
-        """The line to the name server. Where clients find us may follow from it."""
+        """The connection to the name server, which may determine the address for clients."""
         peer = await self._pool.peer(self.address)
         own = self._locate(peer.connection.own_address.host)
         if own != self.own:
@@ -152,16 +153,16 @@ class Registry:
         if not self._failures:
             self._woken.set()
 
-    async def _keep_telling(self) -> None:
+    async def _run(self) -> None:
         while True:
             try:
-                await self._tell()
+                await self._register()
             except Exception as error:
                 self._fail(error)
             else:
                 self._succeed()
             self.tried.set()
-            if self.is_known or self._failures:
+            if self.is_registered or self._failures:
                 self._answered.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s()):
@@ -171,62 +172,62 @@ class Registry:
     def _wait_s(self) -> float:
         if self._failures:
             return min(RETRY_S * 2.0 ** min(self._failures - 1, 62), RETRY_MAX_S)
-        if not self.is_known:
-            return 0.0  # something changed, or the line was lost, before the failure was over
+        if not self.is_registered:
+            return 0.0  # something changed, or the connection was lost, during the registration
         return max(self._due_at - asyncio.get_running_loop().time(), 0.0)
 
-    async def _tell(self) -> None:
+    async def _register(self) -> None:
         peer = await self.connect()
         self._gather()
         is_due = peer is not self._known_by or asyncio.get_running_loop().time() >= self._due_at
         changed = list(self._changed.values())
-        if is_due or self._all_changed or not self._data.may_tell_singly(len(changed)):
-            await self._say(peer, ())
+        if is_due or self._all_changed or not self._data.are_single_requests_cheaper(len(changed)):
+            await self._send(peer, ())
         elif changed:
-            await self._say(peer, changed)
+            await self._send(peer, changed)
         if is_due:
-            wait_s = self._settings.now.register_interval_ms / 1000 if self._due_at else SECOND_TELLING_S
+            wait_s = self._settings.now.register_interval_ms / 1000 if self._due_at else SECOND_REGISTRATION_S
             self._due_at = asyncio.get_running_loop().time() + wait_s
 
-    async def _say(self, peer: Peer, changed: Iterable[TopicConfig]) -> None:
-        """Tell these topics, or all when there are none."""
-        assert self.own is not None, "it is known from the connection on"
+    async def _send(self, peer: Peer, changed: Iterable[TopicConfig]) -> None:
+        """Register these topics, or all if none are named."""
+        assert self.own is not None, "the connection has set it"
         self._known_by, self._all_changed = None, False
         self._changed.clear()
         for command in self._data.register(self.own, changed):
             answer = await peer.call(command, self._settings.now.register_timeout_ms / 1000)
             if refusal := answer.error():
                 raise refusal
-            self._tell_rejected(self._data.take_answer(answer), answer)
+            self._log_rejected(self._data.apply_answer(answer), answer)
         self._known_by = peer
         self._gather()
 
-    def _tell_rejected(self, count: int, answer: Command) -> None:
-        """It comes again with every registration, and is worth a line when it is another number."""
+    def _log_rejected(self, count: int, answer: Command) -> None:
+        """Every registration has the same number, so it is logged only if it increases."""
         if count > self.rejected:
-            log.warning("name server %s gives no route to some topics of this broker: %s", self.address, answer.remark)
+            log.warning("Name server %s rejected some topics of this broker: %s", self.address, answer.remark)
         self.rejected = count
 
     def _fail(self, error: Exception) -> None:
         self._known_by = None
         self._failures += 1
         if self._failures == 1:
-            text = "name server %s cannot be told of this broker, and is tried again: %s"
+            text = "Registration with name server %s failed: %s; retrying"
             log.error(text, self.address, error, exc_info=None if isinstance(error, PocketMQError) else error)
 
     def _succeed(self) -> None:
         if self._failures:
             self._failures = 0
-            log.info("name server %s knows this broker again", self.address)
+            log.info("Registered with name server %s again", self.address)
 
 
 _ANY_HOST: Final = ("", "0.0.0.0", "::")  # noqa: S104 nothing is bound here
 
 
 class Registration:
-    """All name servers of a broker.
+    """The registrations with all name servers.
 
-    `on_address` hears where clients find us, first of all and whenever it is elsewhere: as an IP address, for records.
+    `on_address` is called with the address for clients, first and after every change: as an IP address, for records.
     """
 
     def __init__(
@@ -244,54 +245,54 @@ class Registration:
         self._on_address = on_address
         self._listening = settings.now.address
         self._start_s = settings.now.register_timeout_ms / 1000
-        # A line that leaves a call without an answer is taken for dead: the next try gets a new one.
+        # A connection on which a call times out is closed: the next attempt gets a new one.
         peer = PeerSettings(connection=ConnectionSettings(pause_reading=False), silence_s=self._start_s / 2)
         tls = settings.now.name_server_tls
         if tls.enabled and not tls.verify:
-            log.warning("name servers may be anybody: tls.client.authServer=false, so certificates are not looked at")
+            log.warning("Certificates of name servers are not verified: tls.client.authServer=false")
         self._pool = Pool(network=network, tls=tls.load(), settings=PoolSettings(peer=peer))
         self._registries = [self._registry(address) for address in dict.fromkeys(settings.now.name_servers)]
-        self._told_address: Address | None = None
-        self._looked = False
+        self._reported_address: Address | None = None
+        self._is_resolved = False
         self._advertised_ip: str | None = None
-        self._spreading: asyncio.Handle | None = None
+        self._scheduled: asyncio.Handle | None = None
         self._waits: set[asyncio.Task[None]] = set()
 
-    def _registry(self, address: Address) -> Registry:
-        return Registry(
+    def _registry(self, address: Address) -> NameServerRegistration:
+        return NameServerRegistration(
             address,
             self._pool,
             self._data,
             self._settings,
             locate=self._locate,
-            gather=self._spread,
+            gather=self._distribute,
             on_located=self._located,
         )
 
-    # where we are
+    # the address for clients
 
     @property
     def address(self) -> Address:
-        """Where clients find us, as far as that is known: what the first name server is told that was reached."""
+        """The address for clients, as far as it is known: the one registered with the first connected name server."""
         for registry in self._registries:
             if registry.own is not None:
                 return self._locate(registry.own.host)
         return self._locate(self._fallback_host)
 
     async def find_address(self, listening: Address) -> Address:
-        """Where clients will find a broker that listens there; connects to the name servers if they have to show it.
+        """The address for clients of a broker with this listen address. Connects to the name servers if that is necessary.
 
-        None of them may be there yet: then it is the loopback address, until one is reached. Asked again, with the port that
-        was given for 0, it does not look again.
+        If none can be reached, it is the loopback address until one is. A second call, with the actual port for port 0, does
+        not resolve it again.
         """
         self._listening = listening
-        if not self._looked:
-            self._looked = True
-            await self._look()
-        self._tell_address()
+        if not self._is_resolved:
+            self._is_resolved = True
+            await self._resolve()
+        self._report_address()
         return self.address
 
-    async def _look(self) -> None:
+    async def _resolve(self) -> None:
         advertised = self._settings.now.advertised_host
         if advertised is not None:
             try:
@@ -299,7 +300,7 @@ class Registration:
             except ConnectFailed as error:
                 self._advertised_ip = self._fallback_host
                 log.warning(
-                    "advertised_host is told to clients, but records and message ids get %s instead: %s",
+                    "Cannot resolve the advertised host; clients get it, but records and message ids contain %s: %s",
                     self._advertised_ip,
                     error,
                 )
@@ -308,7 +309,6 @@ class Registration:
 
     @property
     def _fallback_host(self) -> str:
-        """Where we are for those on this machine."""
         listening = self._listening.host
         if listening in _ANY_HOST:
             return "::1" if listening == "::" else "127.0.0.1"
@@ -316,44 +316,44 @@ class Registration:
 
     @property
     def _own_host(self) -> str | None:
-        """The host that clients are told; None when the line to a name server has to show it."""
+        """The configured host for clients; None if the connection to a name server determines it."""
         listening = self._listening.host
         return self._settings.now.advertised_host or (None if listening in _ANY_HOST else listening)
 
     def _locate(self, host: str) -> Address:
         return Address(self._own_host or host, self._settings.now.advertised_port or self._listening.port)
 
-    def _located(self, registry: Registry) -> None:
+    def _located(self, registry: NameServerRegistration) -> None:
         own = registry.own
         assert own is not None
         if own.is_loopback and self._own_host is None:
             log.warning(
-                "name server %s tells clients to find this broker at %s, where only this machine reaches it; "
-                "set advertised_host if others should",
+                "Registered with name server %s as %s, which only this machine can reach; set brokerIP1 (advertised_host) for "
+                "clients on other machines",
                 registry.address,
                 own,
             )
-        self._tell_address()
+        self._report_address()
 
-    def _tell_address(self) -> None:
+    def _report_address(self) -> None:
         address = self.address
-        if address != self._told_address:
-            self._told_address = address
-            log.info("clients find this broker at %s", address)
+        if address != self._reported_address:
+            self._reported_address = address
+            log.info("Address for clients: %s", address)
             if self._on_address is not None:
                 self._on_address(Address(self._advertised_ip or address.host, address.port))
 
-    # telling
+    # registration
 
     @property
     def registered(self) -> list[Address]:
-        """The name servers that know all of us."""
-        return [registry.address for registry in self._registries if registry.is_known]
+        """The name servers with a complete registration."""
+        return [registry.address for registry in self._registries if registry.is_registered]
 
     async def start(self, listening: Address) -> None:
-        """Begin to tell. Returns when each name server was tried once, or after `register_timeout_ms`."""
+        """Begin to register. Returns after the first attempt with each name server, or after `register_timeout_ms`."""
         self._listening = listening
-        self._tell_address()
+        self._report_address()
         for registry in self._registries:
             registry.start()
         with suppress(TimeoutError):
@@ -362,17 +362,17 @@ class Registration:
                     await registry.tried.wait()
 
     def announce(self) -> None:
-        """Topics, or the broker's permission, may have changed: tell it at once. Cheap, and waits for nothing."""
-        if self._spreading is None:
-            self._spreading = asyncio.get_running_loop().call_soon(self._spread)
+        """Topics or the broker's permission may have changed: register them soon. Does not wait."""
+        if self._scheduled is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._distribute)
 
     def announced(self) -> asyncio.Future[None] | None:
-        """Tell what changed. Done when every name server that can be reached has answered, or after `route_wait_ms`.
+        """Register changes. Done when every reachable name server has answered, or after `route_wait_ms`.
 
-        None when there is nothing to wait for. A name server that failed last is tried again later, and no send waits for it.
+        None if there is nothing to wait for. No send waits for a name server whose last registration failed.
         """
-        self._spread()
-        waiting = [registry for registry in self._registries if registry.is_to_be_told]
+        self._distribute()
+        waiting = [registry for registry in self._registries if registry.is_pending]
         if not waiting:
             return None
         task = asyncio.get_running_loop().create_task(self._wait_answered(waiting))
@@ -380,35 +380,39 @@ class Registration:
         task.add_done_callback(self._waits.discard)
         return task
 
-    async def _wait_answered(self, waiting: list[Registry]) -> None:
+    async def _wait_answered(self, waiting: list[NameServerRegistration]) -> None:
         wait_ms = self._settings.now.route_wait_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 await asyncio.gather(*(registry.wait_answered() for registry in waiting))
         except TimeoutError:
-            late = ", ".join(str(registry.address) for registry in waiting if registry.is_to_be_told)
-            log.warning("a new topic is in use before name server %s knows it: no answer within %d ms", late, wait_ms)
+            late = ", ".join(str(registry.address) for registry in waiting if registry.is_pending)
+            log.warning(
+                "Name server %s did not answer the registration of a new topic within %d ms; continuing without it",
+                late,
+                wait_ms,
+            )
 
-    def _spread(self) -> None:
-        if self._spreading is not None:
-            self._spreading.cancel()
-            self._spreading = None
-        all_changed = self._data.note_permission()
-        changed = self._topics.take_changed()
+    def _distribute(self) -> None:
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+        all_changed = self._data.permission_changed()
+        changed = self._topics.pop_changed()
         for registry in self._registries:
-            registry.note(changed, all_changed=all_changed)
+            registry.add_changes(changed, all_changed=all_changed)
 
     async def stop(self) -> None:
-        """Say good-bye and hang up. Harmless when done twice."""
-        if self._spreading is not None:
-            self._spreading.cancel()
+        """Unregister and close the connections. Harmless if called twice."""
+        if self._scheduled is not None:
+            self._scheduled.cancel()
         for wait in self._waits:
             wait.cancel()
         await asyncio.gather(*(registry.stop() for registry in self._registries))
         await self._pool.close()
 
 
-async def _connect(registry: Registry) -> None:
-    # What is in the way is told when the name server is to hear of us.
+async def _connect(registry: NameServerRegistration) -> None:
+    # The registration reports the error.
     with suppress(NetworkError):
         await registry.connect()

@@ -1,14 +1,13 @@
-"""What a broker says of itself to a name server: who and where it is, and its topics.
+"""Registration data: the requests that register a broker's identity and topics with a name server.
 
-    first of all, and now and then ──► all topics            a name server that knows nothing of us refuses a single one
-    a few of many topics changed ────► each of these, in addition to what was said before
+    first, and at each interval ─────► all topics            a name server without this broker rejects a single one
+    a few of many topics changed ────► each of these, in addition
 
-A name server takes two topics or more for all that we have, so those that changed are told one by one. That is worth it while they
-are few: the cost of telling all grows with the table, and is borne only when as good a part of it is new.
+A name server treats two or more topics as the whole table, so changed topics are registered one by one. This is cheaper
+only while they are few, because the cost of all topics grows with the table.
 
-A name server takes topics over only when the version differs from the one it knows. So a version must stand for everything:
-a change of the broker's permission, which is a change of all its topics, makes another one, and what is told one after the other,
-parts of a large table or single topics, has one each.
+A name server accepts topics only if the version differs from the one it has. So each request has a version of its own:
+parts of a large table, single topics, and a change of the broker's permission, which changes all topics.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,43 +32,48 @@ from pocketmq.protocol.fields import Fields, read_fields, write_fields
 from pocketmq.protocol.java_json import read_optional_body
 from pocketmq.protocol.signing import signed_fields
 
-MAX_TOPICS_TOLD: Final = 20_000
-"""Topics in one request, which has to fit into a frame; a larger table is told in parts."""
+MAX_TOPICS_PER_REQUEST: Final = 20_000
+"""Limit on topics in one request, which must fit into a frame; a larger table is sent in parts."""
 
 SINGLE_COST: Final = 32
-"""To tell one topic by itself costs as much as so many that are told with all the others."""
+"""A request for a single topic costs as much as this many topics of a large one."""
 
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
 class RegistrationData:
-    """Makes the requests, and takes the answers. `max_told` topics go into one request."""
+    """Makes the requests and applies the answers. At most `max_per_request` topics in one request."""
 
     def __init__(
-        self, settings: SettingsInUse, topics: TopicTable, clock: Clock, *, max_told: int = MAX_TOPICS_TOLD
+        self,
+        settings: SettingsInUse,
+        topics: TopicTable,
+        clock: Clock,
+        *,
+        max_per_request: int = MAX_TOPICS_PER_REQUEST,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._clock = clock
-        self._max_told = max_told
+        self._max_per_request = max_per_request
         self._permission = settings.now.permission
         self._permission_ms = 0
 
-    def note_permission(self) -> bool:
-        """Whether the broker allows something else than it did the last time somebody asked."""
+    def permission_changed(self) -> bool:
+        """Whether the broker's permission has changed since the last call."""
         permission = self._settings.now.permission
         if permission == self._permission:
             return False
         self._permission, self._permission_ms = permission, self._clock.now_ms()
         return True
 
-    def may_tell_singly(self, changed: int) -> bool:
-        """Whether so many topics are better told one by one than with all the others."""
+    def are_single_requests_cheaper(self, changed: int) -> bool:
+        """Whether requests for each changed topic are cheaper than one for all topics."""
         return changed == 1 or changed * SINGLE_COST <= len(self._topics)
 
     def register(self, own: Address, changed: Iterable[TopicConfig] = ()) -> list[Command]:
-        """The requests that tell all topics, or only those that changed; `own` is where clients find us."""
-        parts = [[row] for row in changed] or list(_parts(_groups_last(self._topics), self._max_told))
+        """The requests for all topics, or for the changed ones; `own` is the address for clients."""
+        parts = [[row] for row in changed] or list(_parts(_groups_last(self._topics), self._max_per_request))
         return [self._register(own, table) for table in self._tables(parts)]
 
     def unregister(self, own: Address) -> Command:
@@ -77,8 +81,8 @@ class RegistrationData:
         header = UnregisterBroker(settings.broker_name, str(own), settings.cluster, settings.broker_id)
         return self._signed(RequestCode.UNREGISTER_BROKER, header)
 
-    def take_answer(self, answer: Command) -> int:
-        """A name server took what it was told, but for so many topics; it may add which topics are ordered."""
+    def apply_answer(self, answer: Command) -> int:
+        """Apply the order config in an answer. Return the number of rejected topics."""
         if orders := read_optional_body(KVTable, answer.body):
             self._topics.mark_ordered(orders.table, self._clock.now_ms())
         return read_fields(RegisterBrokerReply, answer.ext).topics_rejected or 0
@@ -103,7 +107,7 @@ class RegistrationData:
         return Command(code, signed_fields(ext, body, credentials) if credentials else ext, body)
 
     def _tables(self, parts: list[list[TopicConfig]]) -> list[MappedTopicTable]:
-        """What is told one after the other; the last has the version of everything."""
+        """The tables of consecutive requests; the last has the version of the whole table."""
         tables = []
         for behind, part in zip(reversed(range(len(parts))), parts, strict=True):
             table = self._topics.registration(self._permission, part)
@@ -114,12 +118,12 @@ class RegistrationData:
 
 
 def _groups_last(topics: Iterable[TopicConfig]) -> list[TopicConfig]:
-    """A name server that has no space for all of them takes the first: those for retries and dead letters shall be the last."""
+    """Retry and dead-letter topics last: a name server that reaches its limit accepts the first topics."""
     return sorted(topics, key=lambda row: is_group_topic(row.topic_name))
 
 
 def _parts(topics: Iterable[TopicConfig], size: int) -> Iterator[list[TopicConfig]]:
-    """`topics` in parts, none of which is a single topic: that would be taken for an addition."""
+    """`topics` in parts of at least two topics: a single one would be treated as an addition."""
     rest = iter(topics)
     part = list(islice(rest, size))
     while len(following := list(islice(rest, size))) > 1:

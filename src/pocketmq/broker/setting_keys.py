@@ -1,10 +1,9 @@
-"""RocketMQ's names for the settings of a broker: in broker.conf, and in the requests that tell (26) and change (25) them.
-What is done with them is in `model.setting_keys`; `keys_without_effect` has the many that mean nothing here.
+"""RocketMQ's names for the settings of a broker: in broker.conf, and in the requests that query (26) and change (25) them.
+`model.setting_keys` reads and writes them.
 
-While a broker runs, every setting can change that `BrokerParts.apply` can hand to its parts. The others are refused, each
-with the reason.
+At run time, every setting can change that `BrokerParts.apply` can apply. The others are rejected, each with the reason.
 
-Keys of RocketMQ's broker.conf that change nothing here, and why: whoever brings a file along is told, key by key.
+`WITHOUT_EFFECT`: keys of RocketMQ's broker.conf that change nothing here, with the reason that the broker logs.
 """
 
 import logging
@@ -53,38 +52,38 @@ _BY_REASON: Final[dict[str, str]] = {
     "there are no locks: one thread owns the store": """
         debugLockEnable lockInStrictMode spinLockCollisionRetreatOptimalDegree topicQueueLockNum useABSLock
         useReentrantLockWhenPutMessage""",
-    "requests of this kind are served at once, they have no queue": """
+    "requests of this kind have no queue": """
         ackThreadPoolQueueCapacity adminBrokerThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity
         consumerManagerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests
         putThreadPoolQueueCapacity queryThreadPoolQueueCapacity replyThreadPoolQueueCapacity waitTimeMillsInAckQueue
         waitTimeMillsInAdminBrokerQueue""",
     "lite pulls wait in the queue of pulls": "litePullThreadPoolQueueCapacity waitTimeMillsInLitePullQueue",
-    "requests that waited too long are always refused": "brokerFastFailureEnable",
-    "the operating system and net settings decide": """
+    "requests that waited too long are always rejected": "brokerFastFailureEnable",
+    "the operating system decides": """
         clientAsyncSemaphoreValue clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
         clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize connectTimeoutMillis
         enableNetWorkFlowControl enableReconnectForGoAway highSpeedMode maxReconnectIntervalTimeSeconds
         serverPooledByteBufAllocatorEnable serverSocketRcvBufSize serverSocketSndBufSize transferMsgByHeap
         writeBufferHighWaterMark writeBufferLowWaterMark""",
-    "connections go directly": "socksProxyConfig",
-    "what may change while running is a fixed list": "configBlackList",
-    "a change while running lasts until the stop, no file is written": "brokerConfigPath",
+    "proxies are not supported": "socksProxyConfig",
+    "the settings that can change at run time are fixed": "configBlackList",
+    "changes at run time are not written to a file": "brokerConfigPath",
     "no installation folder is needed": "rocketmqHome",
-    "an older RocketMQ called it so, and newer ones read `mapped…`": """
+    "this is the spelling of an older RocketMQ; use `mapped…`": """
         mapedFileSizeCommitLog mapedFileSizeConsumeQueue mapedFileSizeConsumeQueueExt""",
-    "no code is loaded by name": "messageStorePlugIn",
-    "everything is kept below storePathRootDir": """
+    "plug-ins are not supported": "messageStorePlugIn",
+    "all files are below storePathRootDir": """
         storePathCommitLog storePathConsumeQueue storePathIndex storePathEpochFile storePathBrokerIdentity
         storeCheckpoint abortFile""",
-    "name servers are those that namesrvAddr names": """
+    "the name servers are those in namesrvAddr": """
         fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval isScanAvailableNameSrv
         loadBalancePollNameServerInterval rmqAddressServerDomain rmqAddressServerSubGroup updateNameServerAddrPeriod""",
-    "all topics are told at each interval, and a changed one at once": """
+    "all topics are registered at each interval, and a changed one at once": """
         compatibleWithOldNameSrv compressedRegister enableSingleTopicRegister enableSplitRegistration forceRegister
         splitRegistrationSize""",
-    "the broker serves from the moment on that it is started": """
+    "the broker serves requests as soon as it is started": """
         disappearTimeAfterStart skipPreOnline startAcceptSendRequestTimeStamp""",
-    "stopping always finishes what is being served, within a second": """
+    "a shutdown always finishes running requests, within a second": """
         enableShutdownGracefully shutdownWaitTimeSeconds""",
     "there is no replication": """
         allAckInSyncStateSet asyncLearner brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis
@@ -106,7 +105,7 @@ _BY_REASON: Final[dict[str, str]] = {
         rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec timerRocksDBEnable
         transRocksDBEnable""",
     "there are no broker containers": "isBrokerContainer isInBrokerContainer replicasPerDiskPartition",
-    "accounts are in the file that accountsFile names": """
+    "accounts are in the file accountsFile": """
         authConfigPath authenticationMetadataProvider authenticationProvider authenticationStrategy
         authenticationWhitelist authorizationMetadataProvider authorizationProvider authorizationStrategy
         authorizationWhitelist initAuthenticationUser migrateAuthFromV1Enabled""",
@@ -120,8 +119,8 @@ _BY_REASON: Final[dict[str, str]] = {
         popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
         retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime
         skipWhenCKRePutReachMaxTimes""",
-    "clients share out the queues among themselves": "defaultMessageRequestMode serverLoadBalancerEnable",
-    "offsets of broadcasting groups are kept by their clients": """
+    "clients allocate queues themselves": "defaultMessageRequestMode serverLoadBalancerEnable",
+    "clients store the offsets of broadcasting groups": """
         broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond enableBroadcastOffsetStore""",
     "there are no light queues": """
         enableLmq enableLmqStats enableMultiDispatch maxLmqConsumeQueueNum""",
@@ -131,11 +130,11 @@ _BY_REASON: Final[dict[str, str]] = {
     "reads of old messages are limited by maxTransferBytesOnMessageInDisk, not by group": """
         cgColdReadThreshold coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable globalColdReadThreshold
         timerColdDataCheckIntervalMs usePIDColdCtrStrategy disableConsumeIfConsumerReadSlowly""",
-    "filters look at each message, there are no bit maps": """
+    "filters check each message, there are no bit maps": """
         bitMapLengthConsumeQueueExt enableCalcFilterBitMap enableConsumeQueueExt expectConsumerNumUseFilter
         filterDataCleanTimeSpan mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter filterServerNums""",
-    "retry topics are not filtered: what comes back had been chosen before": "filterSupportRetry",
-    "log files are sparse or allocated (allocateLogFiles), and read as the operating system sees fit": """
+    "retry topics are not filtered: their messages matched before": "filterSupportRetry",
+    "log files are sparse or allocated (allocateLogFiles), and the operating system caches them": """
         cleanSwapedMapInterval commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum
         dataReadAheadEnable destroyMapedFileIntervalForcibly fastFailIfNoBufferInStorePool
         flushLeastPagesWhenWarmMapedFile logicQueueForceSwapMapInterval logicQueueSwapMapInterval
@@ -144,7 +143,7 @@ _BY_REASON: Final[dict[str, str]] = {
     "the log is written at the end of each turn": """
         commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog flushCommitLogTimed
         wakeCommitWhenPutMessage wakeFlushWhenPutMessage putMessageTimeout""",
-    "queues and index follow the log by themselves": """
+    "queues and index are derived from the log continuously": """
         correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval deleteConsumeQueueFilesInterval
         dispatchCqCacheNum enableAsyncReput enableBuildConsumeQueueConcurrently flushIntervalConsumeQueue
         mapperFileSizeBatchConsumeQueue maxBatchDeleteFilesNum messageIndexSafe putMsgIndexHightWater readUnCommitted
@@ -152,41 +151,41 @@ _BY_REASON: Final[dict[str, str]] = {
     "recovery always checks everything that was not synced": """
         checkCRCOnRecover diskFallRecorded enabledAppendPropCRC forceVerifyPropCRC maxChecksumRange
         maxRecoveryCommitlogFiles""",
-    "cleaning looks every few seconds, and removes files from diskSpaceCleanForciblyRatio on": """
+    "cleaning runs every few seconds, and deletes files above diskSpaceCleanForciblyRatio": """
         cleanResourceInterval deleteCommitLogFilesInterval logicalDiskSpaceCleanForciblyThreshold""",
-    "maxFilterMessageSize and maxTransferCountOnMessageInMemory bound a read": """
+    "maxFilterMessageSize and maxTransferCountOnMessageInMemory limit a read": """
         maxConsumeQueueScan pullBatchMaxMessageCount accessMessageInMemoryHotRatio""",
-    "messages asked for by key are counted by the one who asks, up to 64": "defaultQueryMaxNum maxMsgsNumBatch",
-    "timed messages wait in the log and are found again by it": """
+    "a query by key names its limit, up to 64": "defaultQueryMaxNum maxMsgsNumBatch",
+    "timed messages wait in the log, there is no timer log": """
         mappedFileSizeTimerLog timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics
         timerEnableRetryUntilSuccess timerFlushIntervalMs timerInterceptDelayLevel timerMetricSmallThreshold
         timerProgressLogIntervalMs timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
         timerWarmEnable storeTimerLogInMemory""",
-    "delayed messages are delivered in the order of their levels, one turn at a time": """
+    "delayed messages are delivered in batches, one level after another": """
         enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
         maxDelayTime""",
-    "tables are saved when they changed": "consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep",
-    "a history of offsets is not kept": "flushConsumerOffsetHistoryInterval",
-    "offsets of groups are removed with their group or topic": "enableCleanExpiredOffset clearRetryTopicWhenDeleteTopic",
-    "these topics and groups are always there": "brokerTopicEnable clusterTopicEnable enableCreateSysGroup",
-    "the usual trace topic is meant; one of another name is created like any topic": "msgTraceTopicName",
-    "this is always so": """
+    "tables are saved when they change": "consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep",
+    "there is no history of offsets": "flushConsumerOffsetHistoryInterval",
+    "offsets are deleted with their group or topic": "enableCleanExpiredOffset clearRetryTopicWhenDeleteTopic",
+    "these topics and groups always exist": "brokerTopicEnable clusterTopicEnable enableCreateSysGroup",
+    "the trace topic has its default name; create another one like any topic": "msgTraceTopicName",
+    "this is always on": """
         asyncSendEnable autoMessageVersionOnTopicLen enableRegisterProducer realTimeNotifyConsumerChange
         validateSystemTopicWhenUpdateTopic maxTopicLength allowRecallWhenBrokerNotWriteable""",
-    "members that are silent leave by channelExpiredTimeout": """
+    "silent members are removed after channelExpiredTimeout": """
         channelNotActiveInterval cleanOfflineBrokerInterval subscriptionExpiredTimeout""",
-    "groups are created by administrators or, with autoCreateSubscriptionGroup, by use": "useStaticSubscription",
-    "consumers that pull are served like those that are pushed to": "rejectPullConsumerEnable",
-    "a topic may hold messages of all kinds": "enableMixedMessageType",
-    "statistics are always kept, for every topic and group": """
+    "groups are created by administrators or, with autoCreateSubscriptionGroup, by consumers": "useStaticSubscription",
+    "pull consumers are served like push consumers": "rejectPullConsumerEnable",
+    "a topic may contain messages of all types": "enableMixedMessageType",
+    "statistics of every topic and group are always collected": """
         accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats enableDetailStat enableScheduleMessageStats
         estimateAccumulation maxStatsIdleTimeInMinutes sampleCountThreshold sampleSteps transactionMetricFlushInterval
         commercialBaseCount commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount
         commercialTransCount""",
-    "metrics are on a page for Prometheus, and are pushed nowhere": """
+    "metrics are on a page for Prometheus, and not pushed": """
         metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
         metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit""",
-    "the log is written to the error stream": "isolateLogEnable printChannelGroups printChannelGroupsMinNum",
+    "the log is written to stderr": "isolateLogEnable printChannelGroups printChannelGroupsMinNum",
 }
 
 WITHOUT_EFFECT: Final[dict[str, str]] = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
@@ -201,7 +200,7 @@ _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
 def read_name_servers(text: str) -> tuple[Address, ...]:
-    """Addresses, parted by `;` as RocketMQ has them."""
+    """Addresses separated by `;`, as in RocketMQ."""
     words = [word.strip() for word in text.split(";")]
     return tuple(Address.parse(word, default_port=DEFAULT_NAME_SERVER_PORT) for word in words if word)
 
@@ -234,20 +233,20 @@ def _queue_count(text: str) -> int:
 
 
 def _entries(text: str) -> int:
-    """Of so many bytes; RocketMQ rounds up to whole entries as well."""
+    """Bytes to entries; RocketMQ rounds up to whole entries as well."""
     return -(-read_number(text) // ENTRY_BYTES)
 
 
 def _credentials(text: str) -> Credentials | None:
-    """RocketMQ's form: `{"accessKey":"…","secretKey":"…"}`. What is wrong is told without the text, which has the secret."""
+    """RocketMQ's form: `{"accessKey":"…","secretKey":"…"}`. The error does not contain the text, which has the secret."""
     if not text:
         return None
     try:
-        told = msgspec.json.decode(text, type=dict[str, str])
-        return Credentials(told["accessKey"], told["secretKey"])
+        merged = msgspec.json.decode(text, type=dict[str, str])
+        return Credentials(merged["accessKey"], merged["secretKey"])
     except (msgspec.MsgspecError, KeyError):
         form = '{"accessKey":"…","secretKey":"…"}'
-        raise InvalidSetting(f"what it says is not of the form {form}") from None
+        raise InvalidSetting(f"the value must have the form {form}") from None
 
 
 def _without_secret(credentials: Credentials) -> str:
@@ -273,15 +272,15 @@ _QUEUE_BYTES = Form(_entries, lambda entries: str(entries * ENTRY_BYTES))
 _LEVELS = Form(DelayLevels, _levels_text)
 _CREDENTIALS = Form(_credentials, _without_secret)
 
-_IDENTITY = "topics, routes and message ids already bear it"
-_LISTENING = "the listeners are open already"
-_TRUST = "whom it trusts and registers with is not for a request to decide"
-_LAYOUT = "the store is open already, and its files are as this said"
-_STORED = "messages that wait were stored by it"
-_CLOCK = "the clock is judged by it since the start"
+_IDENTITY = "topics, routes and message ids already contain it"
+_LISTENING = "the listeners are already open"
+_TRUST = "requests cannot change access and name servers"
+_LAYOUT = "the store is already open, and its files depend on it"
+_STORED = "waiting messages depend on it"
+_CLOCK = "the clock uses it since the start"
 
 _AT_START: Final[dict[str, Key]] = {
-    # who it is, where it listens, whom it tells
+    # identity, addresses, name servers
     "brokerClusterName": Key("cluster", TEXT, why_not=_IDENTITY),
     "brokerName": Key("broker_name", TEXT, why_not=_IDENTITY),
     "brokerId": Key("broker_id", NUMBER, why_not=_IDENTITY),
@@ -305,7 +304,7 @@ _AT_START: Final[dict[str, Key]] = {
     "tls.client.certPath": Key("name_server_tls.cert", PATH, why_not=_TRUST),
     "tls.client.keyPath": Key("name_server_tls.key", PATH, why_not=_TRUST),
     "tls.client.authServer": Key("name_server_tls.verify", SWITCH, why_not=_TRUST),
-    # who may talk to it
+    # access
     **{name: key._replace(why_not=_TRUST) for name, key in access.KEYS.items()},
     **{name: key._replace(why_not=_LISTENING) for name, key in metrics.KEYS.items()},
     # the store
@@ -336,7 +335,7 @@ def _at_run_time(field: str, form: Form) -> Key:
 
 
 _AT_RUN_TIME: Final[dict[str, Key]] = {
-    # what it allows and makes
+    # permissions and limits
     "regionId": _at_run_time("region", TEXT),
     "maxMessageSize": _at_run_time("store.max_message_bytes", NUMBER),
     "autoCreateTopicEnable": _at_run_time("auto_create_topic", SWITCH),
@@ -349,7 +348,7 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
     "brokerPermission": _at_run_time("permission", NUMBER),
     "rejectTransactionMessage": _at_run_time("transactions_rejected", SWITCH),
     "traceOn": _at_run_time("trace_on", SWITCH),
-    # how long requests may wait, and how many
+    # flow control
     "sendThreadPoolQueueCapacity": _at_run_time("flow.max_waiting_sends", NUMBER),
     "pullThreadPoolQueueCapacity": _at_run_time("flow.max_waiting_pulls", NUMBER),
     "heartbeatThreadPoolQueueCapacity": _at_run_time("flow.max_waiting_heartbeats", NUMBER),
@@ -403,7 +402,7 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
     "recallMessageEnable": _at_run_time("timer.recall_enabled", SWITCH),
     "transactionTimeOut": _at_run_time("transaction.timeout_ms", NUMBER),
     "transactionCheckMax": _at_run_time("transaction.max_checks", NUMBER),
-    # saving and telling
+    # saving and registering
     "registerBrokerTimeoutMills": _at_run_time("register_timeout_ms", NUMBER),
     "flushConsumerOffsetInterval": _at_run_time("save_interval_ms", NUMBER),
     "flushDelayOffsetInterval": _at_run_time("progress_save_interval_ms", NUMBER),
@@ -413,12 +412,12 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
 
 KEYS: Final[dict[str, Key]] = _AT_RUN_TIME | _AT_START
 
-_NO_REPLICATION = "there is no replication, each broker is a master by itself"
+_NO_REPLICATION = "there is no replication, each broker is a master"
 CONSTANTS: Final[dict[str, Constant | Consequence]] = {
     "brokerRole": Constant("ASYNC_MASTER", _NO_REPLICATION),
     "enableDLegerCommitLog": Constant("false", "a DLedger log has files of another format"),
     "enableControllerMode": Constant("false", _NO_REPLICATION),
-    "readOnlyCommitLogStorePaths": Constant("", "the log is in one folder, and what is in others would not be found"),
+    "readOnlyCommitLogStorePaths": Constant("", "the log is in one folder, and files in others would not be found"),
     "storeType": Constant("default", "queues are plain files, there is no RocksDB"),
     **access.CONSTANTS,
 }
@@ -427,7 +426,7 @@ _SETTING_KEYS = SettingKeys[BrokerSettings]("broker", KEYS, without_effect=WITHO
 
 
 def read_keys(properties: Mapping[str, str], base: BrokerSettings | None = None) -> ReadKeys[BrokerSettings]:
-    """`base`, or the defaults, with what the properties say. UsageError for a value that cannot be."""
+    """`base`, or the defaults, with these properties. UsageError for an invalid value."""
     base = base or BrokerSettings()
     properties = dict(properties)
     log_folder = properties.pop("storePathCommitLog", "").strip()
@@ -438,7 +437,7 @@ def read_keys(properties: Mapping[str, str], base: BrokerSettings | None = None)
 
 
 def change_keys(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
-    """The settings after a request to change some while running; see `SettingKeys.change`."""
+    """The settings after a change at run time; see `SettingKeys.change`."""
     properties = dict(properties)
     for warning in _let_disk_ratios_rise(properties, settings):
         log.warning("%s", warning)
@@ -449,20 +448,22 @@ write_keys = _SETTING_KEYS.write
 
 
 def _let_disk_ratios_rise(properties: dict[str, str], base: BrokerSettings) -> list[str]:
-    """RocketMQ's usual files let cleaning begin at 88 % of the disk, although from 85 % on it happens anyway."""
-    told = write_keys(base) | properties
-    clean, force = told["diskMaxUsedSpaceRatio"].strip(), told["diskSpaceCleanForciblyRatio"].strip()
+    """RocketMQ's default files let cleaning begin at 88 %, although forced cleaning begins at 85 %."""
+    merged = write_keys(base) | properties
+    clean, force = merged["diskMaxUsedSpaceRatio"].strip(), merged["diskSpaceCleanForciblyRatio"].strip()
     if not (clean.isdecimal() and force.isdecimal() and int(clean) > int(force)):
         return []
     properties["diskMaxUsedSpaceRatio"] = force
-    return [f"diskMaxUsedSpaceRatio={clean} counts as {force}: from diskSpaceCleanForciblyRatio on, files go anyway"]
+    return [
+        f"diskMaxUsedSpaceRatio={clean} is lowered to {force}: above diskSpaceCleanForciblyRatio, files are deleted anyway"
+    ]
 
 
 def _check_log_folder(text: str, settings: BrokerSettings) -> None:
-    """A log somewhere else is not silently left there: a broker with an empty log would correct every offset to 0."""
+    """A log in another folder is an error: a broker with an empty log would set every offset to 0."""
     folder = settings.store.folder / LOG_FOLDER
     if text and Path(text) != folder:
         raise InvalidSetting(
-            f"storePathCommitLog={text}: the log is kept in storePathRootDir, in {folder}. "
-            "Move it there, or leave storePathCommitLog out"
+            f"storePathCommitLog={text}: the log must be in {folder}, below storePathRootDir. "
+            "Move it there, or remove storePathCommitLog"
         )

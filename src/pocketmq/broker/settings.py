@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from pocketmq.access.refusals import AuthenticationSettings
-from pocketmq.access.settings import check_door
+from pocketmq.access.settings import check_listen_address
 from pocketmq.clock import STEP_CONFIRM_MS
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.settings import MetricsSettings
@@ -20,9 +20,9 @@ from pocketmq.store.settings import MIB, StoreSettings
 DEFAULT_PORT = 10911
 DEFAULT_FOLDER = Path("pocketmq-data")
 COARSEST_MS = 60_000
-"""By how much a timed message may be late: each waits until a whole number of these is over."""
+"""Limit on timer.precision_ms."""
 LONGEST_DELAY_S = 100 * 365 * 24 * 3600
-"""For timed messages: what is due later than any date would be taken, and could never be delivered."""
+"""Limit on timer.max_delay_s: later times could never be delivered."""
 
 
 def _require_positive(kind: str, settings: msgspec.Struct, may_be_zero: tuple[str, ...] = ()) -> None:
@@ -35,12 +35,12 @@ def _require_positive(kind: str, settings: msgspec.Struct, may_be_zero: tuple[st
 
 
 class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long requests may wait for the broker, and how many may; see `flow`."""
+    """How long requests may wait for the broker, and how many; see `flow`."""
 
     turn_budget_ms: int = 20
-    """A turn that takes longer leaves the rest of its requests for later, so that other connections are served."""
+    """A turn that takes longer defers its remaining requests, so that other connections are served, in ms."""
     sweep_interval_ms: int = 10
-    """How often waiting requests are looked at."""
+    """Interval between checks of waiting requests, in ms."""
     send_wait_ms: int = 200
     """A send that waited longer is refused with SYSTEM_BUSY, in ms."""
     pull_wait_ms: int = 5_000
@@ -69,7 +69,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When undecided transactions are asked about; see `transactions`."""
+    """When undecided transactions are checked; see `transactions`."""
 
     check_interval_ms: int = 30_000
     """Interval between scans for undecided transactions, in ms."""
@@ -82,14 +82,14 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
     op_batch_ms: int = 3_000
     """… or after this time, in ms."""
     max_run_ms: int = 50
-    """How long one step of checking may keep the broker from other work."""
+    """Time limit of one step of checks, in ms."""
 
     def __post_init__(self) -> None:
         _require_positive("transaction", self)
 
 
 class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that are due at a time of their own; see `timers`."""
+    """Messages with a delivery time of their own; see `timers`."""
 
     enabled: bool = True
     """Accept timed messages: those with a delivery time of their own."""
@@ -109,9 +109,9 @@ class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a broker runs. `setting_keys` has RocketMQ's names for these, and says which may change while it runs."""
+    """The settings of a broker. `setting_keys` has RocketMQ's names, and which of them may change at run time."""
 
-    # who it is
+    # identity
     cluster: str = "DefaultCluster"
     """The name of the cluster."""
     broker_name: str = "broker-a"
@@ -121,7 +121,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     region: str = "DefaultRegion"
     """The region that is written into each message."""
 
-    # where it listens, whom it tells, and what it keeps
+    # addresses and store
     host: str = "127.0.0.1"
     """The address that the broker listens on."""
     port: int = DEFAULT_PORT
@@ -136,10 +136,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     name_servers: tuple[Address, ...] = ()
     """The name servers to register with, separated by `;`."""
     open_to_the_network_without_authentication: bool = False
-    """Needed to listen where other machines reach it without `accounts`: whoever does may read, send and administrate."""
+    """Required to listen without `accounts` where other machines can connect: every client may then read, send and administrate."""
     store: StoreSettings = StoreSettings(folder=DEFAULT_FOLDER)
 
-    # who may talk to it, and as whom it talks to name servers
+    # access, and registration with name servers
     accounts: Path | None = None
     """The file of accounts. With it, every request must be signed. The broker rereads it when it changes."""
     authentication: AuthenticationSettings = AuthenticationSettings()
@@ -148,7 +148,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: ServerTlsFiles = ServerTlsFiles()
     name_server_tls: ClientTlsFiles = ClientTlsFiles()
 
-    # what it allows
+    # permissions and limits
     permission: int = Perm.READ_WRITE
     """2 write, 4 read, 6 both, 0 neither. Clients learn it from name servers."""
     auto_create_topic: bool = True
@@ -200,7 +200,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     server_side_reset: bool = True
     """The broker itself resets the offsets of a group. False: it asks the members to do it."""
 
-    # saving and telling
+    # saving and registering
     save_interval_ms: int = 5_000
     """Interval between saves of consumer offsets, in ms."""
     progress_save_interval_ms: int = 1_000
@@ -217,14 +217,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The broker follows a forward step of the wall clock after it lasted this long, in ms."""
     delay_poll_ms: int = 100
     tick_ms: int = 10
-    """How often the store gets its turn for what is due."""
+    """Interval of the store's tick, in ms."""
 
     metrics: MetricsSettings = MetricsSettings()
     flow: FlowSettings = FlowSettings()
     transaction: TransactionSettings = TransactionSettings()
     timer: TimerSettings = TimerSettings()
 
-    # bounds
+    # limits
     max_connections: int = 10_000
     """Limit on connections. One more is closed at once."""
     max_connections_per_host: int = 1_000
@@ -235,11 +235,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: int = 120
     """A connection that is silent for this long is closed, in seconds."""
 
-    # the end
+    # shutdown
     drain_s: float = 0.5
-    """How long stopping waits for requests that are being served."""
+    """How long a shutdown waits for running requests, in seconds."""
     linger_s: float = 0.3
-    """How long a closing connection may take to send what was written."""
+    """How long a closing connection may take to send its data, in seconds."""
 
     def __post_init__(self) -> None:
         _require_positive("broker", self, may_be_zero=("port", "broker_id", "permission"))
@@ -247,22 +247,22 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         parse_broker(self.broker_name)
         if self.permission & ~Perm.READ_WRITE:
             raise InvalidSetting(
-                f"permission {self.permission} is none; 2 is write, 4 is read, 6 is both, 0 is neither"
+                f"permission {self.permission} is invalid; 2 is write, 4 is read, 6 is both, 0 is neither"
             )
         if not 10_000 <= self.register_interval_ms <= 60_000:
             raise InvalidSetting("register_interval_ms must be from 10000 to 60000; name servers forget after 120000")
-        check_door(
+        check_listen_address(
             self.address,
             has_accounts=bool(self.accounts),
             is_open=self.open_to_the_network_without_authentication,
-            danger="broker may read, send and administrate",
+            danger="may read, send and administrate",
         )
         if self.metrics.enabled:
-            check_door(
+            check_listen_address(
                 self.metrics.address,
                 has_accounts=bool(self.accounts),
                 is_open=self.open_to_the_network_without_authentication or self.metrics.without_authentication,
-                danger="broker's metrics may read the names of all topics and groups",
+                danger="may read the names of all topics and groups in the metrics",
             )
 
     @property
@@ -271,7 +271,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsInUse:
-    """The settings as they are now. `now` is replaced as a whole when one of them changes."""
+    """The current settings. `now` is replaced as a whole when one of them changes."""
 
     __slots__ = ("now",)
 

@@ -1,32 +1,31 @@
-"""Snapshots: the broker's tables on disk, so that a new life of the broker goes on where the last one was.
+"""Snapshots: saves the tables of a broker, and restores them at the start.
 
     save_topics, save_groups, save_offsets ─┐
-    save_soon ──────────────────────────────┼─► the next round ──► bytes taken, on the loop ──► written and synced, in a thread
-    save_changed, save_parts: now and then ─┘                       └─ the disk refuses: the bytes stay, and are tried again
+    save_soon ──────────────────────────────┼─► next round ──► bytes encoded on the loop ──► written and synced in a thread
+    save_changed, save_parts: regularly ────┘                    └─ a disk error: the bytes stay, and are retried
 
-One round at a time. Whoever comes while one is under way joins the next, so a hundred administrators who wait share one write.
-What is to be saved soon comes the later, the larger the tables are: each of ten thousand topics that clients make by using them
-must not write all the others again. A crash before that loses no topic: its queues tell that it was there.
-Taking the bytes of a table clears its mark of change; so they are kept here until they are on the disk.
+One round at a time. Requests during a round join the next one, so a hundred administrators share one write. The larger
+the tables, the longer `save_soon` waits, so that ten thousand new topics do not write all tables ten thousand times. A
+crash before that loses no topic, because its queues remain. Encoding a table marks it as unchanged, so its bytes are
+kept until they are on disk. Within a round offsets come first: a crash during a deletion must not leave offsets of a
+deleted topic.
 
-Within a round offsets come first: a crash in the middle of a deletion must not leave offsets of something that is gone.
+After a start, the tables are repaired from the log:
 
-After a start the tables are brought into step with the log. Where they disagree, the log is right.
+    a queue has messages, and no table has its topic ──► the topic is created again      a crash after it was created
+    a group is beyond the end of its queue ────────────► its offset is set to the end    a power loss
+    running members are beyond the end ────────────────► their next pull is redirected   see `offsets`
 
-    a queue has messages, no table knows its topic ──► the topic is there again      made by sending to it, moments before a crash
-    a group is ahead of the end of its queue ────────► it is set back to the end     a power loss took what it had consumed
-    members are ahead of the end, and go on running ─► their next pull is set back   see `offsets`
+An acknowledged message must be readable, and a message at the offset of a lost one must not count as consumed. Deleted
+topics stay deleted: the store returns no queues of them.
 
-A message that is acknowledged must be readable, and one that takes the place of a lost one must not be taken for consumed.
-What an administrator has deleted stays deleted: the store gives no queues back of topics that are gone.
+Pages: a slave reads its master's topics and groups in parts.
 
-Pages of a table: a slave reads its master's topics and groups in parts.
+    from row 0, 100 rows ──► these, the version, the total ──► from row 100, with that version ──► …
+                                                                └─ the table has changed: from row 0 again
 
-    from row 0, 100 rows ──► these, the version, how many there are ──► from row 100, with that version ──► …
-                                                                          └─ the table changed meanwhile: from row 0 again
-
-Who asks without any of it, as all callers up to 5.3.3 do, gets the whole table. Tools and consoles do so again and again, and
-thousands of rows take long to write: so the bytes are kept until the table is another.
+Requests without a page, as of all clients up to 5.3.3, get the whole table. Tools and consoles repeat them, and large
+tables take long to encode, so the bytes are cached until the table changes.
 """
 
 import asyncio
@@ -62,30 +61,30 @@ GROUPS_FILE: Final = "subscriptionGroup.json"
 OFFSETS_FILE: Final = "consumerOffset.json"
 
 STOP_SECONDS: Final = 10.0
-"""How long stopping waits for a disk that does not answer."""
+"""How long stopping waits for the disk."""
 
 SOON_BYTES_PER_S: Final = 4_000_000
-"""What saving soon writes in the long run; a topic takes about 150 bytes."""
+"""Average rate of `save_soon`; a topic needs about 150 bytes."""
 
 Failures = dict[str, StoreError]
-"""Why files could not be saved."""
+"""Errors by file name."""
 
 T = TypeVar("T")
 
 
 class Savable(Protocol):
-    """A table with a file of its own. Its owner reads the file, with `Tables.load`."""
+    """A table with a file of its own. Its owner reads the file with `Tables.load`."""
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is something that no `snapshot_json` holds yet."""
+        """Whether there are changes that no `snapshot_json` contains yet."""
 
     def snapshot_json(self, now_ms: int) -> bytes:
-        """The whole table as the bytes of its file. It counts as unchanged from then on."""
+        """The bytes of the file. The table is unchanged from then on."""
 
 
 class _SavedFile:
-    """A table and what of it is not on the disk yet."""
+    """A table, and its bytes that are not on disk yet."""
 
     __slots__ = ("_is_failing", "name", "part", "unsaved")
 
@@ -95,26 +94,26 @@ class _SavedFile:
         self.unsaved: bytes | None = None
         self._is_failing = False
 
-    def take(self, now_ms: int) -> bytes | None:
-        """The bytes to write; None when the disk has them."""
+    def pending(self, now_ms: int) -> bytes | None:
+        """The bytes to write; None if the disk has them."""
         if self.part.is_changed:
             self.unsaved = self.part.snapshot_json(now_ms)
         return self.unsaved
 
-    def tell_failure(self, failure: StoreError) -> None:
+    def log_failure(self, failure: StoreError) -> None:
         if not self._is_failing:
             self._is_failing = True
-            log.error("%s; it is kept in memory and tried again", failure)
+            log.error("%s; the table is kept in memory, and saving it is retried", failure)
 
-    def tell_success(self) -> None:
+    def mark_saved(self) -> None:
         self.unsaved = None
         if self._is_failing:
             self._is_failing = False
-            log.info("%s is saved again", self.name)
+            log.info("Saved %s again", self.name)
 
 
 class _Round:
-    """Files that are saved together, and the task that does it."""
+    """Files that are saved together, and the task that saves them."""
 
     __slots__ = ("names", "task")
 
@@ -124,23 +123,23 @@ class _Round:
 
 
 class _Versioned:
-    """Topics or groups: changed when their version is not the one that was taken last."""
+    """Topics or groups: changed if their version is not the last saved one."""
 
     def __init__(self, table: TopicTable | GroupTable) -> None:
         self._table = table
-        self.taken: DataVersion | None = None
+        self.saved_version: DataVersion | None = None
 
     @property
     def is_changed(self) -> bool:
-        return self._table.version != self.taken
+        return self._table.version != self.saved_version
 
     def snapshot_json(self, now_ms: int) -> bytes:
-        self.taken = self._table.version
+        self.saved_version = self._table.version
         return write_body(self._table.snapshot())
 
 
 class _VersionedGroups(_Versioned):
-    """Groups: a row takes long to write, and there may be many of them, so its text is kept until the row changes."""
+    """Groups: the encoded text of each row is cached, because there may be many slow ones."""
 
     def __init__(self, table: GroupTable) -> None:
         super().__init__(table)
@@ -148,7 +147,7 @@ class _VersionedGroups(_Versioned):
         self._texts: dict[str, tuple[SubscriptionGroupConfig, msgspec.Raw]] = {}
 
     def snapshot_json(self, now_ms: int) -> bytes:
-        self.taken = self._groups.version
+        self.saved_version = self._groups.version
         table, before = self._groups.snapshot(), self._texts
         self._texts = {
             name: kept if (kept := before.get(name)) and kept[0] is row else (row, msgspec.Raw(write_body(row)))
@@ -159,7 +158,7 @@ class _VersionedGroups(_Versioned):
 
 
 class Snapshots:
-    """Saves the tables of a broker. All but the writing happens on the loop."""
+    """Saves the tables of a broker. Only the write happens in a thread."""
 
     def __init__(
         self,
@@ -190,53 +189,52 @@ class Snapshots:
         self._stopped = False
 
     def add(self, file_name: str, part: Savable) -> None:
-        """Save this table, too."""
-        assert file_name not in self._files, f"two tables want to be {file_name}"
+        assert file_name not in self._files, f"two tables have the name {file_name}"
         self._files[file_name] = _SavedFile(file_name, part)
 
     def load(self) -> None:
-        """Take over what the last life of the broker left, or a broker of Apache. StoreDamaged when it cannot be read."""
+        """Restore the tables of the last run, or of Apache RocketMQ. StoreDamaged if they cannot be read."""
         if topics := self._read(TOPICS_FILE, topic_bodies.TopicTable):
             self._topics.restore(topics)
-            self._saved_topics.taken = topics.data_version
+            self._saved_topics.saved_version = topics.data_version
         if groups := self._read(GROUPS_FILE, group_bodies.GroupTable):
             self._groups.restore(groups)
-            self._saved_groups.taken = groups.data_version
+            self._saved_groups.saved_version = groups.data_version
         if offsets := self._read(OFFSETS_FILE, SavedOffsets):
             strange = self._offsets.restore(offsets)
             if strange:
-                log.warning("%s: left out, because they are not topic@group: %s", OFFSETS_FILE, ", ".join(strange))
+                log.warning("%s: ignored keys that are not topic@group: %s", OFFSETS_FILE, ", ".join(strange))
 
     def _read(self, file_name: str, body: type[T]) -> T | None:
         return self._tables.load(file_name, partial(read_body, body, limits=TABLE_LIMITS))
 
-    def save_put_right(self, names: Iterable[str]) -> None:
-        """At the start, before anything is served: save those of these tables that were put right, and wait for the disk.
+    def save_repaired(self, names: Iterable[str]) -> None:
+        """Save the repaired tables at the start, before anything is served, and wait for the disk.
 
-        The next crash may come at once, and what is in the log by then must not make true again what was wrong.
+        Another crash may come at once; new messages in the log must not make the old contents seem valid.
         """
         for name in names:
             file = self._files[name]
-            if (data := file.take(self._clock.now_ms())) is not None:
+            if (data := file.pending(self._clock.now_ms())) is not None:
                 self._tables.save(name, data)
-                file.tell_success()
+                file.mark_saved()
 
     # saving
 
     async def save_topics(self) -> None:
-        """Return when the topics are on the disk as they are now. StoreError when the disk refuses."""
+        """Return when the current topics are on disk. StoreError if that fails."""
         await self._save(TOPICS_FILE)
 
     async def save_groups(self) -> None:
-        """Return when the groups are on the disk as they are now. StoreError when the disk refuses."""
+        """Return when the current groups are on disk. StoreError if that fails."""
         await self._save(GROUPS_FILE)
 
     async def save_offsets(self) -> None:
-        """Return when the offsets are on the disk as they are now. StoreError when the disk refuses."""
+        """Return when the current offsets are on disk. StoreError if that fails."""
         await self._save(OFFSETS_FILE)
 
     async def save_changed(self) -> None:
-        """Save topics, groups and offsets, those that changed. What fails is told in the log, and comes again next time."""
+        """Save changed topics, groups and offsets. Failures are logged and retried next time."""
         await self._finished(self._own)
 
     async def save_parts(self) -> None:
@@ -244,7 +242,7 @@ class Snapshots:
         await self._finished(self._files.keys() - set(self._own))
 
     def save_soon(self) -> None:
-        """Begin to save topics and groups, at once or a moment later, and wait for nothing: they were made by using them."""
+        """Begin to save topics and groups, at once or a moment later, without waiting."""
         if not self._stopped and self._soon is None:
             loop = asyncio.get_running_loop()
             if loop.time() < self._rests_until:
@@ -257,7 +255,7 @@ class Snapshots:
         self._join((TOPICS_FILE, GROUPS_FILE))
 
     async def stop(self) -> None:
-        """Save everything a last time. A disk that does not answer within `stop_s` is not waited for any longer."""
+        """Save everything a last time. Waits at most `stop_s` for the disk."""
         if self._stopped:
             return
         if self._soon is not None:
@@ -267,30 +265,30 @@ class Snapshots:
         await asyncio.wait((last.task,), timeout=self._stop_s)
         lost = [name for name, file in self._files.items() if file.unsaved is not None or file.part.is_changed]
         if lost:
-            log.error("stopped without saving what changed last in %s", ", ".join(lost))
+            log.error("Stopped without saving the last changes of %s", ", ".join(lost))
         last.task.cancel()
 
     async def _save(self, file_name: str) -> None:
         failure = (await self._finished((file_name,))).get(file_name)
         if failure is not None:
-            # Each of those who wait gets an error of its own.
+            # Each waiting caller gets an error of its own.
             raise type(failure)(*failure.args)
 
     async def _finished(self, names: Iterable[str]) -> Failures:
-        # Shielded: who asked may hang up meanwhile, and others wait for the same round.
+        # Shielded: a caller may be cancelled while others wait for the same round.
         return await asyncio.shield(self._join(names).task)
 
     def _join(self, names: Iterable[str]) -> _Round:
         if self._stopped:
-            raise WrongState("tables are not saved any more: the broker has stopped")
+            raise WrongState("the broker has stopped; tables can no longer be saved")
         if self._next is None:
             self._next = _Round()
-            self._next.task = asyncio.get_running_loop().create_task(self._carry_out(self._next))
-            self._next.task.add_done_callback(_tell_surprise)
+            self._next.task = asyncio.get_running_loop().create_task(self._save_round(self._next))
+            self._next.task.add_done_callback(_log_unexpected)
         self._next.names.update(names)
         return self._next
 
-    async def _carry_out(self, current: _Round) -> Failures:
+    async def _save_round(self, current: _Round) -> Failures:
         async with self._one_at_a_time:
             self._next = None
             failures: Failures = {}
@@ -300,7 +298,7 @@ class Snapshots:
             return failures
 
     async def _write(self, file: _SavedFile) -> StoreError | None:
-        data = file.take(self._clock.now_ms())
+        data = file.pending(self._clock.now_ms())
         if data is None:
             return None
         loop = asyncio.get_running_loop()
@@ -308,51 +306,51 @@ class Snapshots:
         try:
             await loop.run_in_executor(None, self._tables.save, file.name, data)
         except RuntimeError as error:  # no thread can be started now: the next round tries again
-            failure = StoreBusy(f"the table {file.name} waits to be saved: {error}")
-            file.tell_failure(failure)
+            failure = StoreBusy(f"table {file.name} cannot be saved now: {error}")
+            file.log_failure(failure)
             return failure
         except StoreError as failure:
-            file.tell_failure(failure)
+            file.log_failure(failure)
             return failure
-        file.tell_success()
+        file.mark_saved()
         return None
 
 
-def _tell_surprise(task: asyncio.Task[Failures]) -> None:
-    """A round that ends with anything but a refusal of the disk: a fault of ours."""
+def _log_unexpected(task: asyncio.Task[Failures]) -> None:
+    """A round must only end with errors of the disk; anything else is a bug."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        log.error("tables could not be saved", exc_info=error)
+        log.error("Cannot save tables: unexpected error", exc_info=error)
 
 
-USUAL_QUEUES: Final = 4
-"""What clients ask for when a topic is made by sending to it: they may know of queues that have no message yet."""
+DEFAULT_CLIENT_QUEUES: Final = 4
+"""Queues that clients request for a new topic: they may know of queues without messages."""
 MAX_NAMED: Final = 10
-"""Names in one line of the log."""
+"""Limit on names in one log message."""
 
 
 def adopt_topics(topics: TopicTable, store: MessageStore, now_ms: int) -> list[str]:
-    """Give a row to every topic that has messages and none; their names. Light topics have queues and never a row."""
+    """Create a row for every topic with messages and no row. Return their names. Light topics never have a row."""
     adopted = []
     for topic, queues in store.topic_queues().items():
         if topic in topics or topic.startswith(LMQ_PREFIX):
             continue
-        is_users_own = group_of(topic) is None and not topics.is_system(topic)
-        count = min(max(queues, USUAL_QUEUES if is_users_own else 1), MAX_QUEUES)
+        is_user_topic = group_of(topic) is None and not topics.is_system(topic)
+        count = min(max(queues, DEFAULT_CLIENT_QUEUES if is_user_topic else 1), MAX_QUEUES)
         topics.ensure(TopicConfig(topic, count, count), now_ms)
         adopted.append(topic)
     if adopted:
-        log.warning("topics with messages that no table knows are there again: %s", _names(adopted))
+        log.warning("Created topics again that have messages but no table entry: %s", _names(adopted))
     return adopted
 
 
 def lower_offsets(offsets: OffsetTable, store: MessageStore, *, clean: bool) -> list[str]:
-    """Set groups back that are ahead of what there is; which, as `topic@group`. `clean`: no crash can have taken anything."""
+    """Lower offsets beyond the end of the log. Return the changed rows, as `topic@group`. `clean`: there was no crash."""
     lowered = offsets.lower_to(store.max_offset)
     if not clean:
         offsets.set_bounds(store.max_offset)
     if lowered:
-        log.warning("groups were ahead of the end of the log, and are set back to it: %s", _names(lowered))
+        log.warning("Lowered offsets of groups to the end of the log, because they were beyond it: %s", _names(lowered))
     return lowered
 
 
@@ -361,12 +359,12 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-MAX_KEPT_BYTES: Final = DEFAULT_LIMITS.frame_bytes
-"""What is larger cannot be told in one answer anyway."""
+MAX_CACHED_BYTES: Final = DEFAULT_LIMITS.frame_bytes
+"""Larger tables do not fit into one answer."""
 
 
 class Page(NamedTuple):
-    """Which rows somebody asks for. `seen` is the version, as JSON, of the table that the rows before were from."""
+    """The requested rows. `seen` is the version, as JSON, of the table with the previous rows."""
 
     start: int | None
     limit: int | None
@@ -374,31 +372,31 @@ class Page(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all rows are asked for, by somebody who has seen none."""
+        """Whether all rows are requested, by a client that has none."""
         return not self.start and self.limit is None and not self.seen
 
     def of(self, rows: Mapping[str, T], version: DataVersion) -> dict[str, T]:
-        """The rows of the page, in the order of the table, which stays the same while the version does."""
+        """The rows of the page, in the order of the table, which is stable for one version."""
         start, limit = self.start or 0, len(rows) if self.limit is None else self.limit
         if start < 0 or limit < 0:
-            raise InvalidParameter(f"a page of {limit} rows from row {start} on cannot be; neither may be below 0")
+            raise InvalidParameter(f"invalid page of {limit} rows from row {start}; both must be at least 0")
         if self.seen and read_body(DataVersion, self.seen.encode()) != version:
             start = 0
         return dict(islice(rows.items(), start, start + limit))
 
 
 class CachedTable:
-    """The last answer to somebody who asked for a whole table."""
+    """The last encoded answer with a whole table."""
 
     def __init__(self) -> None:
         self._version: DataVersion | None = None
         self._body = b""
 
     def body(self, version: DataVersion, write: Callable[[], bytes]) -> bytes:
-        """The table of this version; `write` is called when that is another than last time."""
+        """The table of this version; `write` is called if it is not cached."""
         if version == self._version:
             return self._body
         body = write()
-        if len(body) <= MAX_KEPT_BYTES:
+        if len(body) <= MAX_CACHED_BYTES:
             self._version, self._body = version, body
         return body

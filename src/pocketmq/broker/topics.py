@@ -1,26 +1,26 @@
-"""Topics of this broker: which there are, how each is set up, and what of them the name servers have not heard yet.
+"""Topics of this broker: their configuration, and which changes are not registered yet.
 
     an administrator ───────────── put ─────────────────────┐
-    a send to an unknown topic ─── create_for_send ─────────┼─► row, version + 1 ─┬─► take_changed: tell the name servers
+    a send to an unknown topic ─── create_for_send ─────────┼─► row, version + 1 ─┬─► pop_changed: register
     a group that needs them ────── ensure_retry, ensure_dlq ┘                     └─► the version differs: save
 
-A row is a `TopicConfig`, never changed in place. The version grows with every change, so whoever remembers a version knows
-whether there is something to save. Deleting is not announced: the administrator tells the name servers himself.
+A row is a `TopicConfig` and is never changed in place. The version increases with every change, so a saved version
+shows whether there is something to save. Deletions are not registered: the administrator's tool reports them.
 
-Topics that are made by use are bounded: those of groups, for retries and dead letters, by `max_retry_topics`, all others by
-`max_topics`, so that neither kind can take what the other needs. A heartbeat makes the retry topic of its group, as in Apache, until
-half of the former are in use; from then on it is made when a message is first sent back.
+Topics that clients create are limited: retry and dead-letter topics by `max_retry_topics`, all others by `max_topics`.
+A heartbeat creates the retry topic of its group, as in Apache RocketMQ, until half of that limit is used. From then on
+it is created when a message is first sent back.
 
-Two differences from Apache: a topic without queues is not made, because nothing could ever be sent to it; and with automatic
-creation switched off, no built-in topic serves as a template, not only TBW102.
+Two differences from Apache RocketMQ: a topic without queues is not created, because it could not be used; and with
+automatic creation off, no built-in topic serves as a template, not only TBW102.
 
-Attributes: names with values that an administrator gives to a topic or a group.
+Attributes are named values that an administrator sets for a topic or a group:
 
-    +message.type=FIFO      set it, or change it
+    +message.type=FIFO      set or change it
     -message.type           remove it
 
-A request brings changes, not the result: as one text, `+a=1,-b`, or as a map whose names have the sign in front. What Apache
-knows and this broker cannot do is refused, so that no attribute is kept that means nothing.
+A request contains changes, not the result: as one text, `+a=1,-b`, or as a map whose names begin with the sign.
+Attributes of Apache RocketMQ that this broker does not support are rejected.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -49,12 +49,12 @@ from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
 
 
 class Attribute(NamedTuple):
-    """What an attribute may be. One that is not changeable is given when its topic is made, or never."""
+    """The allowed values of an attribute. One that is not changeable can only be set when its topic is created."""
 
     values: tuple[str, ...]
     changeable: bool = True
     why: str = ""
-    """Why a topic with another value cannot be served at all, though Apache knows it."""
+    """Why topics with other values of Apache RocketMQ cannot be served."""
 
 
 TOPIC_ATTRIBUTES: dict[str, Attribute] = {
@@ -66,12 +66,12 @@ GROUP_ATTRIBUTES: dict[str, Attribute] = {}
 
 
 def parse_changes(text: str | None) -> dict[str, str]:
-    """The changes in `+name=value,-name`: names with their sign, the value empty for what is removed."""
+    """The changes in `+name=value,-name`: names with their sign; the value is empty for a removal."""
     changes: dict[str, str] = {}
     for word in text.split(",") if text else ():
         change, _, value = word.partition("=")
         if change in changes:
-            raise ImpossibleRequest(f"attribute change {change!r} is there twice in {text!r}")
+            raise ImpossibleRequest(f"attribute change {change!r} is repeated in {text!r}")
         changes[change] = value
     return changes
 
@@ -79,7 +79,7 @@ def parse_changes(text: str | None) -> dict[str, str]:
 def altered(
     known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """The attributes after `changes`; `current` is None for what is just being made."""
+    """The attributes after `changes`. A new topic or group has no `current` attributes."""
     result = dict(current or {})
     for change, value in changes.items():
         sign, name = change[:1], change[1:]
@@ -96,11 +96,11 @@ def altered(
 
 def _check(known: Mapping[str, Attribute], sign: str, name: str, *, exists: bool) -> None:
     if sign not in ("+", "-"):
-        raise ImpossibleRequest(f"attribute change {sign + name!r} begins neither with + (set) nor with - (remove)")
+        raise ImpossibleRequest(f"attribute change {sign + name!r} must begin with + (set) or - (remove)")
     if name not in known:
         raise ImpossibleRequest(f"attribute {name!r} is not supported; known are: {', '.join(known) or 'none'}")
     if exists and not known[name].changeable:
-        raise ImpossibleRequest(f"attribute {name!r} can be given only when the topic is made")
+        raise ImpossibleRequest(f"attribute {name!r} can only be set when the topic is created")
 
 
 def _check_value(attribute: Attribute, name: str, value: str) -> None:
@@ -112,7 +112,7 @@ def _check_value(attribute: Attribute, name: str, value: str) -> None:
 
 
 def unsupported(known: Mapping[str, Attribute], current: Mapping[str, str]) -> str | None:
-    """The attribute, of those that another broker gave, with which a topic cannot be served here; None when it can."""
+    """The first attribute with which a topic of another broker cannot be served here; None if it can."""
     for name, value in current.items():
         attribute = known.get(name)
         if attribute is not None and attribute.why and value not in attribute.values:
@@ -124,7 +124,7 @@ DEFAULT_QUEUES = 8
 MAX_TOPICS = 100_000
 MAX_RETRY_TOPICS = 50_000
 MAX_QUEUES = 65_536
-"""Queues that one topic may have; many requests walk over all of them."""
+"""Limit on the queues of a topic; many requests iterate over all of them."""
 
 _ALL_PERMS = Perm.READ_WRITE | Perm.INHERIT
 _KNOWN_PERMS = _ALL_PERMS | Perm.PRIORITY
@@ -138,7 +138,7 @@ def built_in_topics(
     default_queues: int = DEFAULT_QUEUES,
     trace: bool = False,
 ) -> list[TopicConfig]:
-    """The topics that every broker has of itself."""
+    """The topics that exist on every broker."""
     topics = [
         _topic(names.SELF_TEST_TOPIC, 1),
         _topic(names.BENCHMARK_TOPIC, 1024),
@@ -165,7 +165,7 @@ def _topic(name: str, queues: int, perm: int = Perm.READ_WRITE) -> TopicConfig:
 
 
 class TopicTable:
-    """The topics by name. Told the wall time with every change, for the version."""
+    """The topics by name. Changes receive the wall time, for the version."""
 
     def __init__(
         self,
@@ -188,14 +188,14 @@ class TopicTable:
         self._max_topics = max_topics
         self._max_retry_topics = max_retry_topics
         self.retry_topics = 0
-        """Topics of groups, for retries and dead letters."""
+        """The number of retry and dead-letter topics."""
         self._changed: dict[str, TopicConfig] = {}
         self.version = DataVersion(timestamp=started_ms)
         self.alterations = 0
-        """Grows when a topic that was there changes or goes. What is remembered of others stays true while new ones come."""
+        """Increases when an existing topic changes or is deleted, but not with new topics: caches of topics use it."""
 
     def apply(self, settings: BrokerSettings, now_ms: int) -> None:
-        """Go by these settings from now on; topics that are there stay."""
+        """Use these settings from now on; existing topics stay."""
         self._auto_create = settings.auto_create_topic
         self._max_topics = settings.max_topics
         self._max_retry_topics = settings.max_retry_topics
@@ -205,7 +205,7 @@ class TopicTable:
         if settings.trace_topic:
             self.ensure(_topic(names.TRACE_TOPIC, 1), now_ms)
 
-    # looking up
+    # queries
 
     def get(self, topic: str) -> TopicConfig | None:
         return self._rows.get(topic)
@@ -226,12 +226,11 @@ class TopicTable:
         return len(self._rows)
 
     def is_order(self, topic: str) -> bool:
-        """Whether an administrator made this an ordered topic."""
         found = self._rows.get(topic)
         return found is not None and found.order
 
     def is_system(self, topic: str) -> bool:
-        """Whether the topic belongs to the broker, so that nobody may create, change or delete it."""
+        """Whether the topic belongs to the broker, so that clients cannot create, change or delete it."""
         return topic in self._built_in or is_system_topic(topic)
 
     def system_topics(self) -> list[str]:
@@ -241,28 +240,30 @@ class TopicTable:
     # changing
 
     def put(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
-        """Create or change topics, all or none. Their attributes are changes, `{"+name": "value", "-name": ""}`."""
+        """Create or change topics, all or none. Attributes are changes, such as `{"+name": "value", "-name": ""}`."""
         for row in [self._checked(config) for config in configs]:
             self._store(row, now_ms)
 
     def create_for_send(
         self, topic: TopicName, template: str, queues: int, now_ms: int, *, sys_flag: int = 0
     ) -> TopicConfig:
-        """The topic that somebody sends to; made like `template` when it is new, with at most its queues."""
+        """The topic of a send. A new one is created like `template`, with at most its number of queues."""
         if found := self._rows.get(topic):
             return found
         if is_retry(topic):
-            return self._made_for_group(TopicConfig(topic, 1, 1, topic_sys_flag=sys_flag), now_ms)
+            return self._ensure_group_topic(TopicConfig(topic, 1, 1, topic_sys_flag=sys_flag), now_ms)
         count = len(self._rows) - self.retry_topics
         if count >= self._max_topics:
             raise TopicNotFound(
-                f"topic {topic} does not exist and is not made by sending to it: this broker has {count} topics, "
-                f"max_topics is {self._max_topics}; create it as an administrator, or raise max_topics"
+                f"topic {topic} does not exist and cannot be created by a send: this broker has {count} topics, "
+                f"the limit is {self._max_topics} (maxTopics); create it as an administrator, or raise the limit"
             )
         model = self._template(topic, template)
         queues = min(queues, model.write_queue_nums)
         if queues < 1:
-            raise InvalidParameter(f"topic {topic} is new and cannot be made with {queues} queues; ask for at least 1")
+            raise InvalidParameter(
+                f"topic {topic} is new and cannot be created with {queues} queues; request at least 1"
+            )
         perm = model.perm & ~Perm.INHERIT
         row = TopicConfig(topic, queues, queues, perm, model.topic_filter_type, topic_sys_flag=sys_flag)
         return self._store(row, now_ms)
@@ -270,59 +271,59 @@ class TopicTable:
     def _template(self, topic: str, template: str) -> TopicConfig:
         found = self._rows.get(template)
         if not found:
-            why = f"its template {template!r} is not there either"
+            why = f"its template {template!r} does not exist either"
         elif not found.perm & Perm.INHERIT:
-            why = f"its template {template} does not pass its settings on"
+            why = f"its template {template} has no inherit permission"
         elif not self._auto_create and self.is_system(template):
-            why = "automatic creation is switched off"
+            why = "autoCreateTopicEnable is off"
         else:
             return found
-        raise TopicNotFound(f"topic {topic} does not exist and is not made by sending to it: {why}; create it first")
+        raise TopicNotFound(f"topic {topic} does not exist and cannot be created by a send: {why}; create it first")
 
     def ensure(self, config: TopicConfig, now_ms: int) -> TopicConfig:
-        """The topic of this name; `config`, when there is none yet."""
+        """The topic with this name; `config` if there is none yet."""
         return self._rows.get(config.topic_name) or self._store(config, now_ms)
 
     @property
-    def makes_retry_topics_early(self) -> bool:
-        """Whether a heartbeat makes the retry topic of its group, though nothing was sent back yet."""
+    def creates_retry_topics_early(self) -> bool:
+        """Whether a heartbeat creates the retry topic of its group."""
         return self.retry_topics < self._max_retry_topics // 2
 
-    def _made_for_group(self, config: TopicConfig, now_ms: int) -> TopicConfig:
+    def _ensure_group_topic(self, config: TopicConfig, now_ms: int) -> TopicConfig:
         name = config.topic_name
         if found := self._rows.get(name):
             return found
         if self.retry_topics >= self._max_retry_topics:
             raise TopicNotFound(
-                f"topic {name} does not exist and is not made: this broker has {self.retry_topics} topics for retries and "
-                f"dead letters, max_retry_topics is {self._max_retry_topics}; delete groups that are not used, or raise it"
+                f"topic {name} does not exist and cannot be created: this broker has {self.retry_topics} retry and dead-letter "
+                f"topics, the limit is {self._max_retry_topics} (maxRetryTopics); delete unused groups, or raise the limit"
             )
         return self._store(config, now_ms)
 
     def ensure_retry(
         self, group: GroupName, queues: int, now_ms: int, *, order: bool | None = None, sys_flag: int = 0
     ) -> TopicConfig:
-        """The topic where failed messages of `group` wait. It is ordered when a topic of the group is; None: as it was."""
+        """The retry topic of `group`. It is ordered if a topic of the group is; None leaves it unchanged."""
         count = min(max(queues, 1), MAX_QUEUES)
         config = TopicConfig(retry_topic(group), count, count, topic_sys_flag=sys_flag, order=bool(order))
-        row = self._made_for_group(config, now_ms)
+        row = self._ensure_group_topic(config, now_ms)
         if order is not None and row.order != order:
             row = self._store(replace(row, order=order), now_ms)
         return row
 
     def ensure_dlq(self, group: GroupName, now_ms: int) -> TopicConfig:
-        """The topic of the group's dead letters."""
-        return self._made_for_group(TopicConfig(dlq_topic(group), 1, 1), now_ms)
+        """The dead-letter topic of `group`."""
+        return self._ensure_group_topic(TopicConfig(dlq_topic(group), 1, 1), now_ms)
 
     def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
-        """Name servers say that these topics are ordered; those that we have become so."""
+        """Mark these topics as ordered, as the name servers' order config says."""
         for topic in topics:
             row = self._rows.get(topic)
             if row and not row.order:
                 self._store(replace(row, order=True), now_ms)
 
     def delete(self, topic: str, now_ms: int) -> bool:
-        """Forget a topic; False when there is none. Its messages and offsets are for others to delete."""
+        """Delete a topic; False if there is none. The caller deletes its messages and offsets."""
         if not topic:
             raise InvalidName("the topic name is empty")
         self._refuse_system(topic)
@@ -360,22 +361,22 @@ class TopicTable:
             self.version = self.version.next_version(now_ms)
         return row
 
-    # telling and keeping
+    # registering and saving
 
-    def take_changed(self) -> list[TopicConfig]:
-        """The topics that are new or changed since the last call, as they are now."""
+    def pop_changed(self) -> list[TopicConfig]:
+        """The new and changed topics since the last call."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
     def registration(
         self, permission: int = Perm.READ_WRITE, topics: Collection[TopicConfig] | None = None
     ) -> MappedTopicTable:
-        """What a name server is told: all topics, or only some; no more is allowed in them than the broker allows."""
-        told = self._rows.values() if topics is None else topics
+        """The table for a name server: all topics, or some. Permissions are limited by the broker's permission."""
+        rows = self._rows.values() if topics is None else topics
         restricted = permission & Perm.READ_WRITE != Perm.READ_WRITE
         return MappedTopicTable(
             self.version,
-            {row.topic_name: replace(row, perm=row.perm & permission) if restricted else row for row in told},
+            {row.topic_name: replace(row, perm=row.perm & permission) if restricted else row for row in rows},
         )
 
     def snapshot(self) -> bodies.TopicTable:
@@ -383,15 +384,15 @@ class TopicTable:
         return bodies.TopicTable(self.version, dict(self._rows))
 
     def restore(self, saved: bodies.TopicTable) -> None:
-        """Take over the rows and the version that were saved; built-in topics that are not among them stay.
+        """Restore the saved rows and version; built-in topics that are not among them stay.
 
-        InvalidSetting for a topic of Apache's that cannot be served: its messages would not be found.
+        InvalidSetting for a topic of Apache RocketMQ that cannot be served: its messages would not be found.
         """
         for row in saved.topic_config_table.values():
             if why := unsupported(TOPIC_ATTRIBUTES, row.attributes or {}):
                 raise InvalidSetting(
-                    f"topic {row.topic_name} cannot be served, it has {why}. Delete it with the broker that made it, or take it "
-                    "out of topics.json to start without it"
+                    f"topic {row.topic_name} cannot be served: it has {why}. Delete it with the broker that created it, or remove "
+                    "it from topics.json to start without it"
                 )
         self._rows.update(saved.topic_config_table)
         self.retry_topics = sum(map(is_group_topic, self._rows))

@@ -26,7 +26,7 @@ from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.files import DiskFiles, temporary_folder
 from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.model.names import refuse_unknown
-from pocketmq.nameserver.registered import RouteLimits
+from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import reachable
@@ -167,7 +167,7 @@ class Server:
             folder = self._data or parts.enter_context(temporary_folder("pocketmq-"))
             name_server = await parts.enter_async_context(NameServer(self._name_server_settings))
             settings = self._settings_in(folder, name_server)
-            broker = await parts.enter_async_context(Broker(settings, metrics_beside=name_server.metrics.look))
+            broker = await parts.enter_async_context(Broker(settings, more_metrics=name_server.metrics.collect))
             self._name_server, self._broker = name_server, broker
             self._running = parts.pop_all()
         return self
@@ -220,7 +220,9 @@ class Server:
 def limits_for(broker: BrokerSettings, brokers: int = 1) -> RouteLimits:
     """Limits of a name server that fit all topics that such brokers can create."""
     limits, most = RouteLimits(), brokers * (broker.max_topics + broker.max_retry_topics)
-    return replace(limits, max_topics=max(limits.max_topics, most), max_places=max(limits.max_places, most))
+    return replace(
+        limits, max_topics=max(limits.max_topics, most), max_topic_entries=max(limits.max_topic_entries, most)
+    )
 
 
 def _flush_mode(text: str) -> FlushMode:

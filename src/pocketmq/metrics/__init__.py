@@ -1,8 +1,8 @@
-"""Metrics and log lines of the servers.
+"""Metrics and log formats of the servers.
 
     parts of a server ── read for each request ──► families ──► GET /metrics
 
-The hot paths only add to plain counters; everything else happens when somebody asks for the page.
+The hot paths only add to plain counters; everything else happens when the page is requested.
 
 Modules in reading order:
 

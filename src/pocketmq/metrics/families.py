@@ -1,14 +1,10 @@
-"""Families of metrics: a name, what it means, and its values by label. Histograms are counts by size, as they were noted.
-
-Families as the text that Prometheus reads, format 0.0.4.
+"""Metric families: a name, a help text, and values by label; and their text format 0.0.4 for Prometheus.
 
 # HELP rocketmq_topic_number Topics of the broker
 # TYPE rocketmq_topic_number gauge
 rocketmq_topic_number{cluster="DefaultCluster",node_id="broker-a"} 12
 
-The process that a server runs in, under the names that Prometheus has for every program.
-
-What happens at the door of a server.
+Also the families that every server has: of its process and of its connections.
 """
 
 import resource
@@ -28,7 +24,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Kind(Enum):
-    """What a number means; the words are those of Prometheus."""
+    """Types of metrics, in the words of Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -36,7 +32,7 @@ class Kind(Enum):
 
 
 class Sample(NamedTuple):
-    """One line: what is put behind the family's name, the labels, and the value."""
+    """One line: the suffix of the family's name, the labels, and the value."""
 
     suffix: str
     labels: Labels
@@ -57,7 +53,7 @@ def labels_of(**labels: str) -> Labels:
 
 
 def counter(name: str, help: str, values: Mapping[Labels, float] | float) -> Family:  # noqa: A002 as Prometheus calls it
-    """`_total` is put behind the name, as the text form wants it."""
+    """A counter. `_total` is appended to the name, as the text format requires."""
     return Family(f"{name}_total", Kind.COUNTER, help, _samples(values))
 
 
@@ -72,7 +68,7 @@ def histogram(name: str, help: str, values: Mapping[Labels, Sizes] | Sizes) -> F
 
 
 def with_labels(families: Iterable[Family], labels: Labels) -> list[Family]:
-    """The same families with further labels at each value: of which cluster and broker they are."""
+    """The same families with further labels at each value: cluster and broker."""
     return [
         msgspec.structs.replace(family, samples=[s._replace(labels=labels + s.labels) for s in family.samples])
         for family in families
@@ -86,7 +82,7 @@ def _samples(values: Mapping[Labels, float] | float) -> list[Sample]:
 
 
 def _buckets(labels: Labels, sizes: Sizes) -> Iterable[Sample]:
-    """Each bucket counts all that are not above its bound, so the last one counts everything."""
+    """Each bucket counts all values up to its bound, so the last one counts everything."""
     total = 0
     for bound, count in zip((*sizes.bounds, float("inf")), sizes.counts, strict=True):
         total += count
@@ -121,7 +117,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def process_families(files: Files) -> list[Family]:
-    """Memory and descriptors are left out where the system does not tell them this way."""
+    """Memory and descriptors are left out if the system has no /proc."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     families = [counter("process_cpu_seconds", "Seconds of a processor used", used.ru_utime + used.ru_stime)]
     try:
@@ -139,7 +135,7 @@ def process_families(files: Files) -> list[Family]:
 _CAUSES: Final = ("refused", "turned_away", "idle", "slow", "protocol_errors", "unfinished")
 
 
-def door_families(counters: ServerCounters, prefix: str) -> list[Family]:
+def connection_families(counters: ServerCounters, prefix: str) -> list[Family]:
     closed = {labels_of(cause=cause): getattr(counters, cause) for cause in _CAUSES}
     return [
         gauge(f"{prefix}_connections", "Connections that are open", counters.open),

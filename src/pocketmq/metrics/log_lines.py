@@ -1,4 +1,4 @@
-"""Lines of the log: one for each event, as text for people or as JSON for programs.
+"""Formats of log records: text for people, or JSON for programs, one line per record.
 
 2026-05-01 12:00:00,123 WARNING broker-a pocketmq.broker: …
 {"time":"2026-05-01T10:00:00.123Z","level":"warning","logger":"pocketmq.broker","server":"broker-a","message":"…"}
@@ -14,7 +14,7 @@ FORMS: Final = ("text", "json")
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line, whatever is in the message. `server` is left out when nobody is named."""
+    """One JSON object per line. `server` is left out if it is empty."""
 
     def __init__(self, who: str = "") -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """A line for people. What is in a message cannot begin another line; the trace of an error may."""
+    """One line of text. Line breaks in a message are escaped; only the traceback of an error has more lines."""
 
     def __init__(self, who: str = "") -> None:
         super().__init__(f"%(asctime)s %(levelname)-7s {who and who + ' '}%(name)s: %(message)s")

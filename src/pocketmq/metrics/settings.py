@@ -1,4 +1,4 @@
-"""Where the page with a server's metrics is, and RocketMQ's names for that."""
+"""The address of the metrics page, and RocketMQ's names for it."""
 
 from typing import Final
 
@@ -9,13 +9,13 @@ from pocketmq.model.setting_keys import NUMBER, SWITCH, TEXT, Form, Key
 from pocketmq.net.address import LARGEST_PORT, Address
 
 DEFAULT_PORT: Final = 5557
-"""RocketMQ's."""
+"""RocketMQ's default."""
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Off unless asked for, and on loopback unless told otherwise: the page has the names of all topics and groups.
+    """Settings of the metrics page. It is off and on loopback by default, because it shows the names of all topics and groups.
 
-    Where other machines reach it, it talks TLS if the server does, and asks for an account if the server has accounts.
+    If other machines can reach it, it uses TLS if the server does, and requires an account if the server has accounts.
     """
 
     enabled: bool = False
@@ -27,14 +27,14 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
     without_authentication: bool = False
     """The metrics page requires no account, also where other machines can reach it."""
     max_connections: int = 16
-    """One more is closed at once."""
+    """Limit on connections. One more is closed at once."""
     request_s: float = 10.0
-    """How long a request may take to come, and how long a connection stays open without another."""
+    """How long a request may take, and how long an idle connection stays open, in seconds."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= LARGEST_PORT:
             raise InvalidSetting(
-                f"metrics port {self.port} is none; it must be from 0 (any free one) to {LARGEST_PORT}"
+                f"invalid metrics port {self.port}; it must be from 0 (any free port) to {LARGEST_PORT}"
             )
         if self.max_connections <= 0 or self.request_s <= 0:
             raise InvalidSetting("max_connections and request_s of the metrics page must be above 0")
@@ -46,7 +46,7 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def _exporter(text: str) -> bool:
     if text.upper() not in ("PROM", "DISABLE"):
-        raise ValueError("PROM or DISABLE; nothing is pushed to a collector")
+        raise ValueError("PROM or DISABLE; metrics are not pushed to a collector")
     return text.upper() == "PROM"
 
 

@@ -6,10 +6,10 @@
 
 Modules in reading order:
 
-    settings     every limit, interval and switch, with RocketMQ's defaults
-    server       builds, starts and stops a name server
-    handlers/    one handler class for each family of requests
-    registered   registered brokers: clusters, names, addresses, last heartbeat
-    routes       topics and their brokers; expires silent brokers
-    kv_config    namespace, key and value; the only thing that survives a restart
+    settings      every limit, interval and switch, with RocketMQ's defaults
+    server        builds, starts and stops a name server
+    handlers/     one handler class for each family of requests
+    route_tables  tables of brokers and of topics, and their limits
+    routes        applies registrations, answers routes, expires silent brokers
+    kv_config     namespace, key and value; the only state that survives a restart
 """

@@ -1,12 +1,12 @@
-"""The KV config: namespace → key → value, all that a name server keeps when it stops.
+"""The KV config: namespace → key → value, the only state that a name server keeps after a stop.
 
     put, delete ──► one at a time: changed copy ──► thread: written and synced ──► the table is the copy ──► answered
-                                                      │ it failed: the table stays as it was, and the caller is told
+                                                      │ failure: the table stays as it was, and the caller gets an error
 
     kvConfig.json        {"configTable":{"ORDER_TOPIC_CONFIG":{"Orders":"broker-a:4"}}}     as RocketMQ writes it
-    kvConfig.json.lock   held while a name server uses the file; made with it
+    kvConfig.json.lock   locked while a name server uses the file; created with it
 
-A namespace whose last key went away stays, empty: RocketMQ answers it so.
+A namespace stays, empty, after its last key is deleted, as in RocketMQ.
 """
 
 import asyncio
@@ -35,25 +35,25 @@ from pocketmq.protocol.java_json import JsonLimits, read_body, write_body
 log = logging.getLogger("pocketmq.nameserver")
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
-"""Topic → `broker:queues;broker2:queues`: how many queues of each broker an orderly producer uses."""
+"""Topic → `broker:queues;broker2:queues`: the queues of each broker that an ordered producer uses."""
 _FILE_LIMITS: Final = JsonLimits(document_bytes=1 << 30, values=100_000_000)
-"""What was saved must be read again, however large it is."""
+"""A saved file must be readable, however large it is."""
 
 Tables = dict[str, dict[str, str]]
 
 
 class KvLimits(msgspec.Struct, frozen=True):
-    """Bounds of the KV config. What was saved before is kept, even beyond them."""
+    """Limits of the KV config. Saved values stay even beyond them."""
 
     max_entries: int = 10_000
-    """Keys of all namespaces; an empty namespace counts as one."""
+    """Limit on the keys of all namespaces; an empty namespace counts as one."""
     max_name_chars: int = 255
     max_value_chars: int = 65_536
     max_waiting: int = 256
 
 
 class KvConfig:
-    """The tables, and their file. Without a path they live in memory only."""
+    """The tables, and their file. Without a path they are in memory only."""
 
     def __init__(self, files: Files, path: Path | None, limits: KvLimits | None = None) -> None:
         self._files = files
@@ -65,7 +65,7 @@ class KvConfig:
         self._changes: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
-        """Read the file, if there is one. StoreDamaged when it is not what it should be, StoreLocked when it is in use."""
+        """Read the file if it exists. StoreDamaged if it is invalid, StoreLocked if it is in use."""
         if self._path is None or self._files.status(self._path) is None:
             return
         try:
@@ -77,11 +77,11 @@ class KvConfig:
         except BodyError as error:
             self._release_file()
             raise StoreDamaged(
-                f"{self._path} is damaged ({error}). Put a sound copy in its place, or move it away to begin without it"
+                f"{self._path} is damaged ({error}). Replace it with a valid copy, or move it away to start without it"
             ) from None
 
     async def close(self) -> None:
-        """Wait for what is being written, and leave the file to others. Harmless when done twice."""
+        """Wait for pending writes, and unlock the file. Harmless if called twice."""
         await asyncio.gather(*self._changes, return_exceptions=True)
         self._release_file()
 
@@ -89,11 +89,11 @@ class KvConfig:
         return self._tables.get(namespace, {}).get(key)
 
     def table(self, namespace: str) -> dict[str, str] | None:
-        """All keys of a namespace; None when there is no such namespace. Not to be changed."""
+        """All keys of a namespace; None if it does not exist. Must not be changed."""
         return self._tables.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Remember a value; it is on the disk when this returns."""
+        """Store a value; it is on disk on return."""
         limits = self._limits
         for word, text in (("namespace", namespace), ("key", key)):
             if not 0 < len(text) <= limits.max_name_chars:
@@ -107,7 +107,7 @@ class KvConfig:
         await self._change(namespace, key, value)
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Forget a value; harmless when there is none."""
+        """Delete a value; harmless if there is none."""
         await self._change(namespace, key, None)
 
     async def _change(self, namespace: str, key: str, value: str | None) -> None:
@@ -116,7 +116,7 @@ class KvConfig:
         change = asyncio.get_running_loop().create_task(self._carry_out(namespace, key, value))
         self._changes.add(change)
         change.add_done_callback(self._settle)
-        # Who asked may hang up meanwhile; two writers at once would spoil the file, so what was begun is finished.
+        # Shielded: the caller may be cancelled, but a write must finish before the next one begins.
         await asyncio.shield(change)
 
     def _settle(self, change: asyncio.Task[None]) -> None:
@@ -138,7 +138,7 @@ class KvConfig:
             self._tables = changed
 
     def _changed(self, namespace: str, key: str, value: str | None) -> Tables | None:
-        """The tables after a change; None when it changes nothing."""
+        """The tables after a change; None if it changes nothing."""
         table = self._tables.get(namespace, {})
         if table.get(key) == value:
             return None
@@ -160,7 +160,7 @@ class KvConfig:
             raise kind(f"{path} could not be saved: {error.strerror}") from error
 
     def _begin_file(self, path: Path) -> None:
-        """There was no file when this name server started: make its folder, and be sure that it is still so."""
+        """There was no file at the start: create its folder, and check that there is still no file."""
         folder = path.parent
         if self._files.status(folder) is None:
             self._files.make_dir(folder)
@@ -168,15 +168,13 @@ class KvConfig:
         self._take_file(path)
         if self._files.status(path) is not None:
             self._release_file()
-            raise StoreLocked(
-                f"{path} was made by another name server; start this one again, or give it its own folder"
-            )
+            raise StoreLocked(f"{path} was created by another name server; restart this one, or use another folder")
 
     def _take_file(self, path: Path) -> None:
         lock = self._files.open(path.with_name(path.name + ".lock"), create=True)
         if not lock.lock():
             lock.close()
-            raise StoreLocked(f"{path} is used by another name server; give each of them a folder of its own")
+            raise StoreLocked(f"{path} is used by another name server; use another folder")
         self._lock = lock
 
     def _release_file(self) -> None:

@@ -1,10 +1,11 @@
-"""Routes: which brokers there are, which topics they have, and who is still there. Pure: no I/O, and told the time.
+"""Routes: applies registrations, answers routes, and expires silent brokers. Pure: no I/O; callers pass the time.
 
-    register ──► a member, and its topics ─┬─ heard again in time ─────────────────► stays
-                                           ├─ unregister, line lost, `expire` ─────► gone at once
-                                           └─ last of its name ────────────────────► the name leaves its clusters and all topics
+    register ──► a member, and its topics ─┬─ registers again in time ──────────────► stays
+                                           ├─ unregister, connection lost, expire ──► removed at once
+                                           └─ last of its name ─────────────────────► the name is removed from all topics
 
-A registration that is refused leaves no trace; of one that brings too many topics those are taken that fit. Times are seconds of a clock that only grows.
+A rejected registration changes nothing. If a registration has too many topics, those are accepted that fit. Times are
+seconds of the monotonic clock.
 """
 
 from collections.abc import Hashable
@@ -14,7 +15,7 @@ import msgspec
 
 from pocketmq.errors import ServerFailed
 from pocketmq.model.flags import Perm
-from pocketmq.nameserver.registered import (
+from pocketmq.nameserver.route_tables import (
     MASTER_ID,
     Admitted,
     Broker,
@@ -29,92 +30,94 @@ from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterIn
 from pocketmq.protocol.bodies.topics import TopicConfig, TopicList
 
 BROKER_TIMEOUT_S: Final = 120.0
-"""How long a broker may be silent, unless it says another time itself."""
+"""How long a broker may be silent, unless it registers another time."""
 MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Topics by which the members of a broker name find each other: they need the true ids, never an acting master."""
+"""Topics with which the members of a broker name find each other: their routes have no acting master."""
 
 
 class Registered(NamedTuple):
-    """What came of a registration."""
+    """The result of a registration."""
 
     member: Member | None = None
-    """None: ignored, because `rival` has the same id and a newer state."""
+    """None if it was ignored, because `rival` has the same id and a newer state."""
     is_new: bool = False
     master: Member | None = None
-    """Told to slaves."""
+    """Reported to slaves."""
     rival: Member | None = None
     rejected: int = 0
-    """Topics that were not taken, because of `why`."""
+    """Rejected topics; the reason is `why`."""
     why: str = ""
 
 
 class RouteTable:
-    """All that brokers told."""
-
     def __init__(self, limits: RouteLimits | None = None, *, timeout_s: float = BROKER_TIMEOUT_S) -> None:
         self._limits = limits or RouteLimits()
         self._brokers = BrokerTable(timeout_s)
         self.topics = TopicTable()
         self.rejected_topics = 0
-        """Topics in registrations that were not taken, each time that they were told."""
+        """Rejected topics of all registrations; a topic counts each time."""
 
-    def register(self, told: Registration, now: float, *, drop_absent: bool = False) -> Registered:
-        """Take a registration, whole or of a single topic. ServerFailed when it comes too early, or passes a bound of brokers.
+    def register(self, registration: Registration, now: float, *, drop_absent: bool = False) -> Registered:
+        """Apply a registration of all topics or of a single one. ServerFailed if it is rejected.
 
-        With `drop_absent`, topics that a whole registration does not name are taken from the broker.
+        With `drop_absent`, topics of the broker that a full registration does not contain are removed.
         """
-        broker = self._brokers.named(told.broker_name)
-        held = broker.members.get(told.broker_id) if broker else None
-        if held and held.address != told.address and held.version.state_version > told.version.state_version:
-            self.unregister(told.cluster, told.broker_name, told.address)
-            return Registered(rival=held)
-        # A single topic is an addition to what is known, and of this broker nothing is known yet.
-        if held is None and len(told.body.topics.topic_config_table) == 1:
+        broker = self._brokers.named(registration.broker_name)
+        known_member = broker.members.get(registration.broker_id) if broker else None
+        if (
+            known_member
+            and known_member.address != registration.address
+            and known_member.version.state_version > registration.version.state_version
+        ):
+            self.unregister(registration.cluster, registration.broker_name, registration.address)
+            return Registered(rival=known_member)
+        # A single topic is an addition, and this broker is not registered yet.
+        if known_member is None and len(registration.body.topics.topic_config_table) == 1:
             raise ServerFailed("register broker failed")
-        known = self._brokers.at(told.cluster, told.address)
-        tells_topics = _tells_topics(told, broker)
-        self._limits.check_broker(told, int(known is None), len(self._brokers))
-        changed = held is None or known is None or known.version != told.version
-        if known and known.broker_name != told.broker_name:
+        known = self._brokers.at(registration.cluster, registration.address)
+        registers_topics = _registers_topics(registration, broker)
+        self._limits.check_broker(registration, int(known is None), len(self._brokers))
+        changed = known_member is None or known is None or known.version != registration.version
+        if known and known.broker_name != registration.broker_name:
             self._withdraw(known)
-        member = self._brokers.enter(told, now)
+        member = self._brokers.enter(registration, now)
         registered = Registered(member, known is None, self._master_of(member))
-        if tells_topics:
-            admitted = self._take_topics(told, changed=changed, drop_absent=drop_absent)
+        if registers_topics:
+            admitted = self._update_topics(registration, changed=changed, drop_absent=drop_absent)
             self.rejected_topics += admitted.rejected
             registered = registered._replace(rejected=admitted.rejected, why=admitted.why)
         return registered
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> Member | None:
-        """A broker says good-bye; None when it was not known."""
+        """Remove a broker; None if it was not registered."""
         member = self._brokers.at(cluster, address)
         if member is None or member.broker_name != broker_name:
             return None
         self._withdraw(member)
         return member
 
-    def heard_from(self, cluster: str, address: str, now: float) -> None:
-        """A broker lives; one that is not registered is not thereby."""
+    def touch(self, cluster: str, address: str, now: float) -> None:
+        """A broker sent a heartbeat; ignored if it is not registered."""
         member = self._brokers.at(cluster, address)
         if member is not None:
-            member.heard_at = now
+            member.last_seen = now
 
     def lose(self, connection: Hashable) -> list[Member]:
-        """A connection is gone, and with it the brokers that registered by it last."""
+        """A connection was lost: remove the brokers that last registered on it."""
         lost = self._brokers.of_connection(connection)
         for member in lost:
             self._withdraw(member)
         return lost
 
     def expire(self, now: float) -> list[Member]:
-        """Remove the brokers that were not heard within their time; the caller closes their lines."""
+        """Remove brokers without a registration in time; the caller closes their connections."""
         expired = self._brokers.overdue(now)
         for member in expired:
             self._withdraw(member)
         return expired
 
     def register_topic(self, topic: str, queues: tuple[QueueData, ...]) -> str | None:
-        """Add a topic by hand. A broker name that is not known, if any: then nothing was added."""
+        """Add a topic by hand. Return an unknown broker name, if any: then nothing was added."""
         names = [data.broker_name for data in queues]
         unknown = next((name for name in names if self._brokers.named(name) is None), None)
         if unknown is None:
@@ -124,22 +127,22 @@ class RouteTable:
         return unknown
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or in one cluster. A broker that still has it tells it again when its table changes."""
+        """Remove a topic, everywhere or in one cluster. A broker that still has it registers it again after a change."""
         if cluster:
             self.topics.remove(topic, self._brokers.names_of(cluster))
         else:
             self.topics.delete(topic)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Nobody shall write to this broker; how many topics it has. Lasts until the broker changes a topic."""
+        """Remove the write permission of a broker. Return its number of topics. Lasts until the broker changes a topic."""
         return self.topics.change_perm(broker_name, _without_write)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """All its topics may be read and written, whatever the permission was before: RocketMQ does not remember it."""
+        """Set read and write permission for all its topics, whatever it was before, as in RocketMQ."""
         return self.topics.change_perm(broker_name, lambda _: Perm.READ_WRITE)
 
     def route(self, topic: str, *, acting_master: bool = False) -> TopicRouteData | None:
-        """Where a topic is; None when no broker has it. With `acting_master` a slave may stand in for a lost master."""
+        """The route of a topic; None if no broker has it. With `acting_master`, a slave may replace a lost master."""
         queues = self.topics.queues(topic)
         brokers = [broker for name in queues if (broker := self._brokers.named(name))]
         if not brokers:
@@ -157,7 +160,7 @@ class RouteTable:
         )
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The state of a broker's topics that is known here."""
+        """The registered version of a broker's topics."""
         member = self._brokers.at(cluster, address)
         return member.version if member else None
 
@@ -175,7 +178,7 @@ class RouteTable:
         return self.topics.of_brokers(self._brokers.names_of(cluster))
 
     def system_topics(self) -> TopicList:
-        """Every cluster and every broker name is the name of a topic, too; and one broker that can tell the others."""
+        """Cluster names and broker names, which are also topics; and the address of one broker."""
         clusters = self._brokers.info().cluster_addr_table
         names = dict.fromkeys(name for cluster, brokers in clusters.items() for name in (cluster, *brokers))
         return TopicList(tuple(names), self._brokers.first_address())
@@ -187,16 +190,16 @@ class RouteTable:
         elif broker.acting_master and MASTER_ID not in broker.members:
             self.topics.change_perm(broker.name, _without_write)
 
-    def _take_topics(self, told: Registration, *, changed: bool, drop_absent: bool) -> Admitted:
-        name, table = told.broker_name, told.body.topics
+    def _update_topics(self, registration: Registration, *, changed: bool, drop_absent: bool) -> Admitted:
+        name, table = registration.broker_name, registration.body.topics
         configs = table.topic_config_table.values()
-        # A single topic is never the whole table. How static topics are taken away, RocketMQ leaves open.
+        # A single topic is never the whole table. RocketMQ does not define the removal of static topics.
         if drop_absent and len(configs) > 1 and not table.topic_queue_mapping_info_map:
             named = {config.topic_name for config in configs}
             for topic in self.topics.of_broker(name):
                 if topic not in named:
                     self.topics.remove(topic, (name,))
-        is_acting = bool(told.acting_master) and told.broker_id != MASTER_ID
+        is_acting = bool(registration.acting_master) and registration.broker_id != MASTER_ID
         admitted = self._limits.admitted(self.topics, {config.topic_name: None for config in configs}, name)
         for config in configs:
             if config.topic_name not in admitted.topics:
@@ -214,7 +217,7 @@ class RouteTable:
 
 
 def in_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
-    """The part of a route that lies in `zone`. A broker without a master stays, wherever it is, so that it can be read."""
+    """The part of a route in `zone`. Brokers without a master stay, so that they can be read."""
     near = {
         data.broker_name: data
         for data in route.broker_datas
@@ -230,14 +233,18 @@ def in_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
     )
 
 
-def _tells_topics(told: Registration, broker: Broker | None) -> bool:
-    """The master does; without one the slave with the lowest id, if it is new enough to know that it may."""
-    if told.broker_id == MASTER_ID:
+def _registers_topics(registration: Registration, broker: Broker | None) -> bool:
+    """Whether a registration may change topics: the master's, or that of the slave with the lowest id without one."""
+    if registration.broker_id == MASTER_ID:
         return True
     others = (
-        [member.broker_id for member in broker.members.values() if member.address != told.address] if broker else []
+        [member.broker_id for member in broker.members.values() if member.address != registration.address]
+        if broker
+        else []
     )
-    return told.acting_master is not None and told.broker_id <= min(others, default=told.broker_id)
+    return registration.acting_master is not None and registration.broker_id <= min(
+        others, default=registration.broker_id
+    )
 
 
 def _without_write(perm: int) -> int:
@@ -250,7 +257,7 @@ def _queue_data(broker_name: str, config: TopicConfig, *, writable: bool) -> Que
 
 
 def _with_acting_master(data: BrokerData, queues: dict[str, QueueData]) -> BrokerData:
-    """The slave with the lowest id as master, where there is none, one may act for it, and nobody can write."""
+    """Use the slave with the lowest id as master, if there is none, this is allowed, and no client can write."""
     addresses = data.broker_addrs
     writable = queues[data.broker_name or ""].perm & Perm.WRITE
     if MASTER_ID in addresses or not data.enable_acting_master or writable:

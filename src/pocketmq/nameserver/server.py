@@ -1,13 +1,10 @@
-"""A name server: its parts put together, and its life. No rules here.
+"""A name server: builds its parts, starts and stops them. Also its permissions by request code, and its metrics.
 
-start ──► KV config read ──► listening ─── every `scan_interval_ms`: silent brokers out, their lines closed
-stop  ──► no new requests, those being served finish ──► lines closed ──► KV config on the disk
+start ──► KV config read ──► listening ─── every `scan_interval_ms`: remove silent brokers, close their connections
+stop  ──► no new requests, running requests finished ──► connections closed ──► KV config on disk
 
-What each request does, for access rules to decide about: one row for every code that a name server serves.
-
-A code that has a handler and no row here is refused, whoever asks. Who asks must have the right to everything in its row.
-
-The numbers of a name server for Prometheus.
+A code with a handler and without a row in `ACCESS` is rejected for all accounts. An account needs all permissions in
+the row.
 """
 
 import asyncio
@@ -24,7 +21,15 @@ from pocketmq.clock import Clock, SystemClock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.files import DiskFiles, Files
-from pocketmq.metrics.families import Family, counter, door_families, gauge, labels_of, process_families, with_labels
+from pocketmq.metrics.families import (
+    Family,
+    connection_families,
+    counter,
+    gauge,
+    labels_of,
+    process_families,
+    with_labels,
+)
 from pocketmq.metrics.page import MetricsPage
 from pocketmq.model.access import Access, Accesses, Action, Resource
 from pocketmq.model.names import AUTO_CREATE_TOPIC
@@ -47,7 +52,7 @@ from pocketmq.protocol.fields import read_fields
 
 
 def _routed_topic(command: Command) -> Iterable[str]:
-    """None for the template of new topics: whoever sends to one asks for its route first, and learns only where brokers are."""
+    """Empty for the template of new topics: producers query its route first, which only contains brokers."""
     topic = read_fields(GetRoute, command.ext).topic
     return [] if topic == AUTO_CREATE_TOPIC else [topic]
 
@@ -79,7 +84,7 @@ ACCESS: Final[dict[RequestCode, Accesses]] = {
     RequestCode.GET_UNIT_TOPIC_LIST: _LIST_TOPICS,
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _LIST_TOPICS,
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _LIST_TOPICS,
-    # what it is told to remember
+    # configuration
     RequestCode.PUT_KV_CONFIG: _CHANGE,
     RequestCode.GET_KV_CONFIG: _READ,
     RequestCode.DELETE_KV_CONFIG: _CHANGE,
@@ -90,7 +95,7 @@ ACCESS: Final[dict[RequestCode, Accesses]] = {
 
 
 class NameServerMetrics:
-    """Reads the routes. `is_alone` when nobody else tells about the process on the same page."""
+    """Reads the routes. `is_alone`: the page has no other metrics of the process."""
 
     def __init__(
         self,
@@ -107,19 +112,19 @@ class NameServerMetrics:
         self._files = files
         self._is_alone = is_alone
 
-    async def look(self) -> list[Family]:
-        """What `metrics.page` tells."""
+    async def collect(self) -> list[Family]:
+        """The metric families for `metrics.page`."""
         clusters = self._routes.cluster_info().cluster_addr_table
         brokers = {labels_of(cluster=cluster): len(names) for cluster, names in clusters.items()}
         families = [
-            gauge("rocketmq_nameserver_brokers", "Brokers that are registered, by cluster", brokers),
-            gauge("rocketmq_nameserver_topics", "Topics that have a route", self._routes.topic_count),
+            gauge("rocketmq_nameserver_brokers", "Registered broker names, by cluster", brokers),
+            gauge("rocketmq_nameserver_topics", "Topics with a route", self._routes.topic_count),
             counter(
                 "rocketmq_nameserver_rejected_topics",
-                "Topics that brokers told and that got no route, because there were too many",
+                "Topics in registrations that got no route because a limit was reached",
                 self._routes.rejected_topics,
             ),
-            *door_families(self._counters(), "rocketmq_nameserver"),
+            *connection_families(self._counters(), "rocketmq_nameserver"),
         ]
         own = labels_of(node_type="nameserver", node_id=str(self._address()))
         return with_labels([*families, *(process_families(self._files) if self._is_alone else [])], own)
@@ -129,9 +134,9 @@ log = logging.getLogger("pocketmq.nameserver")
 
 
 class NameServer:
-    """Use it as `async with NameServer(settings) as name_server:`; `name_server.address` is where it listens.
+    """Use it as `async with NameServer(settings) as name_server:`; `name_server.address` is its listen address.
 
-    Any number of them may run in one process: they share nothing.
+    Several can run in one process: they share nothing.
     """
 
     def __init__(
@@ -152,7 +157,7 @@ class NameServer:
         self._routes = RouteTable(settings.limits, timeout_s=settings.broker_timeout_ms / 1000)
         self._kv_config = KvConfig(files, settings.kv_config_path, _kv_limits(settings))
         self._scan: asyncio.TimerHandle | None = None
-        self._following = Repeating("looking at the accounts", FOLLOW_S, self._follow_accounts, log)
+        self._following = Repeating("reloading accounts", FOLLOW_S, self._follow_accounts, log)
         tls = settings.tls.load()
         self._server = Server(
             settings.address,
@@ -167,16 +172,18 @@ class NameServer:
             self._routes, lambda: self.counters, lambda: self.address, files, is_alone=settings.metrics.enabled
         )
         admits = self.authentication.may_read_metrics if self.authentication else None
-        self._metrics_page = MetricsPage(settings.metrics, self.metrics.look, network=network, tls=tls, admits=admits)
+        self._metrics_page = MetricsPage(
+            settings.metrics, self.metrics.collect, network=network, tls=tls, admits=admits
+        )
 
     @property
     def metrics_address(self) -> Address | None:
-        """Where its metrics are; None when nobody asked for them."""
+        """The address of the metrics page; None without one."""
         return self._metrics_page.address if self._settings.now.metrics.enabled else None
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that was given for 0."""
+        """The listen address, with the actual port for port 0."""
         return self._server.address
 
     @property
@@ -184,7 +191,7 @@ class NameServer:
         return self._server.counters
 
     async def start(self) -> None:
-        """Listen. ListenFailed when the address is taken, StoreDamaged or StoreLocked when the KV config cannot be used."""
+        """Listen. ListenFailed if the address is in use; StoreDamaged or StoreLocked if the KV config cannot be used."""
         self._kv_config.open()
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._kv_config.close)
@@ -193,14 +200,14 @@ class NameServer:
             if self._settings.now.metrics.enabled:
                 await self._metrics_page.start()
             undo.pop_all()
-        # Who asks for the settings wants to know where it listens: port 0 becomes the port that was given for it.
+        # Queries of the settings return the actual port instead of port 0.
         self._settings.now = msgspec.structs.replace(self._settings.now, port=self.address.port)
         self._scan_later()
         if self.authentication is not None:
             self._following.start()
 
     async def stop(self) -> None:
-        """Harmless when done twice."""
+        """Harmless if called twice."""
         if self._scan is not None:
             self._scan.cancel()
         await self._following.stop()
@@ -239,14 +246,14 @@ class NameServer:
     def _scan_brokers(self) -> None:
         self._scan_later()
         for member in self._routes.expire(self._clock.monotonic()):
-            log.warning("%s is gone: not heard for %s s", member, member.timeout_s)
+            log.warning("Removed %s: no registration for %s s", member, member.timeout_s)
             if isinstance(member.connection, Peer):
-                member.connection.close(ConnectionLost(f"not heard from as a broker for {member.timeout_s} s"))
+                member.connection.close(ConnectionLost(f"no registration of this broker for {member.timeout_s} s"))
 
     def _forget(self, peer: Peer, reason: PocketMQError) -> None:
-        level = logging.INFO if peer.refusing else logging.WARNING  # refusing: it is us who stop
+        level = logging.INFO if peer.refusing else logging.WARNING  # refusing: this server is shutting down
         for member in self._routes.lose(peer):
-            log.log(level, "%s is gone: %s", member, reason)
+            log.log(level, "Removed %s: %s", member, reason)
 
 
 def _kv_limits(settings: NameServerSettings) -> KvLimits:

@@ -1,7 +1,7 @@
 """Every limit, interval and switch of a name server, with RocketMQ's defaults where it has them.
 
-RocketMQ's names for the settings of a name server: in namesrv.conf, and in the requests that tell (319) and change (318)
-them. What is done with them is in `model.setting_keys`.
+Also RocketMQ's names for them: in namesrv.conf, and in the requests that query (319) and change (318) them.
+`model.setting_keys` reads and writes them.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ import msgspec
 
 from pocketmq.access import settings as access
 from pocketmq.access.refusals import AuthenticationSettings
-from pocketmq.access.settings import check_door
+from pocketmq.access.settings import check_listen_address
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics import settings as metrics
 from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.model.setting_keys import NUMBER, PATH, REFUSED, SWITCH, TEXT, Key, ReadKeys, SettingKeys
-from pocketmq.nameserver.registered import RouteLimits
+from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.routes import BROKER_TIMEOUT_S
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles
@@ -27,19 +27,19 @@ DEFAULT_PORT = 9876
 
 
 class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a name server runs. `setting_keys` has RocketMQ's names for these, and says which may change while it runs."""
+    """The settings of a name server. `KEYS` has RocketMQ's names, and which of them may change at run time."""
 
-    # where it listens, and what it keeps
+    # addresses and files
     host: str = "127.0.0.1"
     """The address that the name server listens on."""
     port: int = DEFAULT_PORT
     """The port that the name server listens on. 0: any free port."""
     open_to_the_network_without_authentication: bool = False
-    """Needed to listen where others reach it without `accounts`: whoever does may register brokers and change routes."""
+    """Required to listen without `accounts` where other machines can connect: every client may then register brokers and change routes."""
     kv_config_path: Path | None = None
     """The file of the KV config. `--data` sets it. None: in memory only."""
 
-    # who may talk to it
+    # access
     accounts: Path | None = None
     """The file of accounts. With it, every request must be signed. The name server rereads it when it changes."""
     authentication: AuthenticationSettings = AuthenticationSettings()
@@ -71,7 +71,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     metrics: MetricsSettings = MetricsSettings()
 
-    # bounds
+    # limits
     limits: RouteLimits = RouteLimits()
     max_connections: int = 10_000
     """Limit on connections. One more is closed at once."""
@@ -85,35 +85,35 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_kv_entries: int = 10_000
     """Limit on entries of the KV config."""
     max_kv_name_chars: int = 255
-    """Of a namespace, and of a key."""
+    """Limit on the characters of a namespace and of a key."""
     max_kv_value_chars: int = 65_536
     """Limit on the characters of a value of the KV config."""
     max_kv_waiting: int = 256
-    """Changes of the KV config that wait for the disk; one more is refused for now."""
+    """Limit on changes of the KV config that wait for the disk. One more is rejected."""
 
-    # the end
+    # shutdown
     drain_s: float = 0.4
-    """How long stopping waits for requests that are being served."""
+    """How long a shutdown waits for running requests, in seconds."""
     linger_s: float = 0.3
-    """How long a closing connection may take to send what was written."""
+    """How long a closing connection may take to send its data, in seconds."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if name != "port" and isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise InvalidSetting(f"name server setting {name} = {value} must be above 0")
-        check_door(
+        check_listen_address(
             self.address,
             has_accounts=bool(self.accounts),
             is_open=self.open_to_the_network_without_authentication,
-            danger="name server may register brokers and change routes",
+            danger="may register brokers and change routes",
         )
         if self.metrics.enabled:
-            check_door(
+            check_listen_address(
                 self.metrics.address,
                 has_accounts=bool(self.accounts),
                 is_open=self.open_to_the_network_without_authentication or self.metrics.without_authentication,
-                danger="name server's metrics may read the names of all topics and groups",
+                danger="may read the names of all topics and groups in the metrics",
             )
 
     @property
@@ -122,7 +122,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsInUse:
-    """The settings as they are now. `now` is replaced as a whole when one of them changes."""
+    """The current settings. `now` is replaced as a whole when one of them changes."""
 
     __slots__ = ("now",)
 
@@ -148,7 +148,7 @@ KEYS: Final[dict[str, Key]] = {
     "enableTopicList": Key("enable_topic_list", SWITCH, at_run_time=True),
     "needWaitForService": Key("need_wait_for_service", SWITCH, at_run_time=True),
     "waitSecondsForService": Key("wait_seconds_for_service", NUMBER, at_run_time=True),
-    # who may talk to it
+    # access
     **access.KEYS,
     # PocketMQ's
     **metrics.KEYS,
@@ -160,7 +160,7 @@ KEYS: Final[dict[str, Key]] = {
     "frameTimeoutSeconds": Key("unfinished.timeout_s", NUMBER),
     "maxBrokers": Key("limits.max_brokers", NUMBER),
     "maxTopics": Key("limits.max_topics", NUMBER),
-    "maxPlaces": Key("limits.max_places", NUMBER),
+    "maxTopicEntries": Key("limits.max_topic_entries", NUMBER),
     "maxKvEntries": Key("max_kv_entries", NUMBER),
     "maxKvValueChars": Key("max_kv_value_chars", NUMBER),
 }
@@ -168,18 +168,18 @@ KEYS: Final[dict[str, Key]] = {
 CONSTANTS: Final = access.CONSTANTS
 
 _THREADS = "one event loop serves everything, there are no thread pools"
-_BUFFERS = "the operating system and net settings decide"
+_BUFFERS = "the operating system decides"
 NOT_HONOURED: Final[dict[str, str]] = {
     "rocketmqHome": "no installation folder is needed",
-    "configStorePath": "changes while running are not written to a file",
-    "configBlackList": "what may change while running is a fixed list",
+    "configStorePath": "changes at run time are not written to a file",
+    "configBlackList": "the settings that can change at run time are fixed",
     "productEnvName": "there is no cluster test mode",
     "clusterTest": "there is no cluster test mode",
-    "notifyMinBrokerIdChanged": "brokers learn it from their next registration",
+    "notifyMinBrokerIdChanged": "brokers get it with their next registration",
     "enableControllerInNamesrv": "there is no controller",
     "unRegisterBrokerQueueCapacity": "brokers are removed at once, nothing queues",
-    "enableShutdownGracefully": "stopping always finishes what is being served",
-    "shutdownWaitTimeSeconds": "stopping takes less than a second",
+    "enableShutdownGracefully": "a shutdown always finishes running requests",
+    "shutdownWaitTimeSeconds": "a shutdown takes less than a second",
     **dict.fromkeys(
         [
             "clientRequestThreadPoolNums",
@@ -213,7 +213,7 @@ _SETTING_KEYS = SettingKeys[NameServerSettings]("name server", KEYS, without_eff
 
 
 def read_keys(properties: Mapping[str, str], base: NameServerSettings | None = None) -> ReadKeys[NameServerSettings]:
-    """`base`, or the defaults, with what the properties say."""
+    """`base`, or the defaults, with these properties."""
     return _SETTING_KEYS.read(properties, base or NameServerSettings())
 
 

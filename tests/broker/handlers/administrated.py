@@ -50,7 +50,7 @@ class Administrated:
         self.offsets = OffsetTable()
         self.members = Members()
         self.subscriptions = RequestSubscriptions()
-        self.arrivals = Arrivals(self.store.record, max_held=10, skip_delay_s=5)
+        self.arrivals = Arrivals(self.store.record, max_waiting=10, skip_delay_s=5)
         self.snapshots = Snapshots(self.store.tables, self.clock, self.topics, self.groups, self.offsets)
         self.announced = 0
         self.deleted_groups: list[str] = []

@@ -321,9 +321,9 @@ async def test_a_pull_is_forgotten_with_its_line() -> None:
         assert not len(broker.parts.arrivals)
         assert len(asyncio.all_tasks()) == before
         scheduled = [handle for handle in asyncio.get_running_loop()._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
-        assert not [handle for handle in scheduled if "_HeldPull" in repr(handle)]
+        assert not [handle for handle in scheduled if "_WaitingPull" in repr(handle)]
         gc.collect()
-        assert not [one for one in gc.get_objects() if type(one).__name__ == "_HeldPull"]
+        assert not [one for one in gc.get_objects() if type(one).__name__ == "_WaitingPull"]
 
 
 @in_virtual_time

@@ -28,8 +28,8 @@ def record(properties: bytes) -> bytes:
 RECORDS = {100: record(b"colour\x01red\x02"), 200: record(b"colour\x01blue\x02")}
 
 
-def arrivals(max_held: int = 10) -> Arrivals:
-    return Arrivals(RECORDS.get, max_held=max_held, skip_delay_s=5.0)
+def arrivals(max_waiting: int = 10) -> Arrivals:
+    return Arrivals(RECORDS.get, max_waiting=max_waiting, skip_delay_s=5.0)
 
 
 def arrival(log_offset: int = 100, tags_code: int = 0, topic: str = "T", queue_id: int = 0) -> Arrival:
@@ -191,7 +191,7 @@ def test_whoever_is_about_to_wait_can_see_that_readers_were_woken_since() -> Non
 
 def test_there_is_room_for_so_many_and_none_after_the_stop() -> None:
     async def story() -> None:
-        held = arrivals(max_held=1)
+        held = arrivals(max_waiting=1)
         rooms = [held.has_capacity]
 
         pull = asyncio.ensure_future(waited(held))

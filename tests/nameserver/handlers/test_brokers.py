@@ -20,7 +20,7 @@ from tests.nameserver.talk import (
 
 from pocketmq.codes import RequestCode, ResponseCode, Version
 from pocketmq.model.flags import Perm
-from pocketmq.nameserver.registered import RouteLimits
+from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.routes import (
@@ -211,8 +211,8 @@ def test_a_newcomer_and_a_rival_that_is_ignored_are_logged_once(caplog: pytest.L
 
     caplog.set_level("INFO", "pocketmq.nameserver")
     run(main())
-    told = [record.message for record in caplog.records if "registered by" in record.message]
-    assert told == [f"broker broker-a 0 at {MASTER} of {CLUSTER} registered by 127.0.0.1:49152"]
+    told = [record.message for record in caplog.records if record.message.startswith("Registered")]
+    assert told == [f"Registered broker broker-a 0 at {MASTER} of {CLUSTER}, connected from 127.0.0.1:49152"]
     assert [record.message for record in caplog.records if "newer state" in record.message] == [
         f"'broker-a' at '{SLAVE}' is ignored: broker broker-a 0 at {MASTER} of {CLUSTER} has a newer state"
     ]

@@ -99,4 +99,7 @@ def test_who_tries_what_is_forbidden_is_logged(caplog: pytest.LogCaptureFixture)
             await update(peer, "kvConfigPath=/x\n")
 
     run(main())
-    assert "127.0.0.1:49152 may not change settings: 'Can not update config in black list. kvConfigPath" in caplog.text
+    assert (
+        "Rejected a change of settings by 127.0.0.1:49152: 'Can not update config in black list. kvConfigPath"
+        in caplog.text
+    )

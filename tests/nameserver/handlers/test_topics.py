@@ -227,4 +227,4 @@ def test_a_topic_by_hand_on_no_known_broker_changes_nothing(body: bytes, caplog:
             assert await route(peer, "New") is None
 
     run(main())
-    assert ("its broker 'nobody' is not known" in caplog.text) == (b"nobody" in body)
+    assert ("broker 'nobody' is unknown" in caplog.text) == (b"nobody" in body)

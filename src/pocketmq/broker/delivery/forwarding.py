@@ -141,7 +141,6 @@ class Forwarder:
             )
 
     def lost(self, count: int, why: str) -> None:
-        """Record that `count` waiting messages were lost."""
         self.undeliverable += count
         log.error("Lost %d %s: %s", count, self._what, why)
 

@@ -75,8 +75,6 @@ LEAST_ROLL_AGE_MS: Final = 10 * 60_000
 
 
 class TimerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of timers."""
-
     forwards: ForwardLimits = ForwardLimits()
     max_waiting: int = 10_000_000
     """Limit on waiting messages, ten bytes of memory each. Further timed messages are refused."""

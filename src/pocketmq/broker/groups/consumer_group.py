@@ -31,7 +31,6 @@ class ClientInfo(NamedTuple):
     version: int
 
     def described(self) -> ClientConnection:
-        """The client as administrators see it."""
         return ClientConnection(self.client_id, self.address, self.language, self.version)
 
 
@@ -71,7 +70,7 @@ def _few(texts: Sequence[str], separator: str = ", ") -> str:
 
 
 class Member:
-    """A client in a group. `filters` is None until it has sent its subscriptions; `seen` is monotonic."""
+    """A client in a group. `filters` stays None until it has sent its subscriptions; `seen` is monotonic."""
 
     __slots__ = ("client", "filters", "fingerprint", "seen", "subscriptions")
 

@@ -57,7 +57,6 @@ class GroupTable:
         self.version = DataVersion(timestamp=started_ms)
 
     def apply(self, settings: BrokerSettings) -> None:
-        """Use these settings from now on; existing groups stay."""
         self._auto_create = settings.auto_create_group
         self._max_groups = settings.max_groups
 

@@ -78,7 +78,6 @@ class Producers:
             self._forget_client(producer.client)
 
     def lost(self, connection: Hashable) -> None:
-        """Remove a connection from all groups."""
         for group in list(self.groups_of(connection)):
             self.leave(group, connection)
 
@@ -158,8 +157,6 @@ class Notice(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The results of an event."""
-
     notices: tuple[Notice, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     silent: tuple[Hashable, ...] = ()
@@ -324,11 +321,9 @@ class Members:
         return found.find(client_id) if found else None
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups that subscribe to the topic."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def conflicts(self) -> list[Conflict]:
-        """The conflicts of all groups."""
         return [group.conflict() for group in self._groups.values() if group.in_conflict]
 
     def consumer_connections(self, group: str) -> ConsumerConnection:

@@ -187,7 +187,7 @@ class OffsetTable:
     def query(
         self, group: str, topic: str, queue_id: int, queue: QueueFacts | None, *, zero_if_new: bool = True
     ) -> int | None:
-        """The offset where a member begins; None for "not found": the member then decides. `queue` is None if it does not exist.
+        """The offset where a member begins; None for "not found": the member then decides. `queue` may not exist.
 
         A group that is new to a queue begins at 0 while the queue's first message is still in memory, as in RocketMQ 5.
         It also begins at 0 in a queue that never contained a message. There RocketMQ answers "not found", and a member that

@@ -71,7 +71,6 @@ class QueueLockTable:
             self._drop(name, [queue for queue, lock in locks.items() if lock.client_id == client_id])
 
     def sweep(self, now: float) -> None:
-        """Remove expired locks."""
         for group, locks in list(self._groups.items()):
             self._drop(group, [queue for queue, lock in locks.items() if now > lock.until])
 

@@ -29,8 +29,6 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class MaintenanceHandlers:
-    """Requests about the files of the store."""
-
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
@@ -58,7 +56,7 @@ class MaintenanceHandlers:
         return Reply()
 
     def replication(self, request: Request[NoFields]) -> Reply:
-        """The broker has no replicas, and is none."""
+        """Without replication, the broker has no replicas."""
         return Reply(body=write_body(ReplicationStatus(True, self._store.facts.log_end)))
 
 

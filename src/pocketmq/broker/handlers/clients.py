@@ -151,7 +151,7 @@ class ClientHandlers:
         if not (heartbeat.without_sub and heartbeat.heartbeat_fingerprint):
             order = any(self._topics.is_order(one.topic) for one in data.subscription_data_set if one.topic != own)
         sys_flag = TopicFlag.UNIT_SUB if data.unit_mode else 0
-        if own not in self._topics and not self._topics.makes_retry_topics_early:
+        if own not in self._topics and not self._topics.creates_retry_topics_early:
             if not self._late_topics_logged:
                 self._late_topics_logged = True
                 log.warning(

@@ -32,8 +32,6 @@ _NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
 class MessageQueryHandlers:
-    """Requests for messages and queue entries."""
-
     def __init__(self, store: MessageStore, members: Members, filters: Filters) -> None:
         self._store = store
         self._members = members

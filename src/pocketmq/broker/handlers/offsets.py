@@ -130,7 +130,6 @@ class Consuming:
         return QueueFacts(low, high, not low and high > 0 and self._store.is_in_memory(topic, queue_id, 0))
 
     def update(self, peer: Peer, head: UpdateOffsetHead, body: bytes) -> bytes:
-        """Commit the offset of a group."""
         ext = head.ext
         reject_broker_group(ext.consumer_group)
         if ext.consumer_group not in self._groups:

@@ -51,8 +51,6 @@ def delete_key(topic: str, unique_key: str) -> str:
 
 
 class RecallHandlers:
-    """Requests that recall timed messages."""
-
     def __init__(self, topics: TopicTable, appender: Appender, settings: SettingsInUse, clock: Clock) -> None:
         self._topics = topics
         self._appender = appender

@@ -140,7 +140,6 @@ class Sending:
         self._read_settings()
 
     def _read_settings(self) -> None:
-        """Cache the settings that each send needs."""
         self._settings_seen = settings = self._settings.now
         self._alterations_seen = self._topics.alterations
         self._queues.clear()

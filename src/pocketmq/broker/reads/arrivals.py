@@ -27,7 +27,7 @@ Record = Callable[[int], bytes | None]
 _NO_PROPERTIES: Final = b""
 
 
-class _HeldPull:
+class _WaitingPull:
     """A waiting pull, until it is woken."""
 
     __slots__ = ("deadline", "filter", "skips", "timer", "woken")
@@ -58,11 +58,11 @@ class _HeldPull:
 class Arrivals:
     """Held pulls by queue. `record` reads the log, for filters on properties."""
 
-    def __init__(self, record: Record, *, max_held: int, skip_delay_s: float) -> None:
+    def __init__(self, record: Record, *, max_waiting: int, skip_delay_s: float) -> None:
         self._record = record
-        self.max_held = max_held
+        self.max_waiting = max_waiting
         self._skip_delay_s = skip_delay_s
-        self._held: dict[QueueKey, set[_HeldPull]] = {}
+        self._pulls: dict[QueueKey, set[_WaitingPull]] = {}
         self._stopped = False
         self.count = 0
         self.wake_calls = 0
@@ -77,46 +77,46 @@ class Arrivals:
     @property
     def has_capacity(self) -> bool:
         """Whether another pull may wait; if not, it is answered at once."""
-        return self.count < self.max_held and not self._stopped
+        return self.count < self.max_waiting and not self._stopped
 
     async def wait(self, topic: str, queue_id: int, wanted: Filter, seconds: float) -> None:
         """Return when a message may be readable, or when the time is over. Existing messages do not wake it."""
-        held = _HeldPull(wanted, seconds)
-        began = held.deadline - seconds
+        pull = _WaitingPull(wanted, seconds)
+        began = pull.deadline - seconds
         key = topic, queue_id
-        self._held.setdefault(key, set()).add(held)
+        self._pulls.setdefault(key, set()).add(pull)
         self.count += 1
         try:
-            await held.woken
+            await pull.woken
         finally:
-            held.timer.cancel()
-            self.times.note(held.woken.get_loop().time() - began)
+            pull.timer.cancel()
+            self.times.note(pull.woken.get_loop().time() - began)
             self.count -= 1
-            waiting = self._held[key]
-            waiting.discard(held)
+            waiting = self._pulls[key]
+            waiting.discard(pull)
             if not waiting:
-                del self._held[key]
+                del self._pulls[key]
 
     def notify(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became readable. Called once per turn that stored any."""
-        if not self._held:
+        if not self._pulls:
             return
         for queue, log_offset, _, tags_code in arrivals:
-            waiting = self._held.get((queue.topic, queue.queue_id))
+            waiting = self._pulls.get((queue.topic, queue.queue_id))
             if waiting is not None:
                 self._arrived(waiting, log_offset, tags_code)
 
-    def _arrived(self, waiting: set[_HeldPull], log_offset: int, tags_code: int) -> None:
+    def _arrived(self, waiting: set[_WaitingPull], log_offset: int, tags_code: int) -> None:
         properties: bytes | None = None
-        for held in waiting:
-            if held.woken.done():
+        for pull in waiting:
+            if pull.woken.done():
                 continue
-            if held.filter is not EVERYTHING and held.filter.matches is not None and properties is None:
+            if pull.filter is not EVERYTHING and pull.filter.matches is not None and properties is None:
                 properties = self._properties(log_offset)
-            if held.filter.wakes(tags_code, properties or _NO_PROPERTIES):
-                held.wake()
+            if pull.filter.wakes(tags_code, properties or _NO_PROPERTIES):
+                pull.wake()
             else:
-                held.skip_later(self._skip_delay_s)
+                pull.skip_later(self._skip_delay_s)
 
     def _properties(self, log_offset: int) -> bytes:
         record = self._record(log_offset)
@@ -125,20 +125,20 @@ class Arrivals:
     def wake(self, topic: str, queue_id: int) -> None:
         """A queue was reset: wake its readers now."""
         self.wake_calls += 1
-        for held in self._held.get((topic, queue_id), ()):
-            held.wake()
+        for pull in self._pulls.get((topic, queue_id), ()):
+            pull.wake()
 
     def wake_topic(self, topic: str) -> None:
         self.wake_calls += 1
-        for key, waiting in self._held.items():
+        for key, waiting in self._pulls.items():
             if key[0] == topic:
-                for held in waiting:
-                    held.wake()
+                for pull in waiting:
+                    pull.wake()
 
     def stop(self) -> None:
         """Wake all pulls; no pull waits from now on."""
         self._stopped = True
         self.wake_calls += 1
-        for waiting in self._held.values():
-            for held in waiting:
-                held.wake()
+        for waiting in self._pulls.values():
+            for pull in waiting:
+                pull.wake()

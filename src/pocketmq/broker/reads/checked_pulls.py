@@ -98,7 +98,6 @@ class CheckedPulls:
         self.apply(store.settings)
 
     def apply(self, settings: StoreSettings) -> None:
-        """Use these settings from now on."""
         self.max_count = max(settings.hot_read_count, settings.max_read_entries)
         """Limit on the messages of one pull."""
 

@@ -37,7 +37,7 @@ Decision: TypeAlias = Callable[[bytes, int], bool]
 
 
 class Filter:
-    """The filter of a read and a held pull. `tag_codes` and `matches` are None if they select everything.
+    """The filter of a read and a held pull. Without `tag_codes` and `matches`, it selects everything.
 
     `expression` is set for SQL92 only; it counts messages without a result.
     """
@@ -191,7 +191,7 @@ class RequestSubscriptions:
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, max_subscriptions: int = MAX_SUBSCRIPTIONS) -> None:
         self._subscriptions: dict[tuple[str, str], tuple[Subscription, float]] = {}
         self._expiry = expiry
-        self._max_carried = max_subscriptions
+        self._max_subscriptions = max_subscriptions
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -201,7 +201,7 @@ class RequestSubscriptions:
         key = group, subscription.topic
         self._subscriptions.pop(key, None)
         self._subscriptions[key] = subscription, now
-        if len(self._subscriptions) > self._max_carried:
+        if len(self._subscriptions) > self._max_subscriptions:
             del self._subscriptions[next(iter(self._subscriptions))]
 
     def find(self, group: str, topic: str) -> Subscription | None:

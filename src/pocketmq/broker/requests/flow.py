@@ -60,8 +60,6 @@ def kind_of(head: Head | Command) -> Kind:
 
 
 class Cause(Enum):
-    """Why a request was rejected."""
-
     TIMEOUT = "[TIMEOUT_CLEAN_QUEUE]broker busy"
     LOG_BUSY = "[PCBUSY_CLEAN_QUEUE]broker busy"
     REJECTED = "[REJECTREQUEST]system busy"
@@ -95,7 +93,6 @@ class WaitingRequests:
         self.refused: Counter[tuple[Kind, Cause]] = Counter()
 
     def apply(self, settings: FlowSettings) -> None:
-        """Use these limits from now on."""
         self._limits_s = {
             Kind.SEND: settings.send_wait_ms / 1000,
             Kind.PULL: settings.pull_wait_ms / 1000,
@@ -117,7 +114,6 @@ class WaitingRequests:
         return len(self._queues[kind])
 
     def first(self, kind: Kind) -> WaitingRequest | None:
-        """The next request of a class."""
         queue = self._queues[kind]
         return queue[0] if queue else None
 
@@ -198,7 +194,6 @@ class LogGate:
         self.why = ""
 
     def apply(self, settings: FlowSettings) -> None:
-        """Use these limits from now on."""
         self._busy_s = settings.page_cache_busy_ms / 1000
 
     @property
@@ -206,7 +201,6 @@ class LogGate:
         return self._since is None
 
     def busy_ms(self, now: float) -> int:
-        """How long the log has accepted nothing."""
         return 0 if self._since is None else int((now - self._since) * 1000)
 
     def is_shut(self, now: float) -> bool:
@@ -214,12 +208,10 @@ class LogGate:
         return self._since is not None and now - self._since > self._busy_s
 
     def refused(self, error: StoreBusy, now: float) -> None:
-        """The log does not accept a write."""
         self.why = str(error)
         if self._since is None:
             self._since = now
 
     def accepted(self) -> None:
-        """The log accepts writes."""
         self._since = None
         self.why = ""

@@ -46,13 +46,9 @@ class Sends(Protocol):
         """Stage plain sends from `at` on. Return how many, their answers, and whether these wait for the disk."""
         ...
 
-    def stored(self, send: StagedSend) -> bytes:
-        """The answer to a stored send."""
-        ...
+    def stored(self, send: StagedSend) -> bytes: ...
 
-    def failed(self, opaque: int, error: Exception) -> bytes:
-        """The answer to a failed send."""
-        ...
+    def failed(self, opaque: int, error: Exception) -> bytes: ...
 
 
 class Pulls(Protocol):
@@ -66,8 +62,6 @@ class Pulls(Protocol):
 
 
 class PutStats(Protocol):
-    """Statistics of writes."""
-
     put_times: Durations
     failed_puts: int
 
@@ -132,7 +126,6 @@ class LogTurn:
             self._write_failed(answers, error)
 
     def _answer(self, answers: Answers, took_s: float) -> None:
-        """The turn is written."""
         for connection, (at_once, synced) in answers.items():
             try:
                 if at_once:

@@ -116,7 +116,6 @@ class Turns:
         self.gate = LogGate(settings)
 
     def apply(self, settings: FlowSettings) -> None:
-        """Use these waiting times and limits from now on."""
         self.waiting.apply(settings)
         self.gate.apply(settings)
 

@@ -141,11 +141,9 @@ class BrokerStats:
     # counting
 
     def sent(self, topic: str) -> Tally:
-        """The counter of sends to a topic."""
         return (self._sent_inside if self._is_system(topic) else self._sent).get(topic)
 
     def pulled(self, group: str, topic: str) -> Tally:
-        """The counter of pulls of a group from a topic."""
         inside = self._is_system(topic) or is_system_group(group)
         return (self._pulled_inside if inside else self._pulled).get(topic, group)
 
@@ -228,15 +226,12 @@ class BrokerStats:
         return self._pulled.total().messages
 
     def sent_rows(self) -> list[tuple[Key, Tally]]:
-        """Counters of sends, by topic."""
         return self._sent.tallies() + self._sent_inside.tallies()
 
     def pulled_rows(self) -> list[tuple[Key, Tally]]:
-        """Counters of pulls, by topic and group."""
         return self._pulled.tallies() + self._pulled_inside.tallies()
 
     def sent_back_rows(self) -> list[tuple[Key, Tally]]:
-        """Counters of messages sent back, by topic and group."""
         return self._sent_back.tallies()
 
     def _all_names(self) -> dict[str, _Named]:

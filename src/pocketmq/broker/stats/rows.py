@@ -44,7 +44,6 @@ class Tally:
         return self.count - self.joined
 
     def add(self, other: "Tally") -> None:
-        """Add the counts of another tally."""
         self.count += other.count
         self.bytes += other.bytes
         self.joined += other.joined
@@ -94,7 +93,6 @@ class Timeline:
         self._times = {span: deque([(0, now)], span.samples // span.step + 1) for span in SPANS}
 
     def advance(self, now: float) -> None:
-        """Another sample is taken."""
         self.sample += 1
         self.at = now
         for span, times in self._times.items():
@@ -121,7 +119,6 @@ class History:
         self._marks = tuple([self.last] for _ in SPANS)
 
     def record(self, tally: Tally, timeline: Timeline) -> None:
-        """Record the tally at the current sample."""
         if tally.count != self.last.messages:
             self.last = Mark(timeline.sample, timeline.at, tally.count, tally.bytes, tally.calls, tally.ms)
         for span, marks in zip(SPANS, self._marks, strict=True):
@@ -210,7 +207,6 @@ class Rows:
             )
 
     def tallies(self) -> list[tuple[Key, Tally]]:
-        """The current counts of each row."""
         return [(key, tally) for key, (tally, _) in self._rows.items()]
 
     def growth(self, key: Key, span: Span) -> Growth | None:

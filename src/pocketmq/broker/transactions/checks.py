@@ -58,7 +58,6 @@ class HalfMessageAges:
         self._marks: list[tuple[int, float]] = []
 
     def record(self, end: int, monotonic: float) -> None:
-        """The half messages before `end` exist now."""
         if not self._marks or end > self._marks[-1][0]:
             self._marks.append((end, monotonic))
         if len(self._marks) > MAX_MARKS:
@@ -110,8 +109,6 @@ def decide(
 
 
 class ProducerPeer(Protocol):
-    """The connection to a producer."""
-
     def oneway(self, command: Command) -> None: ...
 
 

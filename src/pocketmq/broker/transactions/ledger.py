@@ -75,12 +75,10 @@ class Ledger:
 
     @property
     def end(self) -> int:
-        """The offset behind the last half message."""
         return self._store.max_offset(HALF_TOPIC, 0)
 
     @property
     def open_count(self) -> int:
-        """The number of undecided half messages."""
         known = min(len(self._closed), self.end - self.start)
         return self.end - self.start - known + self._closed.count(_OPEN, 0, known)
 

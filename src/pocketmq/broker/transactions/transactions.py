@@ -54,13 +54,11 @@ class Transactions:
         )
 
     def load(self) -> None:
-        """Find the open transactions."""
         self._copies.load()
         self._ledger.load()
         self.decisions.load()
 
     def end(self, decision: EndTransaction) -> None:
-        """Execute the decision of a producer; see `Decisions.end`."""
         self.decisions.end(decision)
 
     def is_unreadable_yet(self, decision: EndTransaction) -> bool:
@@ -87,7 +85,6 @@ class Transactions:
 
     @property
     def open_count(self) -> int:
-        """The number of undecided transactions."""
         return self._ledger.open_count
 
     def undecided(self, limit: int) -> list[Undecided]:

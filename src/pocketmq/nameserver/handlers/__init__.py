@@ -1,4 +1,4 @@
-"""Handlers of requests to a name server, one module for each family, with a table of request code and handler.
+"""Handlers of requests to a name server, one class per family.
 
 Modules in reading order:
 

@@ -1,4 +1,4 @@
-"""Brokers: they register and say that they live, and everybody asks for them."""
+"""Brokers: registrations, heartbeats and queries."""
 
 import logging
 from zlib import crc32
@@ -9,7 +9,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ServerFailed
 from pocketmq.nameserver.kv_config import ORDER_NAMESPACE, KvConfig
-from pocketmq.nameserver.registered import Registration
+from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import SettingsInUse
 from pocketmq.net.dispatcher import Handler, Reply, Request
@@ -38,14 +38,12 @@ _CRC_MASK = 0x7FFF_FFFF
 
 
 class BrokerHandlers:
-    """Requests about brokers."""
-
     def __init__(self, routes: RouteTable, kv_config: KvConfig, settings: SettingsInUse, clock: Clock) -> None:
         self._routes = routes
         self._kv_config = kv_config
         self._settings = settings
         self._clock = clock
-        self._told_refusal = ""
+        self._last_refusal = ""
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -60,23 +58,25 @@ class BrokerHandlers:
         }
 
     def register(self, request: Request[RegisterBroker]) -> Reply:
-        told = _registration(request)
+        registration = _registration(request)
         settings = self._settings.now
         try:
             done = self._routes.register(
-                told, self._clock.monotonic(), drop_absent=settings.delete_topic_with_broker_registration
+                registration, self._clock.monotonic(), drop_absent=settings.delete_topic_with_broker_registration
             )
         except ServerFailed as refusal:
-            self._tell_refusal(f"{told.broker_name!r} at {told.address!r}: {refusal.remark}")
+            self._log_refusal(f"{registration.broker_name!r} at {registration.address!r}: {refusal.remark}")
             raise
         if done.is_new:
-            log.info("%s registered by %s", done.member, request.peer.address)
+            log.info("Registered %s, connected from %s", done.member, request.peer.address)
         if done.rival is not None:
-            self._tell_refusal(f"{told.broker_name!r} at {told.address!r} is ignored: {done.rival} has a newer state")
+            self._log_refusal(
+                f"{registration.broker_name!r} at {registration.address!r} is ignored: {done.rival} has a newer state"
+            )
         remark = None
         if done.rejected:
             remark = f"{done.rejected} topics have no route, because {done.why}"
-            self._tell_refusal(f"{told.broker_name!r} at {told.address!r}: {remark}")
+            self._log_refusal(f"{registration.broker_name!r} at {registration.address!r}: {remark}")
         orders = self._kv_config.table(ORDER_NAMESPACE) if settings.return_order_topic_config_to_broker else None
         header = RegisterBrokerReply(topics_rejected=done.rejected or None)
         if done.master:
@@ -85,19 +85,19 @@ class BrokerHandlers:
 
     def unregister(self, request: Request[UnregisterBroker]) -> Reply:
         header = request.header
-        gone = self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
-        if gone is not None:
-            log.info("%s unregistered", gone)
+        member = self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        if member is not None:
+            log.info("Unregistered %s", member)
         return Reply()
 
     def heartbeat(self, request: Request[BrokerHeartbeat]) -> Reply:
-        self._routes.heard_from(request.header.cluster_name, request.header.broker_addr, self._clock.monotonic())
+        self._routes.touch(request.header.cluster_name, request.header.broker_addr, self._clock.monotonic())
         return Reply()
 
     def data_version(self, request: Request[QueryDataVersion]) -> Reply:
         cluster, address = request.header.cluster_name, request.header.broker_addr
         theirs = read_body(DataVersion, request.command.body)
-        self._routes.heard_from(cluster, address, self._clock.monotonic())
+        self._routes.touch(cluster, address, self._clock.monotonic())
         ours = self._routes.data_version(cluster, address)
         return Reply(DataVersionReply(ours != theirs), b"" if ours is None else write_body(ours))
 
@@ -111,24 +111,32 @@ class BrokerHandlers:
     def wipe_write_perm(self, request: Request[WipeWritePerm]) -> Reply:
         count = self._routes.wipe_write_perm(request.header.broker_name)
         log.info(
-            "%s wiped the write permission of %r: %d topics", request.peer.address, request.header.broker_name, count
+            "Removed the write permission of %d topics of broker %r, as requested by %s",
+            count,
+            request.header.broker_name,
+            request.peer.address,
         )
         return Reply(WipeWritePermReply(count))
 
     def add_write_perm(self, request: Request[AddWritePerm]) -> Reply:
         count = self._routes.add_write_perm(request.header.broker_name)
-        log.info("%s gave write permission to %r: %d topics", request.peer.address, request.header.broker_name, count)
+        log.info(
+            "Set the write permission of %d topics of broker %r, as requested by %s",
+            count,
+            request.header.broker_name,
+            request.peer.address,
+        )
         return Reply(AddWritePermReply(count))
 
-    def _tell_refusal(self, text: str) -> None:
-        """A broker that is refused comes again every 30 s, with the same words."""
-        if text != self._told_refusal:
-            self._told_refusal = text
+    def _log_refusal(self, text: str) -> None:
+        """A rejected broker registers again every 30 s, with the same error: log it once."""
+        if text != self._last_refusal:
+            self._last_refusal = text
             log.warning("%s", text)
 
 
 def _registration(request: Request[RegisterBroker]) -> Registration:
-    """What the broker says; the line it came by stands for it."""
+    """The registration in a request; the peer represents its connection."""
     header, command = request.header, request.command
     if header.body_crc32 and header.body_crc32 != crc32(command.body) & _CRC_MASK:
         raise ServerFailed("crc32 not match")

@@ -1,7 +1,4 @@
-"""Settings: tell them, and change the few that may change while running.
-
-The KV config: put, get, delete, list.
-"""
+"""Settings and the KV config: query and change them."""
 
 import logging
 
@@ -20,8 +17,6 @@ log = logging.getLogger("pocketmq.nameserver")
 
 
 class SettingHandlers:
-    """Requests about settings."""
-
     def __init__(self, settings: SettingsInUse) -> None:
         self._settings = settings
 
@@ -36,10 +31,10 @@ class SettingHandlers:
         try:
             self._settings.now = change_keys(self._settings.now, properties)
         except NoPermission as refusal:
-            log.warning("%s may not change settings: %r", request.peer.address, refusal.remark)
+            log.warning("Rejected a change of settings by %s: %r", request.peer.address, refusal.remark)
             raise
         for name, text in properties.items():
-            log.info("%s set %s to %r", request.peer.address, name, text)
+            log.info("Changed setting %s to %r, as requested by %s", name, text, request.peer.address)
         return Reply()
 
     def get(self, request: Request[NoFields]) -> Reply:
@@ -47,8 +42,6 @@ class SettingHandlers:
 
 
 class KvConfigHandlers:
-    """Requests about the KV config."""
-
     def __init__(self, kv_config: KvConfig) -> None:
         self._kv_config = kv_config
 
@@ -63,13 +56,15 @@ class KvConfigHandlers:
     async def put(self, request: Request[PutKvConfig]) -> Reply:
         header = request.header
         await self._kv_config.put(header.namespace, header.key, header.value)
-        log.info("%s set %r in namespace %r", request.peer.address, header.key, header.namespace)
+        log.info("Set key %r in namespace %r, as requested by %s", header.key, header.namespace, request.peer.address)
         return Reply()
 
     async def delete(self, request: Request[DeleteKvConfig]) -> Reply:
         header = request.header
         await self._kv_config.delete(header.namespace, header.key)
-        log.info("%s deleted %r from namespace %r", request.peer.address, header.key, header.namespace)
+        log.info(
+            "Deleted key %r from namespace %r, as requested by %s", header.key, header.namespace, request.peer.address
+        )
         return Reply()
 
     def get(self, request: Request[GetKvConfig]) -> Reply:

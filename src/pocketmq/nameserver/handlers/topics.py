@@ -1,4 +1,4 @@
-"""Topics: where one is, and which there are."""
+"""Topics: routes and topic lists."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ from pocketmq.protocol.java_json import read_optional_body, write_body
 log = logging.getLogger("pocketmq.nameserver")
 
 _FAQ: Final = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""The page that RocketMQ names in the same words; clients show them."""
+"""RocketMQ's words, which clients show."""
 
 _UNIT_LISTS: Final[dict[RequestCode, Callable[[int], bool]]] = {
     RequestCode.GET_UNIT_TOPIC_LIST: lambda flag: bool(flag & TopicFlag.UNIT),
@@ -33,12 +33,10 @@ _UNIT_LISTS: Final[dict[RequestCode, Callable[[int], bool]]] = {
         flag & (TopicFlag.UNIT | TopicFlag.UNIT_SUB) == TopicFlag.UNIT_SUB
     ),
 }
-"""Which topics a list of units has, by their topicSysFlag."""
+"""Filters of the unit lists, by topicSysFlag."""
 
 
 class TopicHandlers:
-    """Requests about topics."""
-
     def __init__(self, routes: RouteTable, kv_config: KvConfig, settings: SettingsInUse, clock: Clock) -> None:
         self._routes = routes
         self._kv_config = kv_config
@@ -76,17 +74,17 @@ class TopicHandlers:
 
     def register(self, request: Request[RegisterTopic]) -> Reply:
         topic = request.header.topic
-        told = read_optional_body(TopicRouteData, request.command.body)
-        unknown = self._routes.register_topic(topic, told.queue_datas) if told else None
+        registration = read_optional_body(TopicRouteData, request.command.body)
+        unknown = self._routes.register_topic(topic, registration.queue_datas) if registration else None
         if unknown is not None:
-            # RocketMQ answers success here, too, and the tools that send this expect nothing else.
-            log.warning("topic %r is not registered: its broker %r is not known", topic, unknown)
+            # RocketMQ answers success as well, and its tools expect it.
+            log.warning("Ignored the registration of topic %r: broker %r is unknown", topic, unknown)
         return Reply()
 
     def delete(self, request: Request[DeleteTopicRoute]) -> Reply:
         topic, cluster = request.header.topic, request.header.cluster_name
         self._routes.delete_topic(topic, cluster)
-        log.info("%s deleted topic %r in cluster %r", request.peer.address, topic, cluster or "*")
+        log.info("Deleted topic %r in cluster %r, as requested by %s", topic, cluster or "*", request.peer.address)
         return Reply()
 
     def all_topics(self, request: Request[NoFields]) -> Reply:
@@ -106,10 +104,10 @@ class TopicHandlers:
 
 
 def _near(route: TopicRouteData, request: Request[GetRoute]) -> TopicRouteData:
-    """The route as a client that asks for its own zone only wants it."""
+    """The route, limited to the client's zone if it requests that."""
     envelope = read_fields(Envelope, request.command.ext)
-    wants_zone = (envelope.zone_mode or "").lower() == "true" and envelope.zone_name
-    return in_zone(route, wants_zone) if wants_zone else route
+    zone = (envelope.zone_mode or "").lower() == "true" and envelope.zone_name
+    return in_zone(route, zone) if zone else route
 
 
 def _require(enabled: bool) -> None:

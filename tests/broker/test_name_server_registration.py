@@ -138,7 +138,7 @@ def test_topics_that_the_name_server_calls_ordered_become_so_and_are_told() -> N
 
             assert broker.topics.is_order("T")
             assert not broker.topics.is_order("U")
-            assert broker.topics.take_changed() == []
+            assert broker.topics.pop_changed() == []
 
     run(main())
 
@@ -159,7 +159,7 @@ def test_a_name_server_that_comes_later_is_told_within_ten_seconds(caplog: pytes
 
     with caplog.at_level(logging.INFO, "pocketmq.broker"):
         run(main())
-    assert f"name server {NAME_SERVER} knows this broker again" in caplog.text
+    assert f"Registered with name server {NAME_SERVER} again" in caplog.text
 
 
 def test_a_name_server_that_restarts_is_told_everything_again() -> None:
