@@ -18,7 +18,7 @@
     running.py        scenarios side by side
     features.py       what users know by name, and which checks show it
     summary.py        the table of features
-    page.py           docs/explanation/compatibility.md, read and written table by table
+    page.py           docs/generated/compatibility.md, read and written table by table
     apache.py         real servers, started on a store of our choice
     programs.py       our servers, the Java client and mqadmin, each in a process of its own
     printed.py        what the Java programs print, and when it is the same

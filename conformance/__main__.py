@@ -1,4 +1,4 @@
-"""Run the checks and print one table for each part; write it to docs/explanation/compatibility.md when all of the part was run.
+"""Run the checks and print one table for each part; write it to docs/generated/compatibility.md when all of the part was run.
 
 python -m conformance                             all parts, with everything that they are run with
 python -m conformance --part mqadmin              one part of `parts.PARTS`; may be given several times
@@ -24,7 +24,7 @@ from conformance.report import Grid, Outcome, Scenario, Verdict, show
 from conformance.running import Job, Timeline, run_all
 from conformance.summary import write_summary
 
-PAGE: Final = apache.ROOT / "docs" / "explanation" / "compatibility.md"
+PAGE: Final = apache.ROOT / "docs" / "generated" / "compatibility.md"
 JOBS: Final = 4
 """Scenarios at the same time: most of them wait most of the time."""
 

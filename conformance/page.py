@@ -1,4 +1,4 @@
-"""docs/explanation/compatibility.md, read back: a part may be run with one column alone, and the others stay as they were found, with their dates.
+"""docs/generated/compatibility.md, read back: a part may be run with one column alone, and the others stay as they were found, with their dates.
 
 ## Heading
 Checked on 2026-11-15 (5.3.3), 2026-11-12 (4.9.7) by `make conformance`: …

@@ -1,4 +1,4 @@
-"""The parts of the suite: each is a section of docs/explanation/compatibility.md, and a word for `--part`. A new part is one line in PARTS."""
+"""The parts of the suite: each is a section of docs/generated/compatibility.md, and a word for `--part`. A new part is one line in PARTS."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""The table of features, at the top of docs/explanation/compatibility.md: made of the tables below it, as they stand on the page.
+"""The table of features, at the top of docs/generated/compatibility.md: made of the tables below it, as they stand on the page.
 
 A part may be run alone, so what others found is read back from the page. `features.FEATURES` says which checks belong to a feature.
 """

@@ -2,7 +2,7 @@
 
 python -m tests.assault                     all scenes: some minutes
 python -m tests.assault --only "stalls"     those whose name contains it
-python -m tests.assault --write-docs        and their results into docs/explanation/reliability.md
+python -m tests.assault --write-docs        and their results into docs/generated/reliability.md
 """
 
 import logging
@@ -21,8 +21,12 @@ from tests.assault.injector import Injector, unavailable
 from tests.assault.stage import Stage
 from tests.client.processes import ROOT, processes
 
-DOCUMENT: Final = ROOT / "docs" / "explanation" / "reliability.md"
-BEGIN: Final = "<!-- results of make assault -->"
+DOCUMENT: Final = ROOT / "docs" / "generated" / "reliability.md"
+HEAD: Final = """# Results: make assault
+
+Written by `python -m tests.assault --write-docs`; do not edit.
+[Reliability](../explanation/reliability.md) explains the scenes.
+"""
 SCENES: Final[dict[str, Callable[[Stage], None]]] = {**disk.SCENES, **limits.SCENES, **damage.SCENES, **hostile.SCENES}
 
 
@@ -59,10 +63,6 @@ def play(name: str, seed: int) -> Result:
 
 
 def write_document(results: list[Result], seed: int) -> None:
-    text = DOCUMENT.read_text()
-    head, marker, _ = text.partition(BEGIN)
-    if not marker:
-        raise click.ClickException(f"{DOCUMENT} has no line {BEGIN!r}")
     kept = sum(not result.broken for result in results)
     seconds = sum(result.seconds for result in results)
     lines = [
@@ -72,13 +72,13 @@ def write_document(results: list[Result], seed: int) -> None:
         "| --- | --- | --- |",
         *(result.row() for result in results),
     ]
-    DOCUMENT.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + "\n")
+    DOCUMENT.write_text("\n".join([HEAD, *lines, ""]))
 
 
 @click.command()
 @click.option("--only", default="", help="Scenes whose name contains this.")
 @click.option("--seed", type=int, help="Repeats the chances of an earlier run.")
-@click.option("--write-docs", is_flag=True, help="Write the results into docs/explanation/reliability.md.")
+@click.option("--write-docs", is_flag=True, help="Write the results into docs/generated/reliability.md.")
 @click.option("--list", "only_list", is_flag=True, help="Print the names of the scenes.")
 def main(only: str, seed: int | None, write_docs: bool, only_list: bool) -> None:
     """Attack real server processes, and check what was acknowledged against what was handled."""
