@@ -25,9 +25,11 @@ CLEAN_PACKAGES = {
     "broker",
     "cli",
     "console",
+    "demo",
     "embedded",
     "metrics",
     "nameserver",
+    "pipelines",
     "testing",
 }
 NOT_YET = set(PACKAGES) - CLEAN_PACKAGES

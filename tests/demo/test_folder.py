@@ -53,7 +53,9 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("years of work")
 
-    with pytest.raises(WrongState, match=r"thesis\.txt, which is not of a demo: give another folder with --dir"):
+    with pytest.raises(
+        WrongState, match=r"thesis\.txt, which does not belong to a demo; use another folder with --dir"
+    ):
         DemoFolder(tmp_path).start_over(DAY)
 
     assert thesis.read_text() == "years of work"
@@ -62,17 +64,17 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 def test_a_folder_in_which_a_demo_runs_is_not_taken_by_another(tmp_path: Path) -> None:
     folder = DemoFolder(tmp_path / "demo")
 
-    with folder.held():
+    with folder.locked():
         folder.start_over(DAY)
         for resume in (False, True):
-            with pytest.raises(WrongState, match=r"another demo runs in .*demo: stop it first"):
+            with pytest.raises(WrongState, match=r"another demo runs in .*demo; stop it"):
                 run(DemoSettings(folder.path, orders=200, seed=9, resume=resume), print)
         assert folder.resume() == DAY
         folder.start_over(DAY._replace(seed=4))
-        with pytest.raises(WrongState, match="another demo runs"), DemoFolder(folder.path).held():
+        with pytest.raises(WrongState, match="another demo runs"), DemoFolder(folder.path).locked():
             pass
 
-    with DemoFolder(folder.path).held():
+    with DemoFolder(folder.path).locked():
         assert folder.resume().seed == 4
 
 
@@ -80,16 +82,16 @@ def test_nothing_is_made_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     nowhere = tmp_path / "nowhere"
 
-    with pytest.raises(WrongState, match="not of a demo"):
+    with pytest.raises(WrongState, match="does not belong to a demo"):
         run(DemoSettings(tmp_path, orders=200, seed=9), print)
-    with pytest.raises(UsageError, match="there is no demo"):
+    with pytest.raises(UsageError, match="has no demo"):
         run(DemoSettings(nowhere, orders=200, seed=9, resume=True), print)
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_there_is_nothing_to_go_on_with_in_an_empty_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no demo in .* to go on with: start one without --resume"):
+    with pytest.raises(UsageError, match=r"has no demo to continue; start one without --resume"):
         DemoFolder(tmp_path).resume()
 
 

@@ -49,17 +49,17 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
 def test_on_a_terminal_there_is_a_table_and_how_long_it_still_takes() -> None:
     said = io.StringIO()
     with LiveScreen(FakeClock(), Console(file=said, width=100, force_terminal=True)) as screen:
-        screen.tell("a sentence")
+        screen.print("a sentence")
         screen.show(lambda: View("open", 0.6, 12.0, LINES))
 
     assert "a sentence" in said.getvalue()
-    assert "about 12 s to go" in said.getvalue()
+    assert "about 12 s left" in said.getvalue()
 
 
 def test_a_quiet_screen_says_nothing() -> None:
     said = io.StringIO()
     with LiveScreen(FakeClock(), Console(file=said), is_quiet=True) as screen:
-        screen.tell("a sentence")
+        screen.print("a sentence")
         screen.show(lambda: View("open", 0.6, 12.0, LINES))
 
     assert said.getvalue() == ""

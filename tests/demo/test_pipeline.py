@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pocketmq.demo.pipeline import CONTRACT, SCHEMA, as_messages, each_once, last_words, revenue
+from pocketmq.demo.pipeline import CONTRACT, SCHEMA, as_messages, each_once, final_hours, revenue
 from pocketmq.demo.shop import Day, Kind
 from pocketmq.pipelines import parse_json
 
@@ -49,7 +49,7 @@ def test_revenue_counts_punctual_orders_and_the_last_word_on_an_hour_wins(spark:
     orders = orders.withColumn("placed_at", orders.placed_at.cast("timestamp"))
 
     first, all_of_them = as_messages(revenue(orders.where("amount_cents = 5"))), as_messages(revenue(orders))
-    found = last_words(all_of_them.union(first)).collect()
+    found = final_hours(all_of_them.union(first)).collect()
 
     assert {(row.city, row.begin.hour, row.orders, row.amount_cents) for row in found} == {
         ("Oslo", 10, 2, 12),

@@ -16,7 +16,7 @@ def nobody(text: str) -> None:
 
 def heard(messages: int, behind: int | None, watermark: str | None = None) -> Queries:
     queries = Queries(nobody)
-    queries.hear(
+    queries.record(
         Progress(
             query="lake",
             batch=3,
@@ -32,17 +32,17 @@ def heard(messages: int, behind: int | None, watermark: str | None = None) -> Qu
 
 
 def test_what_is_done_is_what_is_there_without_what_waits() -> None:
-    assert heard(100, behind=30).done("lake", there=1_000) == 970
-    assert heard(100, behind=None).done("lake", there=1_000) == 100
-    assert Queries(nobody).done("lake", there=1_000) == 0
+    assert heard(100, behind=30).done("lake", total=1_000) == 970
+    assert heard(100, behind=None).done("lake", total=1_000) == 100
+    assert Queries(nobody).done("lake", total=1_000) == 0
 
 
 def test_a_query_is_a_line_with_its_watermark_once_it_has_one() -> None:
     (line,) = heard(100, 30, "2026-01-01T13:05:00.000Z").lines()
     (new,) = heard(100, 30, "1970-01-01T00:00:00.000Z").lines()
 
-    assert (line.who, line.done, line.behind, line.note) == ("Spark: lake", 100, 30, "batch 3, watermark 13:05")
-    assert new.note == "batch 3"
+    assert (line.who, line.done, line.behind, line.detail) == ("Spark: lake", 100, 30, "batch 3, watermark 13:05")
+    assert new.detail == "batch 3"
 
 
 class FakeQuery:
@@ -68,10 +68,10 @@ def test_a_query_that_failed_is_started_again_and_that_is_told() -> None:
     queries = Queries(said.append)
     queries.begin(["lake"], lambda name: next(made))
 
-    queries.look()
+    queries.update()
 
     assert queries.are_active
-    assert said == ["the query lake failed (no luck) and is started again"]
+    assert said == ["Query lake failed: no luck; starting it again"]
 
 
 def test_a_query_that_cannot_start_is_tried_again() -> None:

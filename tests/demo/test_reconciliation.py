@@ -64,9 +64,9 @@ def test_a_day_without_losses_holds() -> None:
     ("change", "named"),
     [
         ({"orders": 89, "distinct": 89}, "valid, in the lake"),
-        ({"dead": 1}, "dead, each with its reason"),
+        ({"dead": 1}, "dead, with the reason"),
         ({"duplicates": 9}, "duplicates, dropped"),
-        ({"distinct": 89}, "orders in the lake more than once"),
+        ({"distinct": 89}, "repeated orders in the lake"),
         ({"numbers": 71}, "sum of their numbers"),
         ({"amount_cents": 901}, "sum of their amounts, in cents"),
         ({"late": 4}, "late rows, not in any hour"),
@@ -108,10 +108,10 @@ def test_payments_must_be_there_if_and_only_if_they_were_paid() -> None:
 
     assert wrong(payment_checks(payments, [message("a"), message("b")])) == []
     assert wrong(payment_checks(payments, [message("a"), message("a"), message("b")])) == []
-    assert "of them after the broker asked" in wrong(payment_checks(payments, [message("a")]))
+    assert "of them after a transaction check" in wrong(payment_checks(payments, [message("a")]))
     assert wrong(payment_checks(payments, [message("a"), message("b"), message("c")])) == [
         "payments committed",
-        "payments rolled back, yet seen",
+        "payments rolled back, but delivered",
     ]
 
 
@@ -119,7 +119,7 @@ def test_reminders_must_come_and_not_too_early() -> None:
     reminders = [Reminder("a", 100), Reminder("b", 100)]
     punctual, early = message("a", 200, **{DUE: "200"}), message("b", 199, **{DUE: "200"})
 
-    assert wrong(reminder_checks(reminders, [punctual, early])) == ["reminders that came too early"]
+    assert wrong(reminder_checks(reminders, [punctual, early])) == ["reminders delivered too early"]
     assert wrong(reminder_checks(reminders, [punctual])) == ["reminders that came"]
 
 

@@ -32,7 +32,7 @@ def words(shown: Report) -> str:
 def test_a_report_says_that_all_is_well_and_where_to_look() -> None:
     said = words(report(Check("sent", 1, 1)))
 
-    assert "Every message is accounted for. It took 65 s." in said
+    assert "Every message is accounted for. Duration: 65 s." in said
     assert "customer is missing: 2" in said
     assert "d/lake" in said
     assert "d/revenue.svg" in said
@@ -42,7 +42,7 @@ def test_a_report_says_that_something_is_missing() -> None:
     said = words(report(Check("sent", 2, 1)))
 
     assert "WRONG" in said
-    assert "Messages are missing, or too many" in said
+    assert "Messages are missing or repeated" in said
 
 
 def test_as_data_it_tells_whether_it_holds() -> None:

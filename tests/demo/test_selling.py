@@ -60,7 +60,7 @@ def test_a_till_that_was_cut_off_goes_on_without_losing_or_doubling_an_order(sho
 
     assert by_customer(shop) == expected()
     assert second.found == cut_off.sent
-    assert second.there == DAY.orders
+    assert second.total == DAY.orders
     assert second.tally.events == DAY.orders
 
 

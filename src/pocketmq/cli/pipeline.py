@@ -110,8 +110,8 @@ def show_plan(plan: "Plan", *, as_json: bool) -> None:
     if plan.options:
         show_text("")
         show_facts({name: str(value) for name, value in plan.options.items()})
-    for note in plan.notes:
-        show_text(f"\nNote: {note}")
+    for remark in plan.remarks:
+        show_text(f"\nNote: {remark}")
     show_text("\nNothing changed.")
 
 
@@ -286,7 +286,7 @@ def _run(job: "Job[Any]", settings: "JobSettings", *, as_json: bool) -> int:
                 f"pocketmq {job.name}", settings.master, settings.remote, settings.spark, is_quiet=True
             ) as spark,
             pipelines.stopped_by_signals(run),
-            pipelines.told_failures(),
+            pipelines.pipeline_failures(),
         ):
             screen.show_text(f"running {job.name}" + ("" if is_once else "; press ctrl-C to stop"))
             summary = msgspec.structs.replace(job.run(spark, settings, run), pipeline=job.name)

@@ -25,7 +25,7 @@ def new(name: str) -> None:
     """Create a project in the folder NAME, with a pipeline for spark-pipelines, sample messages, a test and a README."""
     for path in pocketmq.pipelines.make_project(name, Path().absolute(), DiskFiles(shared=True)):
         show_text(f"  {path}")
-    install = pocketmq.pipelines.what_to_install()
+    install = pocketmq.pipelines.install_command()
     show_text("\nNext:")
     for line in (*([install] if install else []), f"cd {name}", f"{program_name()} pipeline run --broker"):
         show_text(f"  {line}")
@@ -65,7 +65,7 @@ def run(project: Path, with_broker: bool, namesrv: str, verbose: bool, arguments
                 folder,
                 arguments,
                 name_server=name_server,
-                tell=lambda line: console.print(Text(line)),
+                show=lambda line: console.print(Text(line)),
                 everything=verbose,
             )
     if done.code != ExitCode.OK:

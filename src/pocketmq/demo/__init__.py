@@ -1,4 +1,4 @@
-"""`pocketmq demo`: one day of a shop, from its events to a lake, with every message accounted for at the end.
+"""`pocketmq demo`: one day of a shop, from its events to a lake. At the end every message is accounted for.
 
     orders    ── in order per customer, some late, twice or broken ──► topic ─┬─► shipping: reads in order
     payments  ── in transactions, some rolled back or checked back ──► topic  ├─► mail: fails now and then; retries, dead letters
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Clients and Spark come when they are asked for: the command line has many commands that need neither."""
+        """Clients and Spark load on first use: many commands need neither."""
         if name in __all__:
             from pocketmq.demo import day
 

@@ -1,17 +1,13 @@
-"""The demo from its beginning to its end.
+"""The demo from start to end.
 
-    broker ─► staff and Spark, at the same time ─► evening: Spark does what is left ─► all settle ─► reconciliation ─► report
+    broker ─► staff and Spark, in parallel ─► evening: Spark reads the rest ─► retries end ─► reconciliation ─► report
 
-Whatever ends it in between, ctrl-C, kill -9 of Spark or of all of it: with `resume` it goes on, for each part looks by itself what is
-done.
-
-All who work in the shop, each in a thread: till, bank, calendar, and the two who read.
-
-What a demo came to, to be shown, to be kept, and to decide how it ends.
+After ctrl-C, or kill -9 of Spark or of the whole demo, `resume` continues: each part finds out by itself what is done. The staff of the
+shop works in one thread each: till, bank and calendar, and two consumers.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -43,11 +39,11 @@ from pocketmq.errors import PipelineFailed, PocketMQError
 from pocketmq.files import diverted_errors
 from pocketmq.model.names import dlq_topic, parse_group, retry_topic
 from pocketmq.pipelines import session
-from pocketmq.pipelines.core.libraries import told
+from pocketmq.pipelines.core.libraries import error_text
 
 
 class Staff:
-    """Use it as `with staff.at_work(name_servers):`; `is_done` when all is sent."""
+    """The staff of the shop: `with staff.at_work(name_servers):`. `is_done` when all messages are sent."""
 
     def __init__(self, day: Day, clock: Clock, open_s: float) -> None:
         self._stopping = threading.Event()
@@ -67,7 +63,7 @@ class Staff:
         return self.till.is_done and self.bank.is_done and self.calendar.is_done
 
     def raise_failure(self) -> None:
-        """What went wrong for one of them."""
+        """Raise the first failure of one of them."""
         if self._failure is not None:
             raise self._failure
 
@@ -88,27 +84,27 @@ class Staff:
     def _do(self, job: Callable[[str], None], name_servers: str) -> None:
         try:
             job(name_servers)
-        except BaseException as error:  # told by the thread that waits for all
+        except BaseException as error:  # raised by the thread that waits for all
             self._failure = self._failure or error
 
     def lines(self) -> list[Line]:
-        """How far each is."""
+        """A line for each of them."""
         till, shipping, mail = self.till, self.shipping, self.mail
-        found = f"{till.found:,} were there" if till.found else ""
-        trouble = f"{shipping.overtaken:,} overtaken, {shipping.twice:,} came twice"
+        found = f"{till.found:,} sent before" if till.found else ""
+        trouble = f"{shipping.overtaken:,} overtaken, {shipping.twice:,} twice"
         return [
-            Line("till", till.there, self._day.orders, self._per_s("till", till.sent), note=found),
-            Line("bank", self.bank.begun, len(self._payments), note=f"{self.bank.asked:,} asked back"),
+            Line("till", till.total, self._day.orders, self._per_s("till", till.sent), detail=found),
+            Line("bank", self.bank.begun, len(self._payments), detail=f"{self.bank.checks:,} transaction checks"),
             Line("calendar", self.calendar.sent, len(self._reminders)),
-            Line("shipping", shipping.handled, None, self._per_s("shipping", shipping.handled), note=trouble),
-            Line("mail", mail.mailed, None, self._per_s("mail", mail.mailed), note=f"{mail.failed:,} failures"),
+            Line("shipping", shipping.handled, None, self._per_s("shipping", shipping.handled), detail=trouble),
+            Line("mail", mail.mailed, None, self._per_s("mail", mail.mailed), detail=f"{mail.failed:,} failures"),
         ]
 
     def _per_s(self, who: str, count: int) -> float:
         return self._rates.setdefault(who, Rate()).at(self._clock.monotonic(), count)
 
     def checks(self, admin: Admin) -> list[Check]:
-        """What brokers know of their work, compared with what should be."""
+        """The state at the brokers, compared with the expected one."""
         stored = messages_of(admin, REMINDERS)
         known = Readers(
             shipping_behind=admin.offsets.lag(SHIPPING).messages,
@@ -125,11 +121,11 @@ class Staff:
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether every message is accounted for, and where to look."""
+    """Whether every message is accounted for, and where the results are."""
 
     checks: tuple[Check, ...]
     reasons: dict[str, int]
-    """Why orders are dead, and how many."""
+    """The number of dead orders by reason."""
     windows: tuple[Window, ...]
     folder: Path
     lake: Path
@@ -154,68 +150,65 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def next_steps(self, program: str = "pocketmq") -> str:
-        """What to try now, with the program as the user calls it."""
+        """What to try next, with the program's name as the user calls it."""
         return f"""
 What to try next
   {program} demo --messages 1_000_000
-      More of the same. Kill it in the middle, and go on: {program} demo --resume
+      More of the same. Kill it in the middle, and continue: {program} demo --resume
   {program} serve --console --data {self.folder}/broker
-      Look around in a browser, or beside it: {program} topic ls, {program} dlq ls
+      In a browser, or on the command line: {program} topic ls, {program} dlq ls
   {program} pipeline --help
-      Ready pipelines: topics to a lake and back, checked, mirrored, measured.
+      Ready pipelines: archive, backfill, replay, mirror, quality, lag and trace.
   {program} pipeline new my-shop
-      A pipeline of your own, with a test."""
+      Your own pipeline, with a test."""
 
     def render(self) -> RenderableType:
         parts: list[RenderableType] = [reconciliation.table(self.checks), Text()]
         if self.reasons:
-            told = ", ".join(f"{reason}: {many:,}" for reason, many in sorted(self.reasons.items()))
-            parts.append(Text(f"Why orders are dead: {told}"))
-        parts += [Text("\nRevenue by hour and city"), sparkline(self.windows), Text(), *_places(self), Text()]
+            reasons = ", ".join(f"{reason}: {many:,}" for reason, many in sorted(self.reasons.items()))
+            parts.append(Text(f"Dead orders: {reasons}"))
+        parts += [Text("\nRevenue by hour and city"), sparkline(self.windows), Text()]
+        parts += [Text(f"lake  {self.lake}"), Text(f"plot  {self.plot}"), Text()]
         verdict = (
-            "Every message is accounted for" if self.holds else "Messages are missing, or too many: see WRONG above"
+            "Every message is accounted for" if self.holds else "Messages are missing or repeated: see WRONG above"
         )
         parts.append(
-            Text(f"{verdict}. It took {self.took_ms / 1000:.0f} s.", style="bold green" if self.holds else "bold red")
+            Text(f"{verdict}. Duration: {self.took_ms / 1000:.0f} s.", style="bold green" if self.holds else "bold red")
         )
         return Group(*parts)
 
 
-def _places(report: Report) -> Sequence[Text]:
-    return [Text(f"lake  {report.lake}"), Text(f"plot  {report.plot}")]
-
-
-LOOK_S: Final = 0.25
+POLL_S: Final = 0.25
 SETTLE_S: Final = 60.0
-"""How long retries, questions and reminders may take after the last order. What is not there then is told as missing."""
+"""Time for retries, transaction checks and reminders after the last order. After that, missing ones are reported."""
 SPARK_SETTINGS: Final = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
 SHORT_DAY: Final = 300_000
 QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For Java, on a day with fewer orders: it is over before better code pays for the time that it takes to make."""
+"""Java options for a short day, which ends before optimized code would pay off."""
 
 
 CLOSED: Final = "the shop is closed"
-NO_CONSOLE: Final = "none: pip install 'pocketmq[console]' for one"
+NO_CONSOLE: Final = "not available; run pip install 'pocketmq[console]'"
 
 
 class DemoSettings(NamedTuple):
-    """What a demo is asked for."""
+    """The options of a demo."""
 
     folder: Path
     orders: int
     seed: int
     resume: bool = False
     console_port: int = 0
-    """0 is any free one."""
+    """0 selects a free port."""
     keep: bool = False
-    """Let broker and console run at the end, until ctrl-C."""
+    """Keep broker and console running at the end, until ctrl-C."""
     open_s: float = OPEN_S
 
 
 def run(
     settings: DemoSettings, show: Callable[[Report], None], clock: Clock | None = None, *, is_quiet: bool = False
 ) -> Report:
-    """A day of the shop. How far it is, it tells on the error stream, unless it is to be quiet; what came of it goes to `show`."""
+    """Run a day of the shop. Progress goes to stderr, unless it is quiet; the report goes to `show`."""
     clock = clock or SystemClock()
     began = clock.monotonic()
     folder = DemoFolder(settings.folder)
@@ -227,8 +220,8 @@ def run(
     ):
         make_topics(name_servers)
         with LiveScreen(clock, Console(file=errors, highlight=False), is_quiet=is_quiet) as screen:
-            screen.tell(f"broker   {name_servers}, with its data in {folder.broker}")
-            screen.tell(f"console  {url or NO_CONSOLE}")
+            screen.print(f"broker   {name_servers}, with its data in {folder.broker}")
+            screen.print(f"console  {url or NO_CONSOLE}")
             report = _Demo(day, folder, name_servers, screen, clock, settings.open_s).run()
         report = msgspec.structs.replace(report, took_ms=round((clock.monotonic() - began) * 1000))
         folder.keep(folder.report, msgspec.json.encode(report.as_data()))
@@ -241,15 +234,15 @@ def run(
 
 @contextmanager
 def _day_in(folder: DemoFolder, settings: DemoSettings, clock: Clock) -> Iterator[Day]:
-    """The day to go on with, or a new one in an empty folder, which is this demo's while it lasts."""
+    """The day to continue, or a new one in an empty folder. The folder is locked during this context."""
     if settings.resume:
         day = folder.resume()
-        with folder.held():
+        with folder.locked():
             yield day
         return
     day = Day(settings.seed, yesterday_ms(clock.now_ms()), settings.orders)
-    folder.refuse_strangers()  # before anything is made in it
-    with folder.held():
+    folder.check_own()  # before anything is created in it
+    with folder.locked():
         folder.start_over(day)
         yield day
 
@@ -266,18 +259,18 @@ class _Demo:
         self._screen = screen
         self._clock = clock
         self._staff = Staff(day, clock, open_s)
-        self._queries = Queries(screen.tell)
+        self._queries = Queries(screen.print)
         self._rate = Rate()
 
     def run(self) -> Report:
         with self._staff.at_work(self._name_servers), Admin(self._name_servers) as admin:
-            self._look("Spark starts")
+            self._update("Spark starts")
             with _spark_failures(self._folder), session("pocketmq demo", settings=self._settings) as spark:
                 pipeline = ShopPipeline(spark, self._name_servers, self._folder)
                 self._open(pipeline)
                 self._evening(pipeline)
                 checks = self._settle(admin)
-                self._look("counting")
+                self._update("counting")
                 count = Count(spark, self._name_servers, self._folder)
                 windows = count.windows()
                 lake, reasons = count.lake(windows), count.reasons()
@@ -301,62 +294,62 @@ class _Demo:
         return {**SPARK_SETTINGS, **quick}
 
     def _open(self, pipeline: ShopPipeline) -> None:
-        """While the staff is at work, Spark follows. It ends no batch of orders in the middle, which would have to be done again."""
+        """While the staff works, Spark follows. A batch of orders is never stopped midway, as it would have to be repeated."""
         self._queries.begin((LAKE, DEAD, HOURS), partial(pipeline.start, once=False))
         while not (is_closed := self._staff.till.is_done) or not self._queries.have_caught_up(LAKE, DEAD):
-            self._look(CLOSED if is_closed else "the shop is open")
+            self._update(CLOSED if is_closed else "the shop is open")
             _wait()
         self._queries.stop()
 
     def _evening(self, pipeline: ShopPipeline) -> None:
-        """All orders are there: to the end of them, in the order in which queries follow one another."""
+        """After the last order: queries read to the end, one after the other."""
         for names in ((LAKE, DEAD), (HOURS,)):
             self._queries.begin(names, partial(pipeline.start, once=True))
             while self._queries.are_active:
-                self._look(CLOSED)
+                self._update(CLOSED)
                 _wait()
-            self._look(CLOSED)
+            self._update(CLOSED)
 
     def _settle(self, admin: Admin) -> list[Check]:
-        """Retries, questions and reminders have their time. What the staff did, when all holds or the time is over."""
+        """Wait for retries, transaction checks and reminders. Returns the checks when all hold, or after the timeout."""
         ends = self._clock.monotonic() + SETTLE_S
         while True:
-            self._look("retries, questions of the broker, reminders")
+            self._update("retries, transaction checks, reminders")
             checks = self._staff.checks(admin)
             if all(check.holds for check in checks) or self._clock.monotonic() >= ends:
                 return checks
             _wait()
 
-    def _look(self, stage: str) -> None:
-        """Hear how far queries are, and show it."""
+    def _update(self, stage: str) -> None:
+        """Check queries and staff, and show their progress."""
         self._staff.raise_failure()
-        self._queries.look()
+        self._queries.update()
         self._screen.show(partial(self._view, stage))
 
     def _view(self, stage: str) -> View:
-        """The whole is done when Spark has all orders."""
-        done = self._queries.done(LAKE, self._staff.till.there)
+        """Done means that Spark has read all orders."""
+        done = self._queries.done(LAKE, self._staff.till.total)
         per_s = self._rate.at(self._clock.monotonic(), done)
         eta_s = (self._day.orders - done) / per_s if per_s else None
         return View(stage, done / self._day.orders, eta_s, [*self._staff.lines(), *self._queries.lines()])
 
 
 def _wait() -> None:
-    threading.Event().wait(LOOK_S)
+    threading.Event().wait(POLL_S)
 
 
 @contextmanager
 def _spark_failures(folder: DemoFolder) -> Iterator[None]:
-    """What Spark does wrong, in a sentence, and how to go on."""
+    """Failures of Spark as a short text, with advice to continue."""
     try:
         yield
     except PipelineFailed as error:
         raise PipelineFailed(f"{str(error).rstrip('.')}. {_advice(folder)}") from error
     except PocketMQError:
         raise
-    except Exception as error:  # of the line to a Spark that is gone: each library has its own kinds
-        raise PipelineFailed(f"Spark has ended: {told(error).rstrip('.')}. {_advice(folder)}") from error
+    except Exception as error:  # from the connection to a Spark that has ended: each library has its own types
+        raise PipelineFailed(f"Spark has ended: {error_text(error).rstrip('.')}. {_advice(folder)}") from error
 
 
 def _advice(folder: DemoFolder) -> str:
-    return f"Spark's own words are in {folder.log}. Nothing is lost: pocketmq demo --resume --dir {folder.path}"
+    return f"Spark's log is {folder.log}. Nothing is lost: pocketmq demo --resume --dir {folder.path}"

@@ -1,8 +1,7 @@
-"""What is seen while the shop is open: a line for each who works, and how long it will still take.
+"""The live display: a line for each part of the shop, and the remaining time. On a terminal it is a table that changes, elsewhere a
+line of text every few seconds.
 
-On a terminal it is a table that changes, elsewhere some words now and then.
-
-Revenue by hour and city: a bar for each hour, as SVG, and as text for the terminal.
+Also the chart of revenue by hour and city, as SVG, and as text for the terminal.
 """
 
 from collections import defaultdict, deque
@@ -20,24 +19,24 @@ from pocketmq.clock import Clock
 from pocketmq.model.human import short_number
 
 RATE_S: Final = 4.0
-"""Rates are those of the last seconds."""
+"""Rates cover this period."""
 LINE_S: Final = 5.0
-"""Between two lines where no table can be."""
+"""Interval between lines where no table is shown."""
 
 
 class Line(NamedTuple):
-    """One who works: what is done, of how many if that is known, how fast, and how many messages wait."""
+    """A part of the shop: its name, what it did, of how many, its rate, and its backlog."""
 
     who: str
     done: int
     of: int | None = None
     per_s: float | None = None
     behind: int | None = None
-    note: str = ""
+    detail: str = ""
 
 
 class View(NamedTuple):
-    """What is seen at a moment. `share` is that of the whole, 0 to 1."""
+    """The state at one moment. `share` is the finished part of the whole, 0 to 1."""
 
     stage: str
     share: float
@@ -46,7 +45,7 @@ class View(NamedTuple):
 
 
 class Rate:
-    """How fast a count grows."""
+    """The rate of a growing count."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -60,7 +59,7 @@ class Rate:
 
 
 class LiveScreen:
-    """Shows lines while the block lasts. A quiet one shows nothing."""
+    """Shows lines during its context. A quiet one shows nothing."""
 
     def __init__(self, clock: Clock, console: Console, *, is_quiet: bool = False) -> None:
         self._clock = clock
@@ -80,13 +79,13 @@ class LiveScreen:
         if self._live is not None:
             self._live.stop()
 
-    def tell(self, text: str) -> None:
-        """A sentence that stays."""
+    def print(self, text: str) -> None:
+        """Print a permanent line."""
         if not self._is_quiet:
             self._console.print(Text(text))
 
     def show(self, view: Callable[[], View]) -> None:
-        """How far all are. On a terminal it is asked again and again, so that numbers move also while the caller waits."""
+        """Show the state. On a terminal `view` is called repeatedly, so that numbers change while the caller waits."""
         self._view = view
         if self._is_quiet or self._live is not None or self._clock.monotonic() < self._next_line_s:
             return
@@ -111,7 +110,12 @@ def table(lines: Sequence[Line]) -> Table:
     made.add_column("", overflow="fold")
     for line in lines:
         made.add_row(
-            Text(line.who), f"{line.done:,}", _known(line.of), _known(line.per_s), _known(line.behind), Text(line.note)
+            Text(line.who),
+            f"{line.done:,}",
+            _known(line.of),
+            _known(line.per_s),
+            _known(line.behind),
+            Text(line.detail),
         )
     return made
 
@@ -124,7 +128,7 @@ def words(line: Line) -> str:
 
 
 def _bar(stage: str, share: float, eta_s: float | None) -> RenderableType:
-    left = "" if eta_s is None else f"about {max(1, round(eta_s))} s to go"
+    left = "" if eta_s is None else f"about {max(1, round(eta_s))} s left"
     row = Table.grid(padding=(0, 1))
     row.add_row(Text(stage, style="bold"), ProgressBar(total=1, completed=share, width=30), f"{share:.0%}", Text(left))
     return row
@@ -140,12 +144,12 @@ MARGIN: Final = 60
 LEGEND: Final = 150
 GRID_LINES: Final = 4
 COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
-"""People who see colours differently can tell these apart."""
+"""Colours that people with colour blindness can distinguish."""
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 
 
 class Window(NamedTuple):
-    """What a city bought in an hour."""
+    """The orders of a city in an hour."""
 
     city: str
     begin_ms: int
@@ -154,7 +158,7 @@ class Window(NamedTuple):
 
 
 def chart(windows: Iterable[Window], title: str) -> str:
-    """An SVG: hours from left to right, the cities of an hour on top of one another."""
+    """An SVG: hours from left to right, the cities of an hour stacked."""
     hours = by_hour(windows)
     cities = _cities(hours)
     floor = HEIGHT - MARGIN
@@ -173,7 +177,7 @@ def chart(windows: Iterable[Window], title: str) -> str:
             _text(WIDTH - LEGEND + 36, top + 11, city),
         ]
     drawn = "\n".join(parts)
-    # No style and no script: a strict content security policy shows it, too.
+    # No style and no script, so that it works with a strict content security policy.
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         f'font-family="sans-serif">\n{_rectangle(0, 0, WIDTH, HEIGHT, "white")}\n{drawn}\n</svg>\n'
@@ -181,23 +185,23 @@ def chart(windows: Iterable[Window], title: str) -> str:
 
 
 def sparkline(windows: Iterable[Window], width: int = 48) -> Text:
-    """A line for each city: its hours as blocks of different height, and its sum."""
+    """A line for each city: its hours as blocks, and its sum."""
     hours = by_hour(windows)
     cities = _cities(hours)
     highest = max((cents for parts in hours.values() for cents in parts.values()), default=0) or 1
     text = Text()
-    for place, city in enumerate(cities):
+    for number, city in enumerate(cities):
         sold = [parts.get(city, 0) for parts in hours.values()][-width:]
         text.append(f"{city:<8}")
         blocks = "".join(BLOCKS[-(-cents * (len(BLOCKS) - 1) // highest)] for cents in sold)
-        text.append(blocks, style=_colour(place))
+        text.append(blocks, style=_colour(number))
         text.append(f" {sum(sold) / 100:>14,.2f}\n")
     text.rstrip()
     return text
 
 
 def by_hour(windows: Iterable[Window]) -> dict[int, dict[str, int]]:
-    """Cents by hour and city, in the order of time."""
+    """Cents by hour and city, sorted by time."""
     hours: dict[int, dict[str, int]] = defaultdict(dict)
     for window in windows:
         hours[window.begin_ms][window.city] = window.amount_cents

@@ -1,17 +1,13 @@
-"""What Spark does with the orders: three queries, written with the helpers that are there for everybody.
+"""The Spark queries of the demo, written with the public helpers of the pipelines.
 
-    topic of orders ─ parse and validate ─┬─ bad rows ─────────────────────────────► topic of dead orders, each with its reason
-                                          └─ orders ─ each once ─► lake/orders ─ by hour and city ─► topic of revenue ─► lake/revenue
+    topic of orders ─ parse and validate ─┬─ bad rows ─────────────────────────────► topic of dead orders, with the reason
+                                          └─ orders ─ deduplicate ─► lake/orders ─ by hour and city ─► topic of revenue ─► lake/revenue
 
-Times are those of the shop. How long duplicates are looked for, and how long an hour stays open, are watermarks over them. An order
-that comes later than that is marked `late` by its own two times, so it is late whenever it is read; it is in the lake, and in no hour.
+Watermarks over the shop's own times limit how long duplicates are recognised, and how long an hour accepts orders. An order that arrives
+later is marked `late` by its two times, whenever it is read: it is in the lake, but in no hour.
 
-Spark's queries while they run: how far they are, as lines for the screen, and started again when they stumble.
-
-On a machine that has too much to do, processes of Spark wait in vain for one another, and a query fails that would do well a moment
-later. It goes on from its checkpoint, so it is started again, a few times.
-
-What Spark finds at the end of the day, in the lake and in the topics that it wrote, read anew as batches.
+On an overloaded machine, processes of Spark may time out and fail a query that would succeed a moment later. Such a query is started
+again from its checkpoint, a limited number of times. At the end of the day, batch reads count the lake and the written topics.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +20,7 @@ from pocketmq.demo.servers import DemoFolder
 from pocketmq.demo.shop import DEAD_ORDERS, LATE_AFTER_MS, ORDERS, REVENUE, SPARK
 from pocketmq.errors import PipelineFailed
 from pocketmq.pipelines import Checked, Contract, dead_letters, deduplicate, read_json
-from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, told
+from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, error_text
 from pocketmq.pipelines.core.libraries import functions as f
 from pocketmq.pipelines.core.progress import Progress, Tally
 from pocketmq.pipelines.core.rows import MESSAGE
@@ -40,7 +36,7 @@ SCHEMA: Final = (
 )
 CONTRACT: Final = Contract.of([{"column": "amount_cents", "min": 0}])
 OPEN: Final = f"{LATE_AFTER_MS // 60_000} minutes"
-"""How long duplicates are looked for, and how long an hour waits for its orders."""
+"""How long duplicates are recognised, and how long an hour accepts orders."""
 MAX_PER_BATCH: Final = 200_000
 EVERY: Final = "1 second"
 LAKE, DEAD, HOURS = "lake", "dead", "revenue"
@@ -48,7 +44,7 @@ LAKE, DEAD, HOURS = "lake", "dead", "revenue"
 
 
 class ShopPipeline:
-    """The queries of the shop on one session."""
+    """The queries of the shop in one session."""
 
     def __init__(self, spark: SparkSession, name_servers: str, folder: DemoFolder) -> None:
         self._spark = spark
@@ -57,74 +53,74 @@ class ShopPipeline:
         self._orders = str(folder.lake / "orders")
 
     def start(self, query: str, *, once: bool) -> "StreamingQuery":
-        """One of LAKE, DEAD and HOURS; with `once` it ends when all that is there is done."""
+        """Start LAKE, DEAD or HOURS; with `once` it ends when all available messages are processed."""
         made = {LAKE: self._lake, DEAD: self._dead, HOURS: self._hours}[query]()
         writer = made.queryName(query).option("checkpointLocation", str(self._folder.checkpoint(query)))
         return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=EVERY)).start()
 
     def _lake(self) -> "DataStreamWriter":
-        """Orders that can be read, each once, to the lake."""
+        """Valid orders, each once, to the lake."""
         orders = each_once(self._read(LAKE, includeProperties="false").good)
         return orders.writeStream.format("parquet").partitionBy("late").option("path", self._orders)
 
     def _dead(self) -> "DataStreamWriter":
-        """The others to a topic, each with its reason."""
+        """Invalid ones to a topic, with the reason."""
         writer = dead_letters(self._read(DEAD).bad).writeStream.format("rocketmq")
         return writer.options(**self._address, topic=DEAD_ORDERS, reservedProperties="drop")
 
     def _hours(self) -> "DataStreamWriter":
-        """Revenue by hour and city, from what is in the lake."""
+        """Revenue by hour and city, from the lake."""
         self._folder.make(self._folder.lake / "orders")
         orders = self._spark.readStream.schema(f"{SCHEMA}, late boolean").parquet(self._orders)
-        return revenue(orders).writeStream.outputMode("update").foreachBatch(self._tell)
+        return revenue(orders).writeStream.outputMode("update").foreachBatch(self._write_hours)
 
     def _read(self, query: str, **options: str) -> Checked:
         reading = {
             **self._address,
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(MAX_PER_BATCH),
-            "groupId": f"{SPARK}-{query}",  # so that lag tools see how far Spark is
+            "groupId": f"{SPARK}-{query}",  # so that lag tools see Spark's offsets
             **options,
         }
         return CONTRACT.check(read_json(self._spark, ORDERS, SCHEMA, options=reading).rows)
 
-    def _tell(self, hours: DataFrame, batch: int) -> None:
-        """The hours that have grown, as messages; a batch that is run again is not told twice."""
+    def _write_hours(self, hours: DataFrame, batch: int) -> None:
+        """Write changed hours as messages; a batch that is run again writes none twice."""
         writer = as_messages(hours).write.format("rocketmq").options(**self._address, topic=REVENUE)
         writer.options(writeId=HOURS, writeBatch=str(batch)).mode("append").save()
 
 
 def each_once(orders: DataFrame) -> DataFrame:
-    """Each order once, and whether it came late."""
+    """Each order once, and whether it was late."""
     is_late = f.col("received_at") - f.col("placed_at") > f.expr(f"INTERVAL {OPEN}")
     once = deduplicate(orders, "order_id", event_time="received_at", watermark=OPEN)
     return once.drop(MESSAGE).withColumn("late", is_late)
 
 
 def revenue(orders: DataFrame) -> DataFrame:
-    """What each city bought in each hour."""
+    """The orders of each city in each hour."""
     punctual = orders.where("NOT late").withWatermark("placed_at", OPEN)
     hours = punctual.groupBy("city", f.window("placed_at", "1 hour").alias("hour"))
     return hours.agg(f.count("*").alias("orders"), f.sum("amount_cents").alias("amount_cents"))
 
 
 def as_messages(hours: DataFrame) -> DataFrame:
-    """An hour of a city is a message, with both as its key."""
-    told = hours.selectExpr("city", "hour.start AS begin", "orders", "amount_cents")
-    return told.selectExpr(
+    """An hour of a city as a message, with both as its key."""
+    rows = hours.selectExpr("city", "hour.start AS begin", "orders", "amount_cents")
+    return rows.selectExpr(
         "to_json(struct(*)) AS value", "concat_ws('-', city, unix_seconds(begin)) AS keys", "city AS tags"
     )
 
 
 MAX_FAILURES: Final = 12
-"""Of all queries together; one more is the end."""
+"""Of all queries together; one more fails the demo."""
 
 
 class Queries:
-    """Queries by name. One that is started again goes on in the same line."""
+    """Queries by name. A query that is started again continues its line."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
         self._running: dict[str, StreamingQuery] = {}
         self._starts: dict[str, Callable[[str], StreamingQuery]] = {}
         self._failures = 0
@@ -132,7 +128,7 @@ class Queries:
         self._last: dict[str, Progress] = {}
 
     def begin(self, names: Sequence[str], start: "Callable[[str], StreamingQuery]") -> None:
-        """Start those of these names, instead of those that ran before."""
+        """Start these queries, and forget the ones before."""
         self._starts = dict.fromkeys(names, start)
         self._running = {}
         for name in names:
@@ -143,19 +139,19 @@ class Queries:
         return any(query.isActive for query in self._running.values())
 
     def have_caught_up(self, *names: str) -> bool:
-        """Whether they wait for something new, as far as Spark knows. One that has failed waits, too: for a look."""
+        """Whether these queries have read everything, by Spark's status. A failed query counts, too, until the next update."""
         return all(is_caught_up(self._running[name]) for name in names)
 
-    def look(self) -> None:
-        """Hear how far each is. One that has failed is started again; PipelineFailed when that happens too often."""
+    def update(self) -> None:
+        """Collect progress, and start failed queries again; PipelineFailed if that happens too often."""
         for name, query in list(self._running.items()):
-            for row in self._tallies.setdefault(name, Tally(name)).look(query):
-                self.hear(row)
+            for row in self._tallies.setdefault(name, Tally(name)).update(query):
+                self.record(row)
             if (error := query.exception()) is not None:
-                self._stumbled(name, error)
+                self._count_failure(name, error)
                 self._begin(name)
 
-    def hear(self, row: Progress) -> None:
+    def record(self, row: Progress) -> None:
         self._last[row.query] = row
 
     def stop(self) -> None:
@@ -167,42 +163,42 @@ class Queries:
             try:
                 self._running[name] = self._starts[name](name)
                 return
-            except Exception as error:  # Spark has many kinds, and all of them may be gone at the next attempt
-                self._stumbled(name, error)
+            except Exception as error:  # Spark has many types, and any of them may be temporary
+                self._count_failure(name, error)
 
-    def _stumbled(self, name: str, error: Exception) -> None:
+    def _count_failure(self, name: str, error: Exception) -> None:
         self._failures += 1
         if self._failures > MAX_FAILURES:
-            raise PipelineFailed(f"{name}: {told(error)}") from error
-        self._tell(f"the query {name} failed ({told(error)}) and is started again")
+            raise PipelineFailed(f"{name}: {error_text(error)}") from error
+        self._log(f"Query {name} failed: {error_text(error)}; starting it again")
 
-    # what is seen
+    # for the display
 
-    def done(self, name: str, there: int) -> int:
-        """How many messages it has read, of those that are there."""
+    def done(self, name: str, total: int) -> int:
+        """The number of messages that it has read, of `total`."""
         row = self._last.get(name)
         if row is None:
             return 0
-        return min(there, row.messages) if row.behind is None else max(0, there - row.behind)
+        return min(total, row.messages) if row.behind is None else max(0, total - row.behind)
 
     def lines(self) -> list[Line]:
         return [
-            Line(f"Spark: {name}", row.messages, None, row.per_s, row.behind, _note(row))
-            for name, row in list(self._last.items())  # another thread looks, too
+            Line(f"Spark: {name}", row.messages, None, row.per_s, row.behind, _detail(row))
+            for name, row in list(self._last.items())  # called in the thread of the display, too
         ]
 
 
-def _note(row: Progress) -> str:
+def _detail(row: Progress) -> str:
     watermark = f", watermark {row.watermark[11:16]}" if row.watermark and not row.watermark.startswith("1970") else ""
     return f"batch {row.batch}{watermark}"
 
 
 HOUR: Final = "city string, begin timestamp, orders bigint, amount_cents bigint"
-"""What a message of the topic of revenue says."""
+"""The fields of a revenue message."""
 
 
 class Count:
-    """Reads what is there."""
+    """Counts the results."""
 
     def __init__(self, spark: SparkSession, name_servers: str, folder: DemoFolder) -> None:
         self._spark = spark
@@ -210,9 +206,9 @@ class Count:
         self._lake = folder.lake
 
     def windows(self) -> list[Window]:
-        """The last word on each hour and city, which is kept in the lake, too."""
+        """The final state of each hour and city, which is also saved in the lake."""
         path = str(self._lake / "revenue")
-        last_words(self._read(REVENUE, "value binary")).coalesce(1).write.mode("overwrite").parquet(path)
+        final_hours(self._read(REVENUE, "value binary")).coalesce(1).write.mode("overwrite").parquet(path)
         rows = self._spark.read.parquet(path).selectExpr("city", "unix_millis(begin)", "orders", "amount_cents")
         return [Window(*row) for row in rows.collect()]
 
@@ -234,17 +230,17 @@ class Count:
         )
 
     def reasons(self) -> dict[str, int]:
-        """Why orders are dead, and how many for each reason; what stood there instead is left out."""
+        """The number of dead orders by reason, without the invalid values."""
         dead = self._read(DEAD_ORDERS, "properties map<string,string>")
-        reason = f.regexp_replace(f.col("properties")[DEAD_LETTER_REASON], " = .* is no ", " is no ")
+        reason = f.regexp_replace(f.col("properties")[DEAD_LETTER_REASON], " = .* is not ", " is not ")
         return {row[0]: row[1] for row in dead.groupBy(reason).count().collect()}
 
     def _read(self, topic: str, schema: str) -> DataFrame:
         return self._spark.read.format("rocketmq").schema(schema).options(**self._address, subscribe=topic).load()
 
 
-def last_words(messages: DataFrame) -> DataFrame:
-    """Hours only grow, so what was told last is the most."""
+def final_hours(messages: DataFrame) -> DataFrame:
+    """The final state of each hour: hours only grow, so it is the maximum."""
     hours = messages.select(f.from_json(f.col("value").cast("string"), HOUR).alias("hour")).select("hour.*")
     most = (f.max(name).alias(name) for name in ("orders", "amount_cents"))
     return hours.groupBy("city", "begin").agg(*most).orderBy("begin", "city")

@@ -1,9 +1,9 @@
-"""The end of the day: what was sent is compared with what is there, to the message.
+"""The end of the day: the messages that were sent are compared with the results, one by one.
 
-    sent = valid + dead + duplicates        valid = punctual + late        punctual = what the hours of the cities add up to
+    sent = valid + dead + duplicates        valid = punctual + late        punctual = the sum of all hours and cities
 
-What should be there follows from the day's events; what is there is counted in topics and in the lake, by nothing that the programs of
-the shop remember. So it also holds when they were killed and started again.
+The expected numbers follow from the day's events. The actual ones are counted in topics and in the lake, never taken from the memory of the
+shop's programs. So they are also right after the programs were killed and started again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ from pocketmq.model.message import StoredMessage
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One line: what should be, and what is."""
+    """One line: the expected and the actual number."""
 
     what: str
     expected: int
     found: int | None
-    """None when nobody knows."""
+    """None if unknown."""
     is_least: bool = False
-    """More is fine, too: what is delivered at least once may come again after a crash."""
+    """Whether more is fine, too: at-least-once delivery may repeat messages after a crash."""
 
     @property
     def holds(self) -> bool:
@@ -36,7 +36,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Lake(NamedTuple):
-    """What Spark counted: in the lake, and in the topics that it wrote."""
+    """Spark's counts in the lake and in the topics that it wrote."""
 
     orders: int
     distinct: int
@@ -45,13 +45,13 @@ class Lake(NamedTuple):
     numbers: int
     dead: int
     duplicates: int
-    """Messages of the topic whose order is in the lake, without one for each order."""
+    """Messages of valid orders in the topic, without one for each order."""
     window_orders: int
     window_cents: int
 
 
 class Readers(NamedTuple):
-    """What brokers know of the consumers."""
+    """The state of the consumers at the brokers."""
 
     shipping_behind: int | None
     mail_behind: int | None
@@ -64,10 +64,10 @@ def order_checks(tally: Tally, sent: int, lake: Lake) -> list[Check]:
     return [
         Check("orders sent", tally.events, sent),
         Check("  valid, in the lake", tally.valid, lake.orders),
-        Check("  dead, each with its reason", tally.broken, lake.dead),
+        Check("  dead, with the reason", tally.broken, lake.dead),
         Check("  duplicates, dropped", tally.again, lake.duplicates),
         Check("sent = valid + dead + duplicates", sent, lake.orders + lake.dead + lake.duplicates),
-        Check("orders in the lake more than once", 0, lake.orders - lake.distinct),
+        Check("repeated orders in the lake", 0, lake.orders - lake.distinct),
         Check("sum of their numbers", tally.numbers, lake.numbers),
         Check("sum of their amounts, in cents", tally.amount_cents, lake.amount_cents),
         Check("late rows, not in any hour", tally.late, lake.late),
@@ -88,20 +88,20 @@ def reader_checks(tally: Tally, readers: Readers) -> list[Check]:
 
 
 def payment_checks(payments: Sequence[Payment], stored: Iterable[StoredMessage]) -> list[Check]:
-    keys = {key for message in stored for key in message.keys}  # a broker that was killed may have said one twice
+    keys = {key for message in stored for key in message.keys}  # a killed broker may have committed one twice
     paid = {payment.key for payment in payments if payment.fate.is_paid}
     forgotten = {payment.key for payment in payments if payment.fate.is_paid and payment.fate.is_forgotten}
     return [
         Check("payments committed", len(paid), len(keys)),
-        Check("  of them after the broker asked", len(forgotten), len(keys & forgotten)),
-        Check("payments rolled back, yet seen", 0, len(keys - paid)),
+        Check("  of them after a transaction check", len(forgotten), len(keys & forgotten)),
+        Check("payments rolled back, but delivered", 0, len(keys - paid)),
     ]
 
 
 def reminder_checks(reminders: Sequence[Reminder], stored: Sequence[StoredMessage]) -> list[Check]:
     return [
-        Check("reminders that came", len(reminders), len({key for message in stored for key in message.keys})),
-        Check("reminders that came too early", 0, sum(m.store_ms < int(m.properties[DUE]) for m in stored)),
+        Check("reminders delivered", len(reminders), len({key for message in stored for key in message.keys})),
+        Check("reminders delivered too early", 0, sum(m.store_ms < int(m.properties[DUE]) for m in stored)),
     ]
 
 

@@ -1,23 +1,21 @@
-"""The broker of the demo, in a process of its own: it would have to share the interpreter with producers, consumers and Spark's driver.
+"""The servers and the folder of the demo.
 
-It ends when the pipe to it does, so also when the demo is killed.
+The broker runs in a process of its own, as it would otherwise share the interpreter with producers, consumers and Spark's driver. It ends
+when its pipe is closed, even if the demo is killed. The web console also has its own process; without its libraries, the demo runs
+without it.
 
-The web console beside the demo, in a process of its own. Without the libraries that it needs, the demo goes on without it.
+The folder keeps everything, so that an interrupted demo can continue:
 
-Where a demo keeps everything, so that one that was cut off can go on.
-
-    DIR/demo.json      the day: seed, date, how many orders
-       demo.lock       held while a demo runs, so that no other one empties the folder
+    DIR/demo.json      the day: seed, date, number of orders
+       demo.lock       locked during a demo, so that no other demo empties the folder
        broker/         topics and groups
-       checkpoints/    how far Spark is
+       checkpoints/    Spark's checkpoints
        lake/           orders and revenue, as Parquet
        revenue.svg     the chart
-       report.json     what came of it
-       spark.log       what Spark and the broker said
+       report.json     the report
+       spark.log       the log of Spark and the broker
 
-A folder that holds anything else is left alone.
-
-Topics of the shop: made, and, where they are small, read whole.
+A folder with any other file is left alone.
 """
 
 import multiprocessing
@@ -46,7 +44,7 @@ STOP_S: Final = 60.0
 
 @contextmanager
 def running_broker(folder: Path, settings: Mapping[str, int]) -> Iterator[str]:
-    """A broker; the address of its name server."""
+    """Run a broker; yields the address of its name server."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_serve, args=(folder, dict(settings), theirs), name="pocketmq demo broker")
@@ -75,7 +73,7 @@ def _ready(pipe: Connection) -> str:
 
 
 def _serve(folder: Path, settings: Mapping[str, int], pipe: Connection) -> None:
-    """What the process does: a broker until the other end of the pipe is closed."""
+    """Runs in the process: a broker, until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is for the demo, which then closes the pipe
     try:
         with Server(folder, settings=settings) as server:
@@ -91,10 +89,10 @@ CONSOLE_STOP_S: Final = 10.0
 
 @contextmanager
 def running_console(name_servers: str, port: int, picture: Path) -> Iterator[str | None]:
-    """Its address for a browser; None when it cannot start. Port 0 is any free one. It shows the picture once that is drawn."""
+    """Run the console; yields its URL, None if it cannot start. Port 0 selects a free one. It shows the picture once it exists."""
     where = ("--namesrv", name_servers, "--port", str(port), "--picture", str(picture))
     options = ("--json", "--until-end-of-input", *where)
-    # In a session of its own: ctrl-C on the terminal is for the demo, which then closes the console's input stream.
+    # In a session of its own: ctrl-C in the terminal goes to the demo, which then closes the console's stdin.
     with subprocess.Popen(  # noqa: S603 our own program
         [*PROGRAM, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
@@ -134,39 +132,39 @@ class DemoFolder:
         return self.path / "checkpoints" / query
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """For one demo at a time. WrongState while another one runs in it."""
+    def locked(self) -> Iterator[None]:
+        """Lock the folder; WrongState if another demo uses it."""
         self._files.make_dir(self.path)
         with self._files.open(self.path / LOCK_FILE, create=True) as lock:
             if not lock.lock():
-                raise WrongState(f"another demo runs in {self.path}: stop it first, or give another folder with --dir")
+                raise WrongState(f"another demo runs in {self.path}; stop it, or use another folder with --dir")
             yield
 
     def start_over(self, day: Day) -> None:
-        """Empty it of an earlier demo, and note the day. It must be held."""
-        self.refuse_strangers()
+        """Remove an earlier demo, and save the day. The folder must be locked."""
+        self.check_own()
         names = [name for name in self._files.list(self.path) if name != LOCK_FILE]
-        for name in sorted(names, key=lambda name: name == DAY_FILE):  # the day last: until then it is a demo's
+        for name in sorted(names, key=lambda name: name == DAY_FILE):  # the day last: it marks the folder as a demo's
             remove_whole(self.path / name)
         self._files.make_dir(self.path)
         write_atomically(self._files, self.path / DAY_FILE, msgspec.json.encode(day._asdict()))
 
     def resume(self) -> Day:
-        """The day of the demo that was cut off. UsageError when there is none."""
+        """The day of the interrupted demo; UsageError if there is none."""
         path = self.path / DAY_FILE
         if self._files.status(path) is None:
-            raise UsageError(f"there is no demo in {self.path} to go on with: start one without --resume")
+            raise UsageError(f"{self.path} has no demo to continue; start one without --resume")
         try:
             return Day(**msgspec.json.decode(self._files.read(path), type=dict[str, int]))
         except (msgspec.MsgspecError, TypeError) as error:
-            raise WrongState(f"{path} is damaged ({error}): start over without --resume") from None
+            raise WrongState(f"{path} is damaged ({error}); start again without --resume") from None
 
-    def refuse_strangers(self) -> None:
-        """WrongState when something of somebody else is in it."""
-        if strangers := sorted(set(self._files.list(self.path)) - OWN_NAMES):
+    def check_own(self) -> None:
+        """WrongState if the folder has files that are not a demo's."""
+        if others := sorted(set(self._files.list(self.path)) - OWN_NAMES):
             raise WrongState(
-                f"{self.path} holds {strangers[0]}, which is not of a demo: give another folder with --dir, "
-                "for this one would be emptied"
+                f"{self.path} has {others[0]}, which does not belong to a demo; use another folder with --dir, as the demo "
+                "would empty this one"
             )
 
     def make(self, path: Path) -> None:
@@ -177,7 +175,7 @@ class DemoFolder:
 
 
 def make_topics(name_servers: str) -> None:
-    """Those of the shop, where they are not there."""
+    """Create the missing topics of the shop."""
     with Admin(name_servers) as admin:
         for topic, queues in TOPICS.items():
             if not admin.topics.exists(topic):
@@ -185,12 +183,12 @@ def make_topics(name_servers: str) -> None:
 
 
 def keys_of(admin: Admin, topic: str) -> set[str]:
-    """The keys of all its messages."""
+    """The keys of all messages of a topic."""
     return {key for message in messages_of(admin, topic) for key in message.keys}
 
 
 def messages_of(admin: Admin, topic: str) -> list[StoredMessage]:
-    """All of them; none where there is no such topic."""
+    """All messages of a topic; an empty list if it does not exist."""
     if not admin.topics.exists(topic):
         return []
     found: list[StoredMessage] = []

@@ -1,19 +1,15 @@
-"""What happens in the shop: one day of events, the same for the same seed, so that a demo can go on after a crash.
+"""The shop: its topics and groups, and one day of events, the same for the same seed, so that a demo can continue after a crash.
 
-    seed, day, count ──► blocks of events, each by dice of its own ──► Event 0 … count - 1
+    seed, day, count ──► blocks of events, each with its own random numbers ──► Event 0 … count - 1
 
-An event is a message of the topic of orders. What it should come to is known here, and nowhere else, until the end compares:
+An event is a message of the topic of orders. Only this module knows the expected result, until the end of the day:
 
     FINE       a new order
     LATE       a new order that the customer's phone sent hours after it was placed
-    AGAIN      one of the last orders once more, byte by byte: the producer had no answer, and tried again
-    BROKEN     nobody can read it: cut off, a number that is none, a field that is missing, a price below zero
+    AGAIN      a repetition of a recent order, byte by byte: the producer received no response, and retried
+    BROKEN     an invalid order: truncated, a wrong number, a missing field, a negative price
 
-What the shop does beside selling, with an outcome that follows from its number alone: payments and reminders.
-
-Topics and groups of the shop.
-
-What a day should come to: counted from its events, while they are sent, and compared at the end with what is there.
+Payments and reminders have an outcome that follows from their number alone.
 """
 
 import random
@@ -30,22 +26,22 @@ from typing import Final, NamedTuple
 from pocketmq.model.java_hash import java_hash
 
 BLOCK: Final = 1_000
-"""Events that follow from one throw of dice."""
+"""Events with the same random generator."""
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
 LATE_AFTER_MS: Final = 2 * 60 * MINUTE_MS
-"""An order that comes later than this is not counted in its hour."""
+"""An order that arrives later than this does not count in its hour."""
 RECENT: Final = 50
-"""A retry comes within so many events."""
+"""A repetition follows within this number of events."""
 FLAKY_ONE_IN: Final = 50
-"""Of so many express orders, the mail server refuses one at first."""
+"""The mail server refuses one in this number of express orders at first."""
 
 CITIES: Final = {"Lisbon": 21, "Oslo": 15, "Prague": 18, "Riga": 9, "Turin": 22, "Vienna": 15}
-"""And their share of the orders."""
+"""Cities, with their share of the orders."""
 TAGS: Final = {"express": 1, "pickup": 3, "standard": 6}
 EXPRESS: Final = "express"
 BUSY: Final = (5, 5, 5, 5, 5, 6, 8, 10, 12, 12, 11, 13, 16, 14, 11, 10, 11, 13, 16, 18, 17, 14, 10, 7)
-"""How many orders come in each hour, compared with the others."""
+"""The relative number of orders in each hour."""
 
 
 class Kind(Enum):
@@ -56,7 +52,7 @@ class Kind(Enum):
 
 
 class Event(NamedTuple):
-    """One message of the topic of orders, and what should become of it."""
+    """One message of the topic of orders, with its expected result."""
 
     number: int
     kind: Kind
@@ -68,7 +64,7 @@ class Event(NamedTuple):
 
 
 class Day(NamedTuple):
-    """All that the events follow from."""
+    """The input of all events."""
 
     seed: int
     begin_ms: int
@@ -134,20 +130,20 @@ class Day(NamedTuple):
         return city, tag, customer, int(dice.lognormvariate(7.5, 0.6))
 
     def moment_ms(self, number: int) -> int:
-        """When the shop gets an event, by its own clock: the later the number, the later; in busy hours more of them."""
-        place = number / self.orders * _BUSY_SUMS[-1]
-        hour = bisect_right(_BUSY_SUMS, place)
+        """When the shop receives an event, by its own clock: in the order of numbers, with more events in busy hours."""
+        position = number / self.orders * _BUSY_SUMS[-1]
+        hour = bisect_right(_BUSY_SUMS, position)
         before = _BUSY_SUMS[hour - 1] if hour else 0
-        return self.begin_ms + int((hour + (place - before) / BUSY[hour]) * 3_600_000)
+        return self.begin_ms + int((hour + (position - before) / BUSY[hour]) * 3_600_000)
 
 
 def is_flaky(key: str) -> bool:
-    """Whether the mail server refuses this order when it sees it for the first time."""
+    """Whether the mail server refuses this order on the first attempt."""
     return java_hash(key) % FLAKY_ONE_IN == 0
 
 
 def yesterday_ms(now_ms: int) -> int:
-    """When the day before began, in UTC."""
+    """The start of yesterday, in UTC."""
     return (now_ms // DAY_MS - 1) * DAY_MS
 
 
@@ -158,7 +154,7 @@ def _iso(ms: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _minute(number: int) -> str:
-    """A minute as text. A day has few of them, and most of an event's time went into such texts."""
+    """A minute as text, cached: a day has few of them, and formatting took most of an event's time."""
     return datetime.fromtimestamp(number * 60, UTC).strftime("%Y-%m-%dT%H:%M")
 
 
@@ -177,7 +173,7 @@ class Fate(Enum):
     PAID = "paid"
     REFUSED = "refused"
     FORGOTTEN_PAID = "forgotten, but paid"
-    """The program died before it could say so: the broker asks."""
+    """The program ends before the decision, so the broker checks the transaction."""
     FORGOTTEN_REFUSED = "forgotten, and refused"
 
     @property
@@ -220,12 +216,12 @@ ORDERS: Final = "shop-orders"
 PAYMENTS: Final = "shop-payments"
 REMINDERS: Final = "shop-reminders"
 DEAD_ORDERS: Final = "shop-orders-dead"
-"""Orders that nobody can read, each with the reason."""
+"""Invalid orders, with the reason."""
 REVENUE: Final = "shop-revenue"
-"""What each city has bought in each hour, once for each time that it grew."""
+"""The orders of each city in each hour, one message for each change."""
 
 TOPICS: Final = {ORDERS: 8, PAYMENTS: 4, REMINDERS: 4, DEAD_ORDERS: 2, REVENUE: 2}
-"""And how many queues they have."""
+"""Topics, with their number of queues."""
 
 TILL: Final = "shop-till"
 BANK: Final = "shop-bank"
@@ -237,7 +233,7 @@ SPARK: Final = "shop-spark"
 
 @dataclass
 class Tally:
-    """Counts of events. `amount_cents` and `numbers` are sums over valid orders: two days that agree in them are the same."""
+    """Counts of events. `amount_cents` and `numbers` are sums over valid orders, to compare two days."""
 
     events: int = 0
     late: int = 0
@@ -251,7 +247,7 @@ class Tally:
 
     @property
     def valid(self) -> int:
-        """Orders, each counted once."""
+        """Valid orders, each counted once."""
         return self.events - self.again - self.broken
 
     @property

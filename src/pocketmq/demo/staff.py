@@ -1,31 +1,27 @@
-"""The till: sends the day's orders, each customer's in order, and goes on where an earlier run was cut off.
+"""The staff of the shop: three producers and two consumers. Each producer continues where an earlier run was interrupted.
 
-The queue of an order follows from its customer, and each queue gets its orders one chunk after the other. So what a queue holds is
-the beginning of what it should hold, whenever the sender died: as many of its orders as it has messages are there already.
+The till sends the day's orders, each customer's in order. The queue of an order follows from its customer, and each queue gets its orders
+chunk by chunk. So the orders in a queue are always the first of those that belong there, and their number shows which one is next:
 
-    queue 3 should hold   o17 o21 o40 o42 o58 …
-    it has 3 messages ──► o17 o21 o40 are there, o42 is next
+    orders for queue 3    o17 o21 o40 o42 o58 …
+    it has 3 messages ──► o17 o21 o40 were sent, o42 is next
 
-The bank: payments in transactions, of which some are dropped, and some are left for the broker to ask about.
-
-Whatever was begun is a half message at the broker, in a topic of its own, and is decided by the bank or by the broker's question. So a
-run that goes on after another begins only what is not there yet:
+The bank sends payments in transactions. Some are rolled back, and some are left undecided for the broker's check. Every payment is a half
+message at the broker, in a topic of its own, so a later run only sends the missing ones:
 
     begun ──► half message ──┬─ commit ──► topic of payments
                              ├─ roll back
-                             └─ nobody said ──► the broker asks ──► the book knows
+                             └─ undecided ──► the broker checks ──► the book has the answer
 
-The calendar: reminders that come some seconds later.
+The calendar sends reminders with a delay of some seconds. The broker keeps them in a topic of its own, also after their delivery, so a
+later run only sends the missing ones.
 
-A reminder that is not due yet waits in a topic of the broker's own, where it stays after it was delivered. So a run that goes on after
-another sends only what is not there yet.
+Two consumers read the orders beside Spark:
 
-Who reads the orders beside Spark: shipping in the order of each customer, and mail, which fails now and then.
-
-shipping   ordered       counts orders that overtook an earlier one of their customer: none may
-mail       concurrent    express orders only, which the broker filters by tag
-             flaky   ──► once more after a second, and done
-             broken  ──► once more, and again … ──► dead letter
+    shipping   ordered       counts orders that overtook an earlier one of their customer, which must not happen
+    mail       concurrent    express orders only, which the broker filters by tag
+                 flaky   ──► one retry after a second
+                 broken  ──► all retries ──► dead letter
 """
 
 from collections import defaultdict, deque
@@ -63,17 +59,17 @@ from pocketmq.model.names import HALF_TOPIC, TIMER_TOPIC
 from pocketmq.model.queue import MessageQueue
 
 MAX_CHUNK: Final = 500
-"""Orders that go to a queue together. Small beside the day, so that no queue is hours ahead of another."""
+"""Orders that are sent to a queue together: few, so that no queue is hours ahead of another."""
 CHUNKS_A_DAY: Final = 400
 OPEN_S: Final = 30.0
-"""How long a day takes, if the machine can: there should be something to see."""
+"""The duration of a day, if the machine is fast enough."""
 
 Wait = Callable[[float], bool]
-"""Waits for seconds; True when it was told to stop instead."""
+"""Waits for seconds; returns True on a request to stop."""
 
 
 class Till:
-    """Sends a day; `sent` and `found` tell how far it is."""
+    """Sends a day; `sent` and `found` count its orders."""
 
     def __init__(self, day: Day, clock: Clock, wait: Wait, open_s: float = OPEN_S) -> None:
         self.tally = Tally()
@@ -88,12 +84,12 @@ class Till:
         self._pace = _Pace(day.orders, open_s)
 
     @property
-    def there(self) -> int:
-        """Orders that the topic has."""
+    def total(self) -> int:
+        """Orders in the topic."""
         return self.found + self.sent
 
     def send_all(self, name_servers: str) -> None:
-        """Send what is not there yet. When told to stop, it just ends: the next run goes on."""
+        """Send the missing orders, until done or stopped."""
         with Admin(name_servers) as admin:
             there = {state.queue: state.max_offset for state in admin.topics.describe(ORDERS).queues}
         self.found = sum(there.values())
@@ -125,13 +121,13 @@ class Till:
 
 
 class _Pace(NamedTuple):
-    """So many orders in so many seconds."""
+    """A number of orders in a number of seconds."""
 
     orders: int
     open_s: float
 
     def ahead_s(self, sent: int, passed_s: float) -> float:
-        """How long to wait; 0 when the sender is behind."""
+        """How long to wait; 0 if the sender is late."""
         return max(0.0, sent / self.orders * self.open_s - passed_s)
 
 
@@ -140,8 +136,8 @@ def _message(event: Event) -> Message:
 
 
 CHECKS: Final = {"transactionTimeOut": 2_000, "transactionCheckInterval": 1_000}
-"""Settings of the broker: how soon it asks about a payment that nobody decided."""
-LOOK_S: Final = 0.5
+"""Broker settings: the time before it checks an undecided transaction."""
+POLL_S: Final = 0.5
 HEARTBEAT_MS: Final = 1_000
 
 
@@ -150,12 +146,12 @@ class Refused(Exception):
 
 
 class Bank:
-    """Sends payments. Whether one was paid stands in its book, which also answers when the broker asks."""
+    """Sends payments. Its book has their outcome, also for transaction checks by the broker."""
 
     def __init__(self, payments: list[Payment], wait: Wait) -> None:
         self.begun = 0
-        self.asked = 0
-        """Questions of the broker."""
+        self.checks = 0
+        """Transaction checks by the broker."""
         self.is_done = False
         self._book = {payment.key: payment.fate for payment in payments}
         self._wait = wait
@@ -165,20 +161,20 @@ class Bank:
             Admin(name_servers) as admin,
             Producer(name_servers, group=BANK, check=self._check, heartbeat_ms=HEARTBEAT_MS) as producer,
         ):
-            producer.queues(PAYMENTS)  # brokers hear of a producer, and can ask it, when it knows a topic of theirs
-            there = keys_of(admin, HALF_TOPIC)
+            producer.queues(PAYMENTS)  # registers the producer with the brokers of the topic, so that they can check
+            known = keys_of(admin, HALF_TOPIC)
             for key, fate in self._book.items():
-                if key not in there:
+                if key not in known:
                     _pay(producer, key, fate)
                 self.begun += 1
                 if self._wait(0):
                     return
-            while not self._wait(LOOK_S) and admin.transactions.undecided().found:
+            while not self._wait(POLL_S) and admin.transactions.undecided().found:
                 pass
         self.is_done = True
 
     def _check(self, message: StoredMessage) -> TransactionState:
-        self.asked += 1
+        self.checks += 1
         is_paid = self._book[message.keys[0]].is_paid
         return TransactionState.COMMIT if is_paid else TransactionState.ROLLBACK
 
@@ -193,11 +189,11 @@ def _pay(producer: Producer, key: str, fate: Fate) -> None:
 
 
 DUE: Final = "dueMs"
-"""The property that says when a reminder was to come."""
+"""The property with the due time of a reminder."""
 
 
 class Calendar:
-    """Sends reminders for later."""
+    """Sends delayed reminders."""
 
     def __init__(self, reminders: list[Reminder], clock: Clock, wait: Wait) -> None:
         self.sent = 0
@@ -208,12 +204,16 @@ class Calendar:
 
     def remind_all(self, name_servers: str) -> None:
         with Admin(name_servers) as admin, Producer(name_servers, group=CALENDAR) as producer:
-            there = keys_of(admin, TIMER_TOPIC)
+            known = keys_of(admin, TIMER_TOPIC)
             for key, delay_ms in self._reminders:
-                if key not in there:
+                if key not in known:
                     due_ms = self._clock.now_ms() + delay_ms
                     producer.send(
-                        REMINDERS, b"your order waits", keys=key, deliver_at_ms=due_ms, properties={DUE: str(due_ms)}
+                        REMINDERS,
+                        b"your order is waiting",
+                        keys=key,
+                        deliver_at_ms=due_ms,
+                        properties={DUE: str(due_ms)},
                     )
                 self.sent += 1
                 if self._wait(0):
@@ -222,16 +222,16 @@ class Calendar:
 
 
 MAX_RETRIES: Final = 2
-"""How often mail tries an order again."""
+"""Retries of an order by mail."""
 SOON: Final = 1
 """The delay level of a retry: one second."""
 PERSIST_MS: Final = 1_000
 MANY: Final = 64
-"""Orders that shipping takes at once."""
+"""The batch size of shipping."""
 
 
 class Order(msgspec.Struct):
-    """An order that can be read."""
+    """A valid order."""
 
     order_id: str
     number: int
@@ -246,7 +246,7 @@ _read = msgspec.json.Decoder(Order).decode
 
 
 class Shipping:
-    """Orders in the order of each customer. One that comes twice is shipped once, one that cannot be read not at all."""
+    """Ships orders in the order of each customer: a repeated order once, an invalid one never."""
 
     def __init__(self) -> None:
         self.handled = 0
@@ -273,7 +273,7 @@ class Shipping:
 
 
 class Mail:
-    """A mail for each express order, if the mail server feels like it."""
+    """Mails each express order; the mail server refuses some."""
 
     def __init__(self) -> None:
         self.mailed = 0
@@ -293,7 +293,7 @@ class Mail:
 
 @contextmanager
 def readers(name_servers: str, shipping: Shipping, mail: Mail) -> Iterator[None]:
-    """Both at work."""
+    """Run both consumers."""
     in_order = PushConsumer(
         name_servers, group=SHIPPING, ordered=True, start_at="first", pull_batch=MANY, persist_ms=PERSIST_MS
     )

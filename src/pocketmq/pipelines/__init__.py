@@ -1,11 +1,11 @@
-"""Pipelines: from topics to a lake and back, ready to run, and functions to build your own with Spark.
+"""Pipelines: ready ones, from topics to a lake and back, and functions to build your own with Spark.
 
     from pocketmq.pipelines import read_json, deduplicate, dead_letters
 
 Modules in reading order:
 
-    core/      settings, sessions, checkpoints, progress: what all jobs use; functions for your own code
-    jobs/      ready jobs, one module each
+    core/      settings, sessions, checkpoints, progress; functions for your own code
+    jobs/      ready pipelines, one module each
     archive/   topics to a lake
     mirror/    topics of one cluster to another
     project/   a project for Spark's Declarative Pipelines
@@ -18,7 +18,7 @@ from pocketmq.pipelines.archive.reading import ReadLake, file_rows, lost_ranges,
 from pocketmq.pipelines.core import libraries
 from pocketmq.pipelines.core.contracts import Checked, Contract, Rule
 from pocketmq.pipelines.core.job_file import read_job, settings_of
-from pocketmq.pipelines.core.libraries import told_failures
+from pocketmq.pipelines.core.libraries import pipeline_failures
 from pocketmq.pipelines.core.progress import Progress, ProgressTable, progress_table
 from pocketmq.pipelines.core.rows import (
     JsonRows,
@@ -48,12 +48,12 @@ from pocketmq.pipelines.jobs.trace import TRACE
 from pocketmq.pipelines.mirror.job import MIRROR
 from pocketmq.pipelines.project.running import (
     check_project,
+    install_command,
     make_project,
     read_sample,
     run_project,
     send_sample,
     table_rows,
-    what_to_install,
 )
 
 __all__ = [
@@ -76,12 +76,14 @@ __all__ = [
     "dead_letters",
     "deduplicate",
     "file_rows",
+    "install_command",
     "libraries",
     "lost_ranges",
     "lost_rows",
     "make_project",
     "metrics_served",
     "parse_json",
+    "pipeline_failures",
     "progress_table",
     "read_job",
     "read_json",
@@ -94,8 +96,6 @@ __all__ = [
     "spark_session",
     "stopped_by_signals",
     "table_rows",
-    "told_failures",
-    "what_to_install",
     "write_dead_letters",
 ]
 

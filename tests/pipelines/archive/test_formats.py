@@ -33,14 +33,16 @@ def test_formats_of_spark_and_of_its_libraries_are_taken(jars: Path) -> None:
 
 @pytest.mark.parametrize("name", ["xyz", "avro", "parket", "licensed", "spark", "e", "del"])
 def test_a_format_that_no_library_has_is_refused_with_what_to_do(jars: Path, name: str) -> None:
-    with pytest.raises(InvalidSetting, match=rf"--format {name}: Spark has no such format here.*spark\.jars\.packages"):
+    with pytest.raises(
+        InvalidSetting, match=rf"--format {name}: Spark does not have this format.*spark\.jars\.packages"
+    ):
         check_format(name, {}, {}, jars)
 
 
 def test_a_format_without_room_for_the_columns_is_refused() -> None:
     check_columns("csv", properties=False)
     check_columns("json", properties=True)
-    with pytest.raises(InvalidSetting, match=r"--format csv has no maps.*--no-properties"):
+    with pytest.raises(InvalidSetting, match=r"--format csv cannot contain the map.*--no-properties"):
         check_columns("csv", properties=True)
     with pytest.raises(InvalidSetting, match="--format text has one column"):
         check_columns("Text", properties=False)

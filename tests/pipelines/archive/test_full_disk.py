@@ -54,7 +54,9 @@ def test_a_batch_that_does_not_fit_comes_again_when_there_is_room(
         file_options={} if is_quick else {"parquet.page.size": "65536"},
     )
 
-    with pytest.raises(PipelineFailed, match=r"the disk of the lake .* is full .* make room and run it again"):
+    with pytest.raises(
+        PipelineFailed, match=r"the disk of the lake .* is full .* free some space and run the pipeline again"
+    ):
         run_archive(spark, told, Run())
     kept = read_manifest(lake)
     assert _mount("-o", f"remount,size={LARGE}", str(small_disk)) == 0

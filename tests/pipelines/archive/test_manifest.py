@@ -4,7 +4,7 @@ import pytest
 from tests.pipelines.archive.made_files import OTHER, QUEUE, commit, data_file, stretch
 
 from pocketmq.errors import WrongState
-from pocketmq.pipelines.archive.manifest import Commit, Manifest, Span, not_covered, still_to_do
+from pocketmq.pipelines.archive.manifest import Commit, Manifest, Span, missing_ranges, not_covered
 from pocketmq.spark.read.offsets import Cause, Lost
 
 
@@ -77,9 +77,9 @@ def test_a_topic_that_was_made_anew_goes_on_where_its_second_life_is() -> None:
 def test_what_is_there_already_is_left_out() -> None:
     wanted = [stretch(5, 15), stretch(0, 3, OTHER)]
 
-    assert still_to_do(wanted, {QUEUE: 10}, set()) == [stretch(10, 15), stretch(0, 3, OTHER)]
-    assert still_to_do(wanted, {QUEUE: 15, OTHER: 3}, set()) == []
-    assert still_to_do(wanted, {QUEUE: 15, OTHER: 3}, {QUEUE}) == [stretch(5, 15)]
+    assert missing_ranges(wanted, {QUEUE: 10}, set()) == [stretch(10, 15), stretch(0, 3, OTHER)]
+    assert missing_ranges(wanted, {QUEUE: 15, OTHER: 3}, set()) == []
+    assert missing_ranges(wanted, {QUEUE: 15, OTHER: 3}, {QUEUE}) == [stretch(5, 15)]
 
 
 def test_what_did_not_come_is_lost() -> None:

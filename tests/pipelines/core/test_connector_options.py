@@ -38,11 +38,11 @@ def test_each_option_goes_to_whom_it_is_for() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("subscribe", "the option subscribe cannot be given: --topic says it"),
-        ("SubscribePattern", "the option subscribePattern cannot be given: --topic says it"),
-        ("maxoffsetspertrigger", "the option maxOffsetsPerTrigger cannot be given: --max-messages says it"),
-        ("failOnDataLoss", "--on-data-loss says it"),
-        ("rocketmq.namesrv.addr", "--namesrv, or --target for the other cluster, says it"),
+        ("subscribe", "the option subscribe cannot be set: use --topic"),
+        ("SubscribePattern", "the option subscribePattern cannot be set: use --topic"),
+        ("maxoffsetspertrigger", "the option maxOffsetsPerTrigger cannot be set: use --max-messages"),
+        ("failOnDataLoss", "use --on-data-loss"),
+        ("rocketmq.namesrv.addr", "use --namesrv, or --target for the other cluster,"),
         ("filterTag", "there is no option 'filterTag' for a batch read; did you mean filterTags?"),
         ("sendRetry", "there is no option 'sendRetry' for a batch write; did you mean sendRetries?"),
         ("rocketmq.secretKey", "the option rocketmq.secretKey cannot be set"),
@@ -59,7 +59,7 @@ def test_what_the_pipeline_says_itself_and_what_is_none_is_refused_for_reads(nam
 
 @pytest.mark.parametrize("name", ["topic", "writeId", "writeBatch", "deliveryGuarantee", "reservedProperties"])
 def test_what_makes_a_write_effectively_once_is_not_for_others_to_say(name: str) -> None:
-    with pytest.raises(InvalidSetting, match=f"the option {name} cannot be given: the pipeline decides it by itself"):
+    with pytest.raises(InvalidSetting, match=f"the option {name} cannot be set: the pipeline sets it itself"):
         of_writes({name: "1"}, ADDRESS)
 
 
@@ -83,11 +83,11 @@ def test_options_of_reads_and_of_writes_can_be_given_together(broker: Broker, tm
 @pytest.mark.parametrize(
     ("pipeline", "given", "what"),
     [
-        ("archive", {"options": {"sendRetries": "2"}}, "sendRetries would do nothing: it is for writes"),
-        ("trace", {"options": {"sendRetries": "2"}}, "it is for writes"),
-        ("mirror", {"options": {"sendRetries": "2"}}, "it is for writes"),
-        ("mirror", {"target_options": {"filterTags": "paid"}}, "filterTags would do nothing: it is for reads"),
-        ("backfill", {"options": {"sendRetries": "2"}, "to": None, "lake": "lake"}, "it is for writes"),
+        ("archive", {"options": {"sendRetries": "2"}}, "sendRetries has no effect: it applies to writes"),
+        ("trace", {"options": {"sendRetries": "2"}}, "it applies to writes"),
+        ("mirror", {"options": {"sendRetries": "2"}}, "it applies to writes"),
+        ("mirror", {"target_options": {"filterTags": "paid"}}, "filterTags has no effect: it applies to reads"),
+        ("backfill", {"options": {"sendRetries": "2"}, "to": None, "lake": "lake"}, "it applies to writes"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(
@@ -98,7 +98,7 @@ def test_an_option_that_would_do_nothing_is_refused(
 
 
 def test_a_report_of_lag_reads_and_writes_no_topics(broker: Broker) -> None:
-    with pytest.raises(InvalidSetting, match="filterTags would do nothing"):
+    with pytest.raises(InvalidSetting, match="filterTags has no effect"):
         LAG_REPORT.check(LagSettings(namesrv=broker.name_server, options={"filterTags": "paid"}))
 
 
@@ -107,7 +107,7 @@ def test_a_report_of_lag_reads_and_writes_no_topics(broker: Broker) -> None:
 def test_pieces_are_read_in_partitions_that_nobody_else_chooses(
     broker: Broker, tmp_path: Path, pipeline: str, name: str
 ) -> None:
-    with pytest.raises(InvalidSetting, match=f"{name} cannot be given: the pipeline decides it by itself"):
+    with pytest.raises(InvalidSetting, match=f"{name} cannot be set: the pipeline sets it itself"):
         checked(pipeline, broker, tmp_path, {name: "3"})
 
 

@@ -43,7 +43,7 @@ def test_each_rule_names_the_rows_that_break_it(spark: "SparkSession") -> None:
 
     assert [row["n"] for row in checked.good.orderBy("n").collect()] == [0, 1]
     assert {row["n"]: row["violations"] for row in checked.bad.collect()} == {
-        2: ["id is null", "the amount is below 0", "day is no date"],
+        2: ["id is null", "the amount is below 0", "day is not date"],
         3: ["the amount is above 100", "a colour", r"place.zip does not match \d{5}"],
         4: [r"place.zip does not match \d{5}", "red is cheap"],
         5: ["id is not unique"],
@@ -58,7 +58,7 @@ def test_messages_that_are_no_rows_keep_their_reason_and_break_no_rule(spark: "S
     checked = Contract([Rule(column="amount", min=0)]).check(rows)
 
     found = {row["message"]["queueOffset"]: (row["violations"], row["reason"]) for row in checked.bad.collect()}
-    assert found == {0: (["amount is below 0"], "amount is below 0"), 1: ([], "the body is no JSON object")}
+    assert found == {0: (["amount is below 0"], "amount is below 0"), 1: ([], "the body is not a JSON object")}
     assert checked.good.count() == 1
 
 
@@ -66,13 +66,16 @@ def test_messages_that_are_no_rows_keep_their_reason_and_break_no_rule(spark: "S
     ("rules", "told"),
     [
         ([], "at least one rule"),
-        ([{"colum": "id", "not-null": True}], "rule 1 of the contract: there is no key 'colum'; did you mean column?"),
+        (
+            [{"colum": "id", "not-null": True}],
+            "rule 1 of the contract has an unknown key 'colum'; did you mean column?",
+        ),
         ([{"column": "id", "not_null": True}], "did you mean not-null?"),
-        ([{"column": "id"}], "says nothing about 'id'"),
+        ([{"column": "id"}], "checks nothing about 'id'"),
         ([{"not-null": True}], "needs a column, or an expression"),
-        ([{"column": "id", "expression": "id > 1"}], "leave out column"),
+        ([{"column": "id", "expression": "id > 1"}], "remove column"),
         ([{"column": "id", "not-null": "yes"}], "rule 1 of the contract: Expected bool, got str"),
-        ([{"column": "id", "min": 1}, {"column": "id", "min": 1}], "two rules are called 'id is below 1'"),
+        ([{"column": "id", "min": 1}, {"column": "id", "min": 1}], "two rules have the name 'id is below 1'"),
         ([{"expression": str(number)} for number in range(MAX_RULES + 1)], "at most 1,000 rules"),
     ],
 )
@@ -86,7 +89,7 @@ def test_rules_that_cannot_be_are_refused(rules: list[dict[str, Any]], told: str
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ({"column": "amuont", "min": 1}, "the column 'amuont', which the rows cannot tell"),
+        ({"column": "amuont", "min": 1}, "cannot evaluate the column 'amuont'"),
         ({"column": "amuont", "min": 1}, "did you mean 'amount'?"),
         ({"expression": "amount >"}, "the expression 'amount >'"),
     ],
@@ -103,5 +106,5 @@ def test_a_rule_about_what_rows_do_not_have_is_refused_before_a_row_is_read(
 def test_unique_is_for_batches(spark: "SparkSession") -> None:
     stream = spark.readStream.format("rate").load()
 
-    with pytest.raises(InvalidSetting, match="inside of foreachBatch"):
+    with pytest.raises(InvalidSetting, match="inside foreachBatch"):
         Contract.of([{"column": "value", "unique": True}]).check(stream)

@@ -24,7 +24,7 @@ def test_a_dead_letter_is_its_message_and_tells_why_it_died_and_where_it_was(spa
     assert (bytes(row["value"]), row["keys"], row["tags"]) == (b"oh", "key-0", "tag")
     assert row["properties"] == {
         "said": "so",
-        "DEAD_LETTER_REASON": "the body is no JSON object",
+        "DEAD_LETTER_REASON": "the body is not a JSON object",
         "deadTopic": "orders",
         "deadQueue": "0",
         "deadOffset": "0",
@@ -38,7 +38,7 @@ def test_a_reason_is_made_fit_for_a_property(spark: "SparkSession") -> None:
     found = dead_letters(spark.createDataFrame(rows, "value binary, reason string")).collect()
 
     reasons = [row["properties"]["DEAD_LETTER_REASON"] for row in found]
-    assert reasons == ["two lines", "not told", "not told", "x" * 500]
+    assert reasons == ["two lines", "unknown", "unknown", "x" * 500]
 
 
 def test_rows_without_body_or_reason_are_refused(spark: "SparkSession") -> None:

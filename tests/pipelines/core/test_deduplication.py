@@ -54,7 +54,7 @@ def test_in_a_stream_a_key_is_known_across_batches_and_what_was_left_out_is_coun
 
 
 def test_a_column_that_is_not_there_is_named(spark: "SparkSession") -> None:
-    with pytest.raises(InvalidSetting, match="there is no column 'order_id'"):
+    with pytest.raises(InvalidSetting, match="the rows have no column 'order_id'"):
         deduplicate(spark.range(1), "order_id")
-    with pytest.raises(InvalidSetting, match="needs the columns"):
+    with pytest.raises(InvalidSetting, match="needs keys"):
         deduplicate(spark.range(1), [])

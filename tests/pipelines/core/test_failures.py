@@ -7,7 +7,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.errors import AnalysisException
 
 from pocketmq.errors import InvalidSetting, PipelineFailed
-from pocketmq.pipelines.core.libraries import SHOWN_CHARS, told, told_failures
+from pocketmq.pipelines.core.libraries import SHOWN_CHARS, error_text, pipeline_failures
 
 TASK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -22,7 +22,7 @@ Caused by: org.apache.spark.SparkException: gone SQLSTATE: XXKST"""
     ("text", "sentence"),
     [
         (TASK, "row 3 of the partition: the column value is empty"),
-        ("java.io.IOException: No space left on device", "the disk is full: No space left on device. Make room"),
+        ("java.io.IOException: No space left on device", "the disk is full: No space left on device. Free some space"),
         ("x\nValueError: it is odd\n\tat org", "ValueError: it is odd"),
         (
             "[STREAM_FAILED] x [PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03",
@@ -34,17 +34,17 @@ Caused by: org.apache.spark.SparkException: gone SQLSTATE: XXKST"""
     ],
 )
 def test_the_sentence_that_says_what_is_wrong(text: str, sentence: str) -> None:
-    assert told(RuntimeError(text)).startswith(sentence)
+    assert error_text(RuntimeError(text)).startswith(sentence)
 
 
 def test_a_sentence_is_not_endless_and_never_empty() -> None:
-    assert len(told(RuntimeError("x" * 5000))) == SHOWN_CHARS + 1
-    assert told(RuntimeError("")) == "RuntimeError"
+    assert len(error_text(RuntimeError("x" * 5000))) == SHOWN_CHARS + 1
+    assert error_text(RuntimeError("")) == "RuntimeError"
 
 
 def test_errors_of_spark_become_failures_and_others_stay_what_they_are() -> None:
     def fail(error: Exception) -> None:
-        with told_failures():
+        with pipeline_failures():
             raise error
 
     with pytest.raises(PipelineFailed, match=r"^No such column\. \[UNRESOLVED\]$"):

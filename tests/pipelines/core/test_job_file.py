@@ -52,9 +52,9 @@ def test_flags_alone_will_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "told"),
     [
-        (GOOD + "dept = 3", {}, "job.toml: there is no key 'dept' for dig; did you mean depth?"),
+        (GOOD + "dept = 3", {}, "job.toml: unknown key 'dept' for dig; did you mean depth?"),
         (GOOD + "max_messages = 3", {}, "did you mean max-messages?"),
-        (GOOD + "zzzzzz = 3", {}, "there are: checkpoint, "),
+        (GOOD + "zzzzzz = 3", {}, "the keys are checkpoint, "),
         (GOOD + "depth = 0", {}, "job.toml: depth = 0: expected int >= 1"),
         (GOOD + 'depth = "deep"', {}, "job.toml: depth = 'deep': expected int, got str"),
         (GOOD, {"depth": "12"}, "--depth = '12': expected int <= 9"),
@@ -82,12 +82,12 @@ def test_a_file_that_is_not_there_or_is_none_is_told(tmp_path: Path) -> None:
     def read_path(path: Path) -> None:
         read_job("dig", Settings, path=path, flags={}, files=DiskFiles(), now_ms=0)
 
-    with pytest.raises(InvalidSetting, match="there is no such file"):
+    with pytest.raises(InvalidSetting, match="does not exist"):
         read_path(tmp_path / "none.toml")
-    with pytest.raises(InvalidSetting, match="there is no such file"):
+    with pytest.raises(InvalidSetting, match="does not exist"):
         read_path(tmp_path)
     (tmp_path / "large").write_bytes(b"#" * (MAX_FILE_BYTES + 1))
-    with pytest.raises(InvalidSetting, match="no file with settings"):
+    with pytest.raises(InvalidSetting, match="a file with settings has at most"):
         read_path(tmp_path / "large")
     (tmp_path / "odd").write_bytes(b"\xff")
     with pytest.raises(InvalidSetting, match="is not TOML"):

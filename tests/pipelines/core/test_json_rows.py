@@ -40,13 +40,13 @@ def test_good_rows_have_the_columns_of_the_schema_and_the_message_and_bad_ones_t
     assert sorted(map(tuple, good)) == [("a", 1.5, 0), ("b", None, 1), ("c", None, 2)]
     bad = {row["queueOffset"]: row["reason"] for row in found.bad.collect()}
     assert bad == {
-        3: "amount = a lot is no double",
+        3: "amount = a lot is not double",
         4: "id is missing",
-        5: "the body is no JSON object that the schema fits",
-        6: "the body is no JSON object",
-        7: "the body is no JSON object",
+        5: "the body is a JSON object that does not fit the schema",
+        6: "the body is not a JSON object",
+        7: "the body is not a JSON object",
         8: "the body is not UTF-8",
-        9: "at = yesterday is no timestamp",
+        9: "at = yesterday is not timestamp",
     }
     assert found.bad.columns[:3] == ["topic", "brokerName", "queueId"]
     assert found.rows.count() == len(bodies)
@@ -65,10 +65,10 @@ def test_a_topic_is_read_by_its_schema(spark: "SparkSession", broker: Broker) ->
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("id strng", "is none, such as"),
+        ("id strng", "invalid schema 'id strng'; expected for example"),
         ("", "has no columns"),
-        ("reason string", "a column 'reason', which is needed for why a message is bad"),
-        ("message string", "give another message_column"),
+        ("reason string", "a column 'reason', which is reserved for the reason why a message is bad"),
+        ("message string", "set another message_column"),
     ],
 )
 def test_a_schema_that_cannot_be_is_refused(spark: "SparkSession", schema: str, told: str) -> None:

@@ -92,7 +92,7 @@ def test_with_a_window_rows_are_late_whose_window_is_over_and_spark_drops_no_oth
 
 
 def test_a_folder_that_is_not_of_this_checkpoint_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
-    with pytest.raises(WrongState, match="no note of batch 6"):
+    with pytest.raises(WrongState, match="the latest event time of batch 6 is not saved"):
         LateRows(spark, str(tmp_path), event_time="at").split(batch(spark, []), 7)
 
 
@@ -104,5 +104,5 @@ def test_spans_are_written_as_spark_writes_them(text: str, ms: int) -> None:
 
 
 def test_a_span_that_is_none_is_refused() -> None:
-    with pytest.raises(InvalidSetting, match="delay = 'soon' is no span"):
+    with pytest.raises(InvalidSetting, match="delay = 'soon' is not a time span"):
         span_ms("soon", "delay")

@@ -54,12 +54,14 @@ def test_a_master_that_is_reached_otherwise_is_not_asked(master: str | None) -> 
     ],
 )
 def test_what_is_no_address_is_refused_with_an_example(master: str | None, remote: str | None) -> None:
-    with pytest.raises(InvalidSetting, match=r"write (local\[\*\]|spark://host:7077|sc://host:15002)"):
+    with pytest.raises(InvalidSetting, match=r"(use local\[\*\]|such as spark://host:7077|such as sc://host:15002)"):
         check_master(master, remote, accept)
 
 
 def test_an_address_where_nothing_answers_is_named_with_the_cause() -> None:
-    with pytest.raises(NetworkError, match=r"--master spark://h1:7077: .*h1:7077: Connection refused.*Is it started"):
+    with pytest.raises(
+        NetworkError, match=r"--master spark://h1:7077: .*h1:7077: Connection refused.*Check the address"
+    ):
         check_master("spark://h1:7077", None, refuse)
     with pytest.raises(NetworkError, match=r"--remote sc://h1: .*h1:15002: Connection refused"):
         check_master(None, "sc://h1", refuse)

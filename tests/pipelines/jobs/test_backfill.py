@@ -55,7 +55,7 @@ def test_a_backfill_that_broke_off_behind_a_piece_sends_nothing_twice(
 def test_an_end_before_the_beginning_is_told_by_its_flags(broker: Broker, tmp_path: Path) -> None:
     told = settings(broker, tmp_path, new_topic(broker), to="other", since=Time(2_000), until=Time(1_000))
 
-    with pytest.raises(InvalidSetting, match=r"--until 1970-.* is not behind --since 1970-"):
+    with pytest.raises(InvalidSetting, match=r"--until 1970-.* is not after --since 1970-"):
         plan_backfill(told)
 
 

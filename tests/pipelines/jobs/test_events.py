@@ -42,7 +42,11 @@ def test_every_kind_of_record_is_an_event() -> None:
 
 @pytest.mark.parametrize(
     ("body", "told"),
-    [(b"\xff", "trace text"), (b"Pub\x01x\x02", "trace record 0 (Pub)"), (b"Neu\x01x\x02", "the kind 'Neu'")],
+    [
+        (b"\xff", "trace text"),
+        (b"Pub\x01x\x02", "trace record 0 (Pub)"),
+        (b"Neu\x01x\x02", "unknown kind of record 'Neu'"),
+    ],
 )
 def test_what_cannot_be_read_is_an_event_with_its_problem(body: bytes, told: str) -> None:
     [row] = event_rows(body)

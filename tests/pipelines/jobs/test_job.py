@@ -66,7 +66,7 @@ def test_messages_have_timelines_and_latencies(spark: "SparkSession", broker: Br
 
 
 def test_a_trace_topic_that_is_not_there_is_told(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
-    with pytest.raises(TopicNotFound, match="there is no topic 'no-traces'"):
+    with pytest.raises(TopicNotFound, match="topic 'no-traces' does not exist"):
         TRACE.run(spark, TraceSettings(namesrv=broker.name_server, topics=["no-traces"], lake=str(tmp_path)), Run())
 
 
@@ -77,4 +77,4 @@ def test_the_default_is_the_topic_that_clients_trace_to(broker: Broker, tmp_path
     told = TraceSettings(namesrv=broker.name_server, lake=str(tmp_path / "lake"))
 
     assert TRACE.plan(told).messages >= 1
-    assert told.place == f"{tmp_path}/lake/checkpoint"
+    assert told.checkpoint_folder == f"{tmp_path}/lake/checkpoint"

@@ -105,7 +105,7 @@ def test_a_look_that_nobody_answers_does_not_cost_what_was_seen(
 
 
 def test_a_group_that_is_not_there_is_told(broker: Broker) -> None:
-    with pytest.raises(GroupNotFound, match="there is no group 'none'"):
+    with pytest.raises(GroupNotFound, match="group 'none' does not exist"):
         LAG_REPORT.plan(LagSettings(namesrv=broker.name_server, groups=("none",)))
 
 

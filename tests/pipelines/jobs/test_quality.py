@@ -66,8 +66,8 @@ def test_rows_by_their_contract_and_a_restart_goes_on(spark: "SparkSession", bro
     assert bodies(spark, broker, f"{topic}-dead") == {
         negative: "amount is below 0",
         twice: "id is not unique",
-        "oh": "the body is no JSON object",
-        "no": "the body is no JSON object",
+        "oh": "the body is not a JSON object",
+        "no": "the body is not a JSON object",
     }
     assert {json.loads(body)["id"] for body in bodies(spark, broker, f"{topic}-good")} == {"a", "c"}
     report = spark.read.parquet(told.report or "").groupBy("rule").sum("broken").collect()
@@ -100,13 +100,13 @@ def test_a_batch_that_breaks_off_after_its_writes_is_run_again_and_writes_nothin
 def test_what_cannot_be_is_told_before_anything_is_made(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker)
 
-    with pytest.raises(TopicNotFound, match="there is no topic 'none-such'"):
+    with pytest.raises(TopicNotFound, match="topic 'none-such' does not exist"):
         run(spark, settings(broker, "none-such", tmp_path))
-    with pytest.raises(InvalidSetting, match="the schema 'id strng' is none"):
+    with pytest.raises(InvalidSetting, match="invalid schema 'id strng'"):
         run(spark, settings(broker, topic, tmp_path, schema="id strng"))
-    with pytest.raises(InvalidSetting, match="is read and written"):
+    with pytest.raises(InvalidSetting, match="is both read and written"):
         run(spark, settings(broker, topic, tmp_path, dead_letters=topic))
-    with pytest.raises(InvalidSetting, match="says nothing about"):
+    with pytest.raises(InvalidSetting, match="checks nothing about"):
         run(spark, settings(broker, topic, tmp_path, rules=[{"column": "id"}]))
     assert not (tmp_path / "checkpoint").exists()
 
@@ -115,7 +115,7 @@ def test_a_checkpoint_of_another_query_is_refused(spark: "SparkSession", broker:
     topic = new_topic(broker)
     (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
 
-    with pytest.raises(WrongState, match="none of our pipelines"):
+    with pytest.raises(WrongState, match="is not a pipeline"):
         run(spark, settings(broker, topic, tmp_path))
 
 
@@ -139,6 +139,6 @@ def test_a_plan_tells_what_would_be_read_and_changes_nothing(broker: Broker, tmp
 
     assert (plan.messages, len(plan.queues), plan.begins) == (2, 2, "earliest: the checkpoint is new")
     assert plan.bytes > 0
-    assert "not amount < 5, 3 or 2" in plan.notes[0]
+    assert "not amount < 5, 3 or 2" in plan.remarks[0]
     assert plan.to_json()["messages"] == 2
     assert list(tmp_path.iterdir()) == []

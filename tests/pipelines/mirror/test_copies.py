@@ -1,6 +1,6 @@
 """What is kept of a message when it is copied to another cluster."""
 
-from pocketmq.pipelines.mirror.copying import Place, copy_of, parse_place
+from pocketmq.pipelines.mirror.copying import Origin, copy_of, parse_origin
 
 
 def test_a_copy_keeps_what_its_sender_said_and_tells_where_it_comes_from() -> None:
@@ -15,7 +15,7 @@ def test_a_copy_keeps_what_its_sender_said_and_tells_where_it_comes_from() -> No
         "REAL_TOPIC": "other",
     }
 
-    copy = copy_of("orders", Place("a", 1, 500), b"body", properties, 1_767_225_600_000, "id")
+    copy = copy_of("orders", Origin("a", 1, 500), b"body", properties, 1_767_225_600_000, "id")
 
     assert (copy.topic, copy.body) == ("orders", b"body")
     assert copy.properties == {
@@ -30,7 +30,7 @@ def test_a_copy_keeps_what_its_sender_said_and_tells_where_it_comes_from() -> No
 
 
 def test_a_place_is_read_again_also_with_a_broker_of_many_words() -> None:
-    place = Place("broker:east", 3, 500)
+    origin = Origin("broker:east", 3, 500)
 
-    assert parse_place(str(place)) == place
-    assert [parse_place(text) for text in ("", "a", "a:b:c", ":1:2", "a:1:-2")] == [None] * 5
+    assert parse_origin(str(origin)) == origin
+    assert [parse_origin(text) for text in ("", "a", "a:b:c", ":1:2", "a:1:-2")] == [None] * 5

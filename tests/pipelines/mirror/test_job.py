@@ -13,7 +13,7 @@ from pocketmq import Admin, Server
 from pocketmq.errors import GroupNotFound, InvalidSetting, PipelineFailed
 from pocketmq.pipelines.core.running import Run
 from pocketmq.pipelines.mirror import job
-from pocketmq.pipelines.mirror.job import NOTE, MirrorSettings, check_mirror, plan_mirror, run_mirror
+from pocketmq.pipelines.mirror.job import STATE_FILE, MirrorSettings, check_mirror, plan_mirror, run_mirror
 from pocketmq.pipelines.mirror.offset_map import read_map
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_a_mirror_that_breaks_off_has_each_message_once_in_order_and_moves_group
         moved = admin.offsets.committed(group, topic)
     assert (moved[queue(other, topic, 0)], moved[queue(other, topic, 2)]) == (4, 3)
     assert [row["done"] for row in summary.tables["groups"]] == ["moved", "moved"]
-    offsets = read_map((tmp_path / "notes" / NOTE).read_text())
+    offsets = read_map((tmp_path / "notes" / STATE_FILE).read_text())
     assert {(run.source_start, run.target_start, run.count) for runs in offsets.runs.values() for run in runs} == {
         (0, 0, 6),
         (0, 0, 4),
@@ -82,7 +82,7 @@ def test_copies_are_not_mirrored_back(spark: "SparkSession", broker: Broker, oth
 
 
 def test_a_cluster_is_not_mirrored_to_itself(broker: Broker, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="filled with itself"):
+    with pytest.raises(InvalidSetting, match="is the source cluster"):
         plan_mirror(settings(broker, broker, tmp_path, "orders"))
 
 
@@ -93,7 +93,7 @@ def test_a_cluster_is_recognised_by_its_brokers_however_its_name_servers_are_wri
     host, _, port = broker.name_server.rpartition(":")
     same = Broker(f"localhost:{port},{host}:{port}", broker.name)
 
-    with pytest.raises(InvalidSetting, match=r"both have the broker at .* filled with itself"):
+    with pytest.raises(InvalidSetting, match=r"both have the broker at .*; use another --target"):
         check_mirror(settings(broker, same, tmp_path, topic))
 
 
@@ -102,5 +102,5 @@ def test_a_group_that_is_not_there_is_told_before_anything_is_mirrored(
 ) -> None:
     topic = new_topic(broker)
 
-    with pytest.raises(GroupNotFound, match="there is no group 'nobody' to move"):
+    with pytest.raises(GroupNotFound, match="group 'nobody' does not exist"):
         check_mirror(settings(broker, other, tmp_path, topic, groups=["nobody"]))

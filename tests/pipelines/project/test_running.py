@@ -35,7 +35,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_events_are_told_the_rest_is_kept_and_the_status_comes_back(stand_in: Path) -> None:
     told: list[str] = []
 
-    done = run_project(stand_in, ["--x"], name_server="ns:1", tell=told.append)
+    done = run_project(stand_in, ["--x"], name_server="ns:1", show=told.append)
 
     assert told == ["Flow spark_catalog.default.orders is RUNNING."]
     assert done.code == 5
@@ -47,7 +47,7 @@ def test_events_are_told_the_rest_is_kept_and_the_status_comes_back(stand_in: Pa
 def test_everything_is_told_if_asked(stand_in: Path) -> None:
     told: list[str] = []
 
-    done = run_project(stand_in, [], name_server="ns:1", tell=told.append, everything=True)
+    done = run_project(stand_in, [], name_server="ns:1", show=told.append, everything=True)
 
     assert len(told) == 3
     assert done.besides == []
@@ -56,7 +56,7 @@ def test_everything_is_told_if_asked(stand_in: Path) -> None:
 def test_a_folder_that_holds_no_project_and_a_library_that_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InvalidSetting, match=r"no spark-pipeline\.yml"):
+    with pytest.raises(InvalidSetting, match=r"has no spark-pipeline\.yml"):
         check_project(tmp_path, DiskFiles())
     (tmp_path / "spark-pipeline.yml").write_text("", "utf-8")
     monkeypatch.setattr(running, "_NEEDED", ("no_such_library.at_all",))

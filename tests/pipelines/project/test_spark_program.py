@@ -18,7 +18,7 @@ from tests.spark_fixtures import use_java
 
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.project import spark_program
-from pocketmq.pipelines.project.running import make_project, what_to_install
+from pocketmq.pipelines.project.running import install_command, make_project
 from pocketmq.pipelines.project.spark_program import SparkProgram
 
 MARK = "WHO_STARTED_IT"
@@ -163,7 +163,7 @@ def test_who_leaves_early_ends_all_of_it(
 
 def test_a_project_whose_run_gets_sigterm_leaves_nothing_of_spark_behind(tmp_path: Path, mark: str) -> None:
     use_java()
-    if install := what_to_install():
+    if install := install_command():
         pytest.skip(install)
     make_project("shop", tmp_path, DiskFiles())
     with subprocess.Popen(

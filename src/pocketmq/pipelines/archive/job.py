@@ -1,12 +1,12 @@
 """`pocketmq pipeline archive`: the stream from topics to a lake.
 
-    topics ── readStream ── batch ── Lake.add ──► files and manifest        then, or now and then, Lake.compact
+    topics ── readStream ── batch ── Lake.add ──► files and manifest        at the end, or now and then, Lake.compact
 
-Spark's stream says what a batch is and keeps the checkpoint; what is in it is pulled and written by tasks, or by Spark's own
-writers where a format is not Parquet.
+Spark's stream defines the batches and keeps the checkpoint. Tasks pull and write the messages of a batch, or Spark's own writers do
+for formats other than Parquet.
 
-Formats of files go through the lake, its manifest and compaction. Other formats have tables with commits of their own (Delta,
-Iceberg …): these are written by Spark's sink of that name, and what is in which file is for them to tell.
+File formats go through the lake, with manifest and compaction. Other formats have tables with commits of their own (Delta,
+Iceberg …): Spark's sink of that name writes them, without a manifest.
 """
 
 import os
@@ -46,51 +46,51 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
-"""What Spark writes as plain files."""
+"""Formats that Spark writes as plain files."""
 MESSAGES_PER_S: Final = 100_000
-"""Of some millions of 200 bytes on two cores, by the CPU that they took; `python -m bench.pipelines` tells yours."""
+"""Measured with millions of messages of 200 bytes on two cores; `python -m bench.pipelines` measures yours."""
 _EARLIEST: Final = -2
 _NEEDS_DRIVER: Final = (
-    "an archive keeps its manifest on the disk of Spark's driver, which --remote hides: give --master, or a --format whose tables "
-    "have commits of their own"
+    "an archive keeps its manifest on the disk of Spark's driver, which --remote cannot reach; use --master, or a --format whose "
+    "tables have commits of their own"
 )
 
 
 class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
-    """What an archive is told."""
+    """The settings of an archive."""
 
     lake: Annotated[str, Meta(min_length=1, description="The folder of the lake.")]
     checkpoint: Annotated[
-        str, Meta(description="The folder that says how far it is.  [default: _checkpoint in the lake]")
+        str, Meta(description="The folder of the checkpoint.  [default: _checkpoint in the lake]")
     ] = ""
     slot: Annotated[
-        Literal["day", "hour"], Meta(description="A folder for each day, or each hour, of the time of storing in UTC.")
+        Literal["day", "hour"], Meta(description="One folder for each day, or each hour, by store time in UTC.")
     ] = "day"
     format: Annotated[
         str,
-        Meta(min_length=1, description="parquet, orc, json or avro; or another format of Spark, without a manifest."),
+        Meta(min_length=1, description="parquet, orc, json or avro; or another Spark format, without a manifest."),
     ] = "parquet"
     file_options: Annotated[
         dict[str, str],
-        Meta(description="An option of the format, such as compression=zstd.", extra={"flag": "file-option"}),
+        Meta(description="An option of the format, for example compression=zstd.", extra={"flag": "file-option"}),
     ] = msgspec.field(default_factory=dict)
     properties: Annotated[
         bool,
-        Meta(description="Keep the map of properties, which costs a sixth of the time. Tags and keys are always kept."),
+        Meta(description="Keep the map of properties, which takes a sixth of the time. Tags and keys are always kept."),
     ] = True
     max_messages: Annotated[
-        int, Meta(ge=1, description="At most so many messages in a batch, and so in its files.")
+        int, Meta(ge=1, description="Maximum number of messages in a batch, and so in its files.")
     ] = 1_000_000
     on_data_loss: Annotated[
         Literal["fail", "skip", "earliest"],
-        Meta(description="When messages are gone before they were read: skip them and note the ranges, or fail."),
+        Meta(description="If messages were deleted before they were read: skip them and record the ranges, or fail."),
     ] = "skip"
-    compact: Annotated[bool, Meta(description="Make one file of many small ones of a folder.")] = True
-    compact_size: Annotated[Size, Meta(description="How large such a file becomes, about.")] = Size(128 * 1024 * 1024)
-    compact_files: Annotated[int, Meta(ge=2, description="How many small files are worth it.")] = 8
+    compact: Annotated[bool, Meta(description="Merge many small files of a folder into one.")] = True
+    compact_size: Annotated[Size, Meta(description="The approximate size of a merged file.")] = Size(128 * 1024 * 1024)
+    compact_files: Annotated[int, Meta(ge=2, description="Merge at least this many small files.")] = 8
 
     def __post_init__(self) -> None:
-        if (known := self.format.lower()) in FILE_FORMATS:  # Spark takes PARQUET for the same
+        if (known := self.format.lower()) in FILE_FORMATS:  # Spark ignores case
             msgspec.structs.force_setattr(self, "format", known)
 
     @property
@@ -98,7 +98,7 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         return {**super().own_reading, "includeProperties": str(self.properties).lower()}
 
     @property
-    def notes_folder(self) -> str:
+    def checkpoint_folder(self) -> str:
         return self.checkpoint or f"{self.lake.rstrip('/')}/{CHECKPOINT}"
 
     @property
@@ -123,23 +123,21 @@ def check_archive(settings: ArchiveSettings) -> None:
         if settings.remote is not None:
             raise InvalidSetting(_NEEDS_DRIVER)
         check_form(settings.lake, settings.form, DiskFiles())
-        if not is_local(settings.notes_folder):
-            raise InvalidSetting(
-                f"--checkpoint {settings.notes_folder}: give a folder of this machine, as for the lake"
-            )
+        if not is_local(settings.checkpoint_folder):
+            raise InvalidSetting(f"--checkpoint {settings.checkpoint_folder}: it must be a local path, like the lake")
     if settings.remote is None:
         check_format(settings.format, settings.spark)
-        check_owner(settings.notes_folder, settings.owner)
+        check_owner(settings.checkpoint_folder, settings.owner)
     require_topics(settings.connection, settings.topics)
 
 
 def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Summary:
-    """Archive what is there now, or all the time."""
+    """Archive all available messages, or continue until stopped."""
     if not settings.has_manifest:
-        with owned(spark, settings.notes_folder, settings.owner):
+        with owned(spark, settings.checkpoint_folder, settings.owner):
             return run.follow(_start_table(spark, settings, run))
     folder = _lake_folder(spark, settings)
-    with owned(spark, settings.notes_folder, settings.owner), Lake(folder, settings.form, clock=run.clock) as lake:
+    with owned(spark, settings.checkpoint_folder, settings.owner), Lake(folder, settings.form, clock=run.clock) as lake:
         done: list[Commit] = []
         merged: list[Commit] = []
         add = _adding(lake, settings, done, merged if settings.compact and not run.once else None)
@@ -154,19 +152,19 @@ def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Sum
 
 
 def plan_archive(settings: ArchiveSettings) -> Plan:
-    """What an archive would do now."""
+    """The plan of an archive."""
     files = DiskFiles()
     manifest = read_manifest(Path(settings.lake), files) if _is_here(settings) else Manifest()
     options = _reading(settings, manifest, files)
-    queues, begins = stream_queues(options, settings.notes_folder, files)
+    queues, begins = stream_queues(options, settings.checkpoint_folder, files)
     return Plan(
         pipeline="archive",
         source=f"topics {', '.join(settings.topics)} at {settings.namesrv}",
         sink=f"{settings.format} files in {settings.lake}, by topic and {settings.slot}",
         queues=queues,
         begins=begins,
-        options={**options, **settings.form.writing, "checkpointLocation": settings.notes_folder},
-        notes=_notes(settings, manifest, files),
+        options={**options, **settings.form.writing, "checkpointLocation": settings.checkpoint_folder},
+        remarks=_remarks(settings, manifest, files),
         messages_per_s=MESSAGES_PER_S,
     )
 
@@ -177,7 +175,10 @@ def _start(
     stream = spark.readStream.format("rocketmq").schema(schema_of(properties=settings.properties))
     writer = stream.options(**_reading(settings, manifest, DiskFiles())).load().writeStream.foreachBatch(add)
     return (
-        writer.queryName("archive").option("checkpointLocation", settings.notes_folder).trigger(**run.trigger).start()
+        writer.queryName("archive")
+        .option("checkpointLocation", settings.checkpoint_folder)
+        .trigger(**run.trigger)
+        .start()
     )
 
 
@@ -189,7 +190,7 @@ def _start_table(spark: SparkSession, settings: ArchiveSettings, run: Run) -> "S
     return (
         writer.queryName("archive")
         .partitionBy(*slot.columns)
-        .option("checkpointLocation", settings.notes_folder)
+        .option("checkpointLocation", settings.checkpoint_folder)
         .trigger(**run.trigger)
         .start()
     )
@@ -198,11 +199,11 @@ def _start_table(spark: SparkSession, settings: ArchiveSettings, run: Run) -> "S
 def _adding(
     lake: Lake, settings: ArchiveSettings, done: list[Commit], merged: list[Commit] | None
 ) -> Callable[[DataFrame, int], None]:
-    """What is done with each batch; where `merged` is given, small files are made one on the way."""
-    notes, files = Path(settings.notes_folder), DiskFiles()
+    """Adds a batch to the lake. With `merged`, it also merges small files."""
+    checkpoint, files = Path(settings.checkpoint_folder), DiskFiles()
 
     def add(messages: DataFrame, number: int) -> None:
-        batch = planned_batch(notes, number, settings, files)
+        batch = planned_batch(checkpoint, number, settings, files)
         commit = lake.add(batch, _staging(messages, batch, settings))
         if commit is not None:
             done.append(commit)
@@ -213,20 +214,20 @@ def _adding(
 
 
 def _staging(messages: DataFrame, batch: Batch, settings: ArchiveSettings) -> Stage:
-    """Tasks pull by themselves where they can write by themselves: the frame of the batch is left alone then."""
+    """Tasks pull and write by themselves where possible; the DataFrame of the batch is unused then."""
     if not settings.form.is_quick:
         return frame_stage(messages, batch.ranges)
-    told = parse_read_options(settings.reading, streaming=True, environ=os.environ)
-    return partial(stage_ranges, messages.sparkSession, told)
+    options = parse_read_options(settings.reading, streaming=True, environ=os.environ)
+    return partial(stage_ranges, messages.sparkSession, options)
 
 
-def planned_batch(notes: Path, number: int, settings: ArchiveSettings, files: Files) -> Batch:
-    """What Spark noted of a batch before it began: its ranges, and what was lost."""
-    end = offset_of(notes, number, files)
-    assert end is not None, "Spark notes the end of a batch before it runs"
-    start = offset_of(notes, number - 1, files) if number else None
-    query = msgspec.json.decode(files.read(notes / "metadata"))["id"]
-    if start == end:  # then its ranges and losses are those of the batch before
+def planned_batch(checkpoint: Path, number: int, settings: ArchiveSettings, files: Files) -> Batch:
+    """The ranges and losses of a batch, which Spark records before it starts the batch."""
+    end = offset_of(checkpoint, number, files)
+    assert end is not None, "Spark records the end of a batch before it runs"
+    start = offset_of(checkpoint, number - 1, files) if number else None
+    query = msgspec.json.decode(files.read(checkpoint / "metadata"))["id"]
+    if start == end:  # ranges and losses are those of the batch before
         return Batch(query, number, ())
     return Batch(query, number, tuple(ranges_between(start, end)), end.lost, settings.is_filtered)
 
@@ -236,14 +237,18 @@ def _compact(lake: Lake, spark: SparkSession, settings: ArchiveSettings) -> list
 
 
 def _reading(settings: ArchiveSettings, manifest: Manifest, files: Files) -> dict[str, str]:
-    """The options of the stream. With a new checkpoint a lake that has messages goes on where it ends."""
+    """The options of the stream. With a new checkpoint, it starts at the end of the lake."""
     ends = manifest.ends()
-    if not ends or not is_local(settings.notes_folder) or last_offset(Path(settings.notes_folder), files) is not None:
+    if (
+        not ends
+        or not is_local(settings.checkpoint_folder)
+        or last_offset(Path(settings.checkpoint_folder), files) is not None
+    ):
         return settings.reading
     starting: dict[str, Any] = {}
     for queue in known_queues(settings.connection, settings.topics):
-        place = ends.get(queue, _EARLIEST)
-        starting.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = place
+        offset = ends.get(queue, _EARLIEST)
+        starting.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
     return {**settings.reading, "startingOffsets": msgspec.json.encode(starting).decode()}
 
 
@@ -258,16 +263,16 @@ def _is_here(settings: ArchiveSettings) -> bool:
     return settings.has_manifest and is_local(settings.lake)
 
 
-def _notes(settings: ArchiveSettings, manifest: Manifest, files: Files) -> tuple[str, ...]:
+def _remarks(settings: ArchiveSettings, manifest: Manifest, files: Files) -> tuple[str, ...]:
     if not settings.has_manifest:
-        return (f"{settings.format} brings commits of its own: there is no manifest, and nothing is compacted",)
-    notes = [f"the lake has {manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes"]
-    home = next((place for place in (Path(settings.lake), *Path(settings.lake).parents) if files.status(place)), None)
-    if home is not None:
-        notes.append(f"its disk has {files.usage(home).free:,} bytes free")
+        return (f"{settings.format} tables have commits of their own: there is no manifest and no compaction",)
+    remarks = [f"the lake has {manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes"]
+    parents = (Path(settings.lake), *Path(settings.lake).parents)
+    if (existing := next((path for path in parents if files.status(path)), None)) is not None:
+        remarks.append(f"its disk has {files.usage(existing).free:,} bytes free")
     if not settings.properties:
-        notes.append("properties other than tags and keys are left out: a replay cannot bring them back")
-    return tuple(notes)
+        remarks.append("properties other than tags and keys are not kept, so a replay cannot restore them")
+    return tuple(remarks)
 
 
 def _facts(folder: Path, manifest: Manifest, done: list[Commit], merged: list[Commit]) -> dict[str, Any]:
@@ -280,13 +285,13 @@ def _facts(folder: Path, manifest: Manifest, done: list[Commit], merged: list[Co
 
 ARCHIVE: Final = Job(
     name="archive",
-    summary="Keep topics as files, by topic and day, with a manifest of the offsets in each.",
+    summary="Archive topics as files, by topic and day, with a manifest of the offsets in each file.",
     settings=ArchiveSettings,
     plan=plan_archive,
     run=run_archive,
     description=(
-        "Run it as often as you like: it goes on where it was. Every message is in the lake once, also after a run that was "
-        "killed. `pocketmq pipeline lake` tells what is in which file."
+        "Run it as often as you like: each run continues where the last one ended. Every message is in the lake once, even if "
+        "a run was killed. `pocketmq pipeline lake` shows the files and their offsets."
     ),
     check=check_archive,
 )

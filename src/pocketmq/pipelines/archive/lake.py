@@ -1,15 +1,15 @@
-"""A lake that is written: batches of messages become files of it, small files become large ones, each step whole or not at all.
+"""The writer of a lake: batches of messages become files, small files are merged, and each step is atomic.
 
-with Lake(folder, form) as lake:          repairs what a killed run left
-    lake.add(batch, stage)                stage ── commit ── publish
-    lake.compact(spark)                   the same, with files that are replaced
+    with Lake(folder, form) as lake:          repairs the lake after a killed run
+        lake.add(batch, stage)                stage ── commit ── publish
+        lake.compact(spark)                   the same, with files that are replaced
 
-Which small files become one: a plan, made of the manifest alone.
+Compaction is planned by the manifest alone:
 
-    folder    ▂ ▂ ▂ █ ▂ ▂            small files of one folder, in the order in which they came
-    groups   [▂ ▂ ▂   ▂ ▂]           as many as make about one file of the size aimed at; a large one stays as it is
+    folder    ▂ ▂ ▂ █ ▂ ▂            small files of one folder, in the order of their commits
+    groups   [▂ ▂ ▂   ▂ ▂]           as many as make about one file of the target size; large files stay as they are
 
-A file is rewritten at most a few times: what has half the size that is aimed at is no small one any more.
+A file is rewritten a few times at most: from half the target size on it counts as large.
 """
 
 import errno
@@ -25,10 +25,10 @@ from pocketmq.errors import StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.queue import QueueRange
 from pocketmq.pipelines.archive.form import Form, archive_rows, keep_form, staging_of
-from pocketmq.pipelines.archive.manifest import Commit, DataFile, Manifest, ManifestLog, not_covered, still_to_do
+from pocketmq.pipelines.archive.manifest import Commit, DataFile, Manifest, ManifestLog, missing_ranges, not_covered
 from pocketmq.pipelines.archive.staging import (
-    Place,
     Stage,
+    StagingFolder,
     clear,
     clear_unfinished,
     publish,
@@ -40,11 +40,11 @@ from pocketmq.pipelines.core.libraries import Column, DataFrame, SparkSession, f
 from pocketmq.spark.read.offsets import Cause, Lost
 
 SMALL_PART: Final = 2
-"""A file is small below so many parts of the size aimed at."""
+"""A file is small below this part of the target size."""
 
 
 def groups_to_merge(files: Iterable[DataFile], *, aim_bytes: int, at_least: int) -> list[list[DataFile]]:
-    """Files to be made one, by groups of at least `at_least`, each of about `aim_bytes` together."""
+    """Groups of at least `at_least` files to merge, each of about `aim_bytes` in total."""
     by_folder: dict[str, list[DataFile]] = {}
     for file in sorted(files, key=lambda file: (file.folder, file.path)):
         if file.bytes * SMALL_PART < aim_bytes:
@@ -54,13 +54,13 @@ def groups_to_merge(files: Iterable[DataFile], *, aim_bytes: int, at_least: int)
 
 def _cut(small: list[DataFile], aim_bytes: int) -> list[list[DataFile]]:
     groups: list[list[DataFile]] = []
-    room = 0
+    free = 0
     for file in small:
-        if file.bytes > room:
+        if file.bytes > free:
             groups.append([])
-            room = aim_bytes
+            free = aim_bytes
         groups[-1].append(file)
-        room -= file.bytes
+        free -= file.bytes
     return groups
 
 
@@ -70,18 +70,18 @@ _FULL: Final = ("No space left on device", "Disk quota exceeded", "ENOSPC")
 
 
 class Batch(NamedTuple):
-    """What a batch was to read, and what of it was gone before it was planned."""
+    """The ranges of a batch, and the messages that were lost before it was planned."""
 
     query: str
     number: int
     ranges: tuple[QueueRange, ...]
     lost: tuple[Lost, ...] = ()
     is_filtered: bool = False
-    """Whether messages may be missing because nobody wanted them."""
+    """Whether a filter may have excluded messages."""
 
 
 class Lake:
-    """The files of one folder, and their manifest. One process at a time; StoreLocked for a second one."""
+    """The files of one folder, and their manifest. StoreLocked if another process writes to it."""
 
     def __init__(self, folder: Path, form: Form, *, files: Files | None = None, clock: Clock | None = None) -> None:
         self._folder = folder
@@ -96,43 +96,43 @@ class Lake:
         return self._log.manifest
 
     def add(self, batch: Batch, stage: Stage) -> Commit | None:
-        """Make what of a batch is not in the lake part of it; None when all of it is."""
-        # Spark may plan a batch anew when its own notes were lost: only what it reads now and is not here counts then.
+        """Add the part of a batch that the lake does not have yet; None if it has all of it."""
+        # Spark plans a batch again if its checkpoint was lost: then only the messages that are not in the lake count.
         lost = () if self.manifest.has_batch(batch.query, batch.number) else batch.lost
-        anew = {one.range.queue for one in lost if one.cause is Cause.RECREATION}
-        wanted = still_to_do(batch.ranges, self.manifest.ends(), anew)
+        recreated = {one.range.queue for one in lost if one.cause is Cause.RECREATION}
+        wanted = missing_ranges(batch.ranges, self.manifest.ends(), recreated)
         if not wanted and not lost:
             return None
-        with self._staging() as place:
-            added = stage(wanted, place) if wanted else ()
+        with self._staging() as staging:
+            added = stage(wanted, staging) if wanted else ()
             spans = [span for file in added for span in file.spans]
-            gone = [] if batch.is_filtered else not_covered(wanted, spans)
+            missing = [] if batch.is_filtered else not_covered(wanted, spans)
             commit = Commit(
-                number=place.number,
+                number=staging.number,
                 made_ms=self._clock.now_ms(),
                 query=batch.query,
                 batch=batch.number,
                 added=added,
-                lost=(*lost, *gone),
+                lost=(*lost, *missing),
                 ends=tuple(wanted),
             )
             self._finish(commit)
         return commit
 
     def compact(self, spark: SparkSession, *, aim_bytes: int, at_least: int) -> list[Commit]:
-        """Make one file of many small ones, folder by folder; what was done."""
+        """Merge small files, folder by folder; returns the commits."""
         done = []
         for group in groups_to_merge(self.manifest.files.values(), aim_bytes=aim_bytes, at_least=at_least):
-            with self._staging() as place:
+            with self._staging() as staging:
                 paths = [file.path for file in group]
-                added = self._merged(spark, paths, place)
+                added = self._merged(spark, paths, staging)
                 before, after = sum(file.rows for file in group), sum(file.rows for file in added)
                 if before != after:
                     raise WrongState(
-                        f"{len(group)} files of {group[0].folder} hold {after:,} messages and not the {before:,} that the "
-                        "manifest has: they were changed by somebody else; nothing was compacted"
+                        f"{len(group)} files of {group[0].folder} have {after:,} messages, but {before:,} in the manifest: another "
+                        "program changed them; nothing was compacted"
                     )
-                commit = Commit(number=place.number, made_ms=self._clock.now_ms(), added=added, removed=tuple(paths))
+                commit = Commit(number=staging.number, made_ms=self._clock.now_ms(), added=added, removed=tuple(paths))
                 self._finish(commit)
                 done.append(commit)
         return done
@@ -146,30 +146,30 @@ class Lake:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _merged(self, spark: SparkSession, paths: list[str], place: Place) -> tuple[DataFile, ...]:
+    def _merged(self, spark: SparkSession, paths: list[str], staging: StagingFolder) -> tuple[DataFile, ...]:
         if self._form.is_quick:
-            return stage_merged(spark, self._folder, paths, place)
-        return stage_rows(read_files(spark, self._folder, paths, self._form).coalesce(1), place)
+            return stage_merged(spark, self._folder, paths, staging)
+        return stage_rows(read_files(spark, self._folder, paths, self._form).coalesce(1), staging)
 
     def _finish(self, commit: Commit) -> None:
         self._log.commit(commit)
         publish(self._folder, commit, self._files)
 
     @contextmanager
-    def _staging(self) -> Iterator[Place]:
-        """A place for the next commit. After a failure before the commit nothing of it is left."""
+    def _staging(self) -> Iterator[StagingFolder]:
+        """A staging folder for the next commit. After a failure before the commit it is removed."""
         number = self.manifest.number + 1
         staging = self._folder / staging_of(number)
         try:
-            yield Place(staging, number, self._form, self._files)
+            yield StagingFolder(staging, number, self._form, self._files)
         except Exception as error:
             if self.manifest.number < number:
                 self._clear_after(error, staging)
             if is_full(error):
                 free = self._files.usage(self._folder).free
                 raise StoreFull(
-                    f"the disk of the lake {self._folder} is full ({free:,} bytes are free): make room and run it again; "
-                    "what is in the lake is whole, and the batch that did not fit is read again"
+                    f"the disk of the lake {self._folder} is full ({free:,} bytes free); free some space and run the pipeline "
+                    "again: the lake is consistent, and the failed batch is read again"
                 ) from error
             raise
 
@@ -177,19 +177,21 @@ class Lake:
         try:
             clear(staging, self._files)
         except OSError as second:  # the next start removes it
-            log.warning("what a failed batch left in %s stays there for now: %s (after %s)", staging, second, error)
+            log.warning(
+                "Removing %s after a failed batch (%s) failed: %s; the next run removes it", staging, error, second
+            )
 
     def _repair(self) -> None:
         unfinished = clear_unfinished(self._folder, self.manifest.number, self._files)
         if unfinished:
-            log.info("removed %d unfinished batches of an earlier run from %s", len(unfinished), self._folder)
+            log.info("Removed %d unfinished batches of an earlier run from %s", len(unfinished), self._folder)
         last = self._log.last()
         if last is not None and self._files.status(self._folder / staging_of(last.number)) is not None:
             publish(self._folder, last, self._files)
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether a disk without room is behind a failure, of Python or of Spark."""
+    """Whether a full disk caused a failure of Python or Spark."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -200,17 +202,17 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def frame_stage(messages: DataFrame, ranges: Sequence[QueueRange]) -> Stage:
-    """Spark's way to stage what of `ranges`, which are all of `messages`, is wanted."""
+    """Stages a part of `messages`, which are all messages of `ranges`, with Spark's writer."""
 
-    def stage(wanted: Sequence[QueueRange], place: Place) -> tuple[DataFile, ...]:
+    def stage(wanted: Sequence[QueueRange], staging: StagingFolder) -> tuple[DataFile, ...]:
         rows = messages if list(wanted) == list(ranges) else messages.where(within(wanted))
-        return stage_rows(archive_rows(rows, place.form.slot), place)
+        return stage_rows(archive_rows(rows, staging.form.slot), staging)
 
     return stage
 
 
 def within(wanted: Iterable[QueueRange]) -> Column:
-    """Rows of these ranges."""
+    """Whether a row is in one of these ranges."""
     parts = [
         (functions.col("topic") == one.queue.topic)
         & (functions.col("brokerName") == one.queue.broker_name)

@@ -1,16 +1,14 @@
-"""What is in a lake: its files, the offsets in each, what is lost, and where each queue goes on.
+"""The manifest of a lake: its files, the offsets in each, lost ranges, and the next offset of each queue.
 
-    commit 1 ── commit 2 ── … ── commit n ══► Manifest           each adds files, and a compaction removes those it replaced
+    commit 1 ── commit 2 ── … ── commit n ══► Manifest           each adds files; a compaction also removes the files it replaced
 
-Values and rules alone; `ManifestLog` keeps them on disk.
+On disk it is a small file for each commit, and from time to time one for all of them:
 
-The manifest on disk: one small file for each commit, and now and then one for all of them.
+    _manifest/0000000101.json … 0000000137.json     one commit each: written new, synced, renamed
+    _manifest/0000000100.whole.json                 all commits up to 100; older files are removed
 
-    _manifest/0000000101.json … 0000000137.json     a commit each: written new, synced, renamed
-    _manifest/0000000100.whole.json                 everything up to commit 100; what is older is removed
-
-One process at a time writes, which a lock on `_manifest/lock` sees to. Readers need no lock: a commit that they see is whole, and a list
-of names that is overtaken by a removal is read again.
+A lock on `_manifest/lock` admits one writer at a time. Readers need no lock: every commit that they see is complete, and if a listed
+file was removed meanwhile they read the list again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,14 +28,14 @@ VERSION: Final = 1
 
 
 class Span(msgspec.Struct, frozen=True, order=True):
-    """Messages of one queue in one file: from `range.start` to below `range.end` there are `rows` of them."""
+    """Messages of one queue in one file: `rows` messages from `range.start` to before `range.end`."""
 
     range: QueueRange
     rows: int
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the lake. `path` is relative to it; all its messages are of one topic."""
+    """A file of the lake. `path` is relative to the lake; all messages have one topic."""
 
     path: str
     topic: str
@@ -59,7 +57,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step added to a lake and took from it. `ends` are the next offsets of the queues that it went on in."""
+    """The changes of one step. `ends` are the ranges that it read, whose ends are the next offsets."""
 
     number: int
     made_ms: int
@@ -69,18 +67,18 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
     lost: tuple[Lost, ...] = ()
     ends: tuple[QueueRange, ...] = ()
-    """By queue, with the end as `end`: JSON knows no keys that are queues."""
+    """A list of ranges, because JSON cannot have queues as keys."""
     version: int = VERSION
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """All commits up to `number`, as one."""
+    """All commits up to `number`, combined."""
 
     number: int = 0
     files: dict[str, DataFile] = {}
     lost: list[Lost] = []
     ranges: list[QueueRange] = []
-    """What was asked for of each queue, lost messages among it; ranges that touch are one."""
+    """The ranges that were read of each queue, including lost messages; adjacent ranges are joined."""
     batches: dict[str, int] = {}
     """The last batch of each query."""
     version: int = VERSION
@@ -98,14 +96,14 @@ class Manifest(msgspec.Struct, kw_only=True):
         return sorted({file.topic for file in self.files.values()} | {one.queue.topic for one in self.ranges})
 
     def ends(self) -> dict[MessageQueue, int]:
-        """Where each queue goes on. Of a topic that was made anew the last range counts."""
+        """The next offset of each queue. For a re-created topic the last range counts."""
         return {one.queue: one.end for one in self.ranges}
 
     def add(self, commit: Commit) -> None:
-        """WrongState when it does not follow."""
+        """Apply a commit; WrongState if it is not the next one."""
         check_version(commit.version)
         if commit.number != self.number + 1:
-            raise WrongState(f"the manifest lacks commit {self.number + 1}: the next one found is {commit.number}")
+            raise WrongState(f"the manifest lacks commit {self.number + 1}; the next commit found is {commit.number}")
         if missing := [path for path in commit.removed if path not in self.files]:
             raise WrongState(f"commit {commit.number} removes {missing[0]}, which the manifest does not have")
         for path in commit.removed:
@@ -113,12 +111,12 @@ class Manifest(msgspec.Struct, kw_only=True):
         self.files.update({file.path: file for file in commit.added})
         self.lost.extend(commit.lost)
         for done in commit.ends:
-            self._go_on(done)
+            self._extend(done)
         if commit.batch is not None:
             self.batches[commit.query] = commit.batch
         self.number = commit.number
 
-    def _go_on(self, done: QueueRange) -> None:
+    def _extend(self, done: QueueRange) -> None:
         last = next((at for at in reversed(range(len(self.ranges))) if self.ranges[at].queue == done.queue), None)
         if last is not None and self.ranges[last].end == done.start:
             self.ranges[last] = QueueRange(done.queue, self.ranges[last].start, done.end)
@@ -131,7 +129,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     def at_offset(
         self, topic: str, offset: int, *, broker: str | None = None, queue_id: int | None = None
     ) -> list[DataFile]:
-        """The files that hold the message at `offset` of a topic, in all its queues or those that are named."""
+        """The files with the message at `offset` of a topic, in all queues or in the given ones."""
 
         def matches(span: Span) -> bool:
             queue = span.range.queue
@@ -141,7 +139,7 @@ class Manifest(msgspec.Struct, kw_only=True):
         return [file for file in self.of_topic(topic) if any(map(matches, file.spans))]
 
     def at_time(self, topic: str, start_ms: int, end_ms: int | None = None) -> list[DataFile]:
-        """The files with messages stored from `start_ms` to below `end_ms`; without an end, those around `start_ms`."""
+        """The files with messages stored from `start_ms` to before `end_ms`; without `end_ms`, those around `start_ms`."""
         end_ms = start_ms + 1 if end_ms is None else end_ms
         return [
             file for file in self.of_topic(topic) if file.first_store_ms < end_ms and file.last_store_ms >= start_ms
@@ -151,20 +149,20 @@ class Manifest(msgspec.Struct, kw_only=True):
         return (file for _, file in sorted(self.files.items()) if file.topic == topic)
 
 
-def still_to_do(
-    wanted: Iterable[QueueRange], ends: Mapping[MessageQueue, int], anew: set[MessageQueue]
+def missing_ranges(
+    wanted: Iterable[QueueRange], ends: Mapping[MessageQueue, int], recreated: set[MessageQueue]
 ) -> list[QueueRange]:
-    """What of the ranges is not in the lake. Queues in `anew` begin again, whatever was there before."""
+    """The parts of ranges that are not in the lake. Queues in `recreated` count as empty."""
     found = []
     for one in wanted:
-        start = one.start if one.queue in anew else max(one.start, ends.get(one.queue, one.start))
+        start = one.start if one.queue in recreated else max(one.start, ends.get(one.queue, one.start))
         if start < one.end:
             found.append(QueueRange(one.queue, start, one.end))
     return found
 
 
 def not_covered(wanted: Iterable[QueueRange], spans: Iterable[Span]) -> list[Lost]:
-    """What was to be read and did not come: brokers had deleted it before its turn."""
+    """The parts of ranges that were read and are in no file: brokers had deleted them."""
     by_queue: dict[MessageQueue, list[QueueRange]] = {}
     for span in spans:
         by_queue.setdefault(span.range.queue, []).append(span.range)
@@ -183,7 +181,7 @@ def not_covered(wanted: Iterable[QueueRange], spans: Iterable[Span]) -> list[Los
 def check_version(version: int) -> None:
     if version != VERSION:
         raise WrongState(
-            f"the manifest is of version {version}, and this PocketMQ reads version {VERSION}: use the one that wrote it"
+            f"the manifest has version {version}, and this PocketMQ reads version {VERSION}; use the PocketMQ that wrote it"
         )
 
 
@@ -197,19 +195,19 @@ M = TypeVar("M")
 
 
 def read_manifest(lake: Path, files: Files | None = None) -> Manifest:
-    """What a lake holds now; an empty manifest where there is none yet."""
+    """The manifest of a lake; an empty one if there is none yet."""
     files = files or DiskFiles()
     for left in range(READ_ATTEMPTS - 1, -1, -1):
         try:
             return _read(lake / MANIFEST, files)
-        except (FileNotFoundError, WrongState):  # a writer made one file of many, and removed those that were listed
+        except (FileNotFoundError, WrongState):  # a writer combined commits, and removed listed files
             if not left:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
 class ManifestLog:
-    """The manifest of a lake, for the one who writes it."""
+    """The manifest of a lake, for its writer."""
 
     def __init__(self, lake: Path, files: Files | None = None) -> None:
         self._folder = lake / MANIFEST
@@ -218,14 +216,16 @@ class ManifestLog:
         self._lock: File = self._files.open(self._folder / _LOCK, create=True)
         if not self._lock.lock():
             self._lock.close()
-            raise StoreLocked(f"another process writes to the lake {lake}: one archive at a time, or a lake for each")
+            raise StoreLocked(
+                f"another process writes to the lake {lake}; run one archive at a time, or use one lake for each"
+            )
         with ExitStack() as undo:
             undo.callback(self._lock.close)
             self.manifest = _read(self._folder, self._files)
             undo.pop_all()
 
     def commit(self, commit: Commit) -> None:
-        """From here on the commit is part of the lake; when this fails it is not."""
+        """Make a commit part of the lake; after a failure it is not."""
         found = self._folder / f"{padded(commit.number)}{_COMMIT}"
         write_atomically(self._files, found, msgspec.json.encode(commit))
         self.manifest.add(commit)
@@ -250,7 +250,7 @@ class ManifestLog:
         number = self.manifest.number
         write_atomically(self._files, self._folder / f"{padded(number)}{_WHOLE}", msgspec.json.encode(self.manifest))
         for name in self._files.list(self._folder):
-            if name.endswith(_COMMIT) and name < padded(number):  # the last one stays: its files may be on their way
+            if name.endswith(_COMMIT) and name < padded(number):  # the last one stays: it may not be published yet
                 self._files.unlink(self._folder / name)
 
 
@@ -269,4 +269,4 @@ def _decoded(path: Path, kind: Callable[..., M], files: Files) -> M:
     try:
         return msgspec.json.decode(files.read(path), type=kind)  # type: ignore[no-any-return]
     except msgspec.MsgspecError as error:
-        raise StoreDamaged(f"{path} is not what a manifest holds: {error}") from None
+        raise StoreDamaged(f"{path} is damaged: {error}") from None

@@ -1,10 +1,10 @@
-"""Arrow batches become Parquet files, in the process of a task: nothing of a message is ever seen by Java.
+"""Writes Arrow batches to Parquet files in the process of a task, without a detour through Java.
 
-    batches ── by folder ──► gathered ── a row group ──► file          told of each file: path, offsets by queue, times
-               topic, day    of all folders at most      synced
-                             so many bytes
+    batches ── by folder ──► gathered ── a row group ──► file          returned: path, offsets by queue, times
+               topic, day    limited for  written and
+                             all files    synced
 
-Spark would copy each row three times on its way from a Python source to a Parquet file, which costs ten times as much.
+Spark would copy each row three times on its way from a Python source to a Parquet file, at ten times the cost.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,27 +23,27 @@ from pocketmq.spark.arrow import np, pa
 from pocketmq.spark.schema import Name
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
-"""What waits in memory to become row groups, of all open files of a task together."""
+"""Limit for rows that wait to become row groups, for all open files of a task together."""
 MAX_OPEN_FILES: Final = 16
 FEW_VALUES: Final = (Name.BROKER_NAME, Name.QUEUE_ID, Name.TAGS, f"{Name.PROPERTIES}.key_value.key")
-"""Columns that are worth a dictionary; to look for one in the others costs as much as to write them."""
+"""Columns that get a dictionary; trying one for the other columns costs as much as writing them."""
 _HOUR_US: Final = 3_600_000_000
 _UNITS: Final = {Slot.DAY: ("D", 24 * _HOUR_US), Slot.HOUR: ("h", _HOUR_US)}
 
 
 class Target(NamedTuple):
-    """Where the files of a commit go while they are written, and how."""
+    """The staging folder of a commit, and its file format."""
 
     folder: str
     number: int
     slot: Slot
     compression: str
     part: int = 0
-    """Of the batch: names of files sort as their messages do."""
+    """The number of the task, so that file names sort like their messages."""
 
 
 class _Extent(NamedTuple):
-    """Messages of one queue: the first and last offset and time, and how many there are."""
+    """Messages of one queue: first and last offset and time, and their number."""
 
     first: int
     last: int
@@ -62,7 +62,7 @@ class _Extent(NamedTuple):
 
 
 def write_files(batches: Iterable[Any], target: Target, files: Files | None = None) -> list[DataFile]:
-    """Write batches with the columns of an archive; the files as the manifest knows them, each safe on disk."""
+    """Write batches with the columns of an archive; returns the entries for the manifest. Each file is synced."""
     writing = _Writing(target, files or DiskFiles())
     try:
         for batch in batches:
@@ -74,7 +74,7 @@ def write_files(batches: Iterable[Any], target: Target, files: Files | None = No
 
 
 def by_folder(batch: Any, slot: Slot) -> Iterator[tuple[tuple[str, str], Any]]:
-    """The rows of a batch by topic and folder, in their order. Mostly all are of one."""
+    """The rows of a batch by topic and folder, in order. Usually there is one folder."""
     if not batch.num_rows:
         return
     unit, unit_us = _UNITS[slot]
@@ -93,7 +93,7 @@ def by_folder(batch: Any, slot: Slot) -> Iterator[tuple[tuple[str, str], Any]]:
 
 
 def _folder(topic: str, moment: str) -> str:
-    """The folders of a message stored in `moment`, such as 2026-11-15 or 2026-11-15T08; names as Spark writes them."""
+    """The folders for a message stored at `moment`, such as 2026-11-15 or 2026-11-15T08; names as Spark writes them."""
     day, _, hour = moment.partition("T")
     return f"topic={quote(topic, safe='|')}/day={day}" + (f"/hour={hour}" if hour else "")
 
@@ -122,7 +122,7 @@ class _Writing:
         return self._done
 
     def close(self) -> None:
-        """Leave what is not finished as it is: nobody counts it."""
+        """Leave unfinished files as they are: the manifest does not list them."""
         for one in self._open.values():
             one.close()
 
@@ -138,7 +138,7 @@ class _OpenFile:
         self._topic = topic
         self._files = files
         self._number = target.number
-        # Another attempt at the same task writes beside: only files that a task told of count.
+        # Another attempt of the task writes files beside these: only files that a task returns count.
         self._name = f"{folder}/part-{target.part:05}-{uuid4()}.parquet"
         self._path = Path(target.folder, self._name)
         self._gathered: list[Any] = []
@@ -154,7 +154,7 @@ class _OpenFile:
         self.gathered_bytes += rows.nbytes
 
     def write_gathered(self) -> None:
-        """One row group of what was gathered."""
+        """Write the gathered rows as one row group."""
         if not self._gathered:
             return
         table = pa.Table.from_batches(self._gathered)

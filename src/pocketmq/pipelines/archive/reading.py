@@ -1,4 +1,4 @@
-"""A lake that is read: the messages of its manifest, and what is in which file as tables."""
+"""Reads a lake: its messages by the manifest, and the files and their offsets as tables."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,32 +16,32 @@ from pocketmq.pipelines.core.running import Row, lost_row
 
 
 class ReadLake:
-    """The lake of a folder as it is now; NotFound where there is none."""
+    """The current state of a lake; NotFound if there is none."""
 
     def __init__(self, folder: Path, files: Files | None = None) -> None:
         files = files or DiskFiles()
         form = read_form(folder, files)
         if form is None:
-            raise NotFound(f"{folder} is no lake: `pocketmq pipeline archive --lake {folder}` makes one")
+            raise NotFound(f"{folder} is not a lake; `pocketmq pipeline archive --lake {folder}` creates one")
         self.folder = folder
         self.form: Form = form
         self.manifest: Manifest = read_manifest(folder, files)
 
     def rows(self, spark: SparkSession, ranges: Sequence[QueueRange]) -> DataFrame:
-        """The messages of these ranges, whichever files hold them now."""
+        """The messages of these ranges, from the files that have them now."""
         wanted = [file.path for file in self.manifest.files.values() if _overlaps(file, ranges)]
         if not wanted:
             return spark.createDataFrame([], self.form.schema)
         return read_files(spark, self.folder, wanted, self.form).where(within(ranges))
 
-    def held(self, topics: Iterable[str] | None = None) -> list[QueueRange]:
-        """What the lake was asked to keep of topics, by queue."""
+    def ranges_of(self, topics: Iterable[str] | None = None) -> list[QueueRange]:
+        """The ranges in the lake, by queue."""
         chosen = None if topics is None else set(topics)
         return sorted(one for one in self.manifest.ranges if chosen is None or one.queue.topic in chosen)
 
 
 def file_rows(files: Iterable[DataFile]) -> list[Row]:
-    """Files as rows: one for each queue in each."""
+    """Files as rows: one for each queue in each file."""
     return [
         {
             "file": file.path,
@@ -60,7 +60,7 @@ def file_rows(files: Iterable[DataFile]) -> list[Row]:
 
 
 def lost_rows(manifest: Manifest) -> list[Row]:
-    """What was gone before it could be kept."""
+    """The ranges that were lost before they could be archived."""
     return [lost_row(lost) for lost in manifest.lost]
 
 

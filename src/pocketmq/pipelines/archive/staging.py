@@ -1,22 +1,19 @@
-"""Where a commit is staged, and the general way to do it: Spark writes the files of a batch, and says which offsets came to lie in which.
-
-For Parquet there is a quicker one: see `stage_ranges`.
-
-The last step of a commit, and what a run that was killed left behind.
-
-    staging of a number that the manifest knows       not all has been moved: move it
-    staging of a number that it does not know         a batch that was never finished: remove it
-
-Everything here may be done again any number of times. Files that are replaced are removed before those that replace them appear:
-who reads the folder in that moment misses messages for a moment, and never sees them twice.
-
-The quick way of a commit: tasks pull ranges of queues, or read small files, and write Parquet themselves.
+"""Stages and publishes commits.
 
     driver    ranges ── plan_partitions ──► tasks                        ──► files of the commit
-    task               pull ── decode ── parquet_files ── sync ──► what is in which file
+    task               pull ── decode ── parquet_files ── sync ──► the offsets in each file
 
-One job of Spark for each commit, without a shuffle, and only descriptions of files come back. Whatever else Spark can write goes
-through its own writers: see `stage_rows`.
+This is the fast path, for Parquet: tasks pull ranges, or read small files, and write Parquet themselves, in one Spark job without a
+shuffle. Only descriptions of files return to the driver. For other formats, Spark writes the files (`stage_rows`), and a query
+over them finds the offsets in each.
+
+After a killed run:
+
+    staging of a number that the manifest has        some files were not moved yet: move them
+    staging of another number                        an unfinished batch: remove it
+
+Every step can be repeated. When files are replaced, the old ones are removed before the new ones appear: a reader of the folder may
+miss messages for a moment, but never sees them twice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +44,7 @@ from pocketmq.spark.schema import Name
 
 
 def publish(lake: Path, commit: Commit, files: Files) -> None:
-    """Let readers see what a commit says."""
+    """Make a commit visible to readers of the folder."""
     changed: set[Path] = set()
     for path in commit.removed:
         if files.status(lake / path) is not None:
@@ -65,7 +62,7 @@ def publish(lake: Path, commit: Commit, files: Files) -> None:
 
 
 def clear_unfinished(lake: Path, number: int, files: Files) -> list[str]:
-    """Remove what was staged for commits after `number`, the last one that there is; its names."""
+    """Remove the staging folders of commits after `number`, the last commit; returns their names."""
     unfinished = [name for name in files.list(lake / STAGING) if name > padded(number)]
     for name in unfinished:
         clear(lake / STAGING / name, files)
@@ -78,7 +75,7 @@ def staged_files(folder: Path, files: Files) -> list[str]:
 
 
 def sync_staged(folder: Path, names: list[str], files: Files) -> None:
-    """Spark does not wait for the disk; who counts on a file has to."""
+    """Sync staged files, as Spark does not."""
     for name in names:
         with files.open(folder / name, write=False) as file:
             file.sync()
@@ -87,7 +84,7 @@ def sync_staged(folder: Path, names: list[str], files: Files) -> None:
 
 
 def clear(folder: Path, files: Files) -> None:
-    """Remove a folder with all that is in it."""
+    """Remove a folder with its contents."""
     for name in files.list(folder):
         path = folder / name
         status = files.status(path)
@@ -100,11 +97,11 @@ def clear(folder: Path, files: Files) -> None:
 
 
 OPEN_FILES: Final = "spark.sql.maxConcurrentOutputFileWriters"
-"""With it Spark writes rows as they come, instead of sorting each task by folder first."""
+"""With this setting Spark writes rows as they come, instead of sorting each task by folder first."""
 
 
-class Place(NamedTuple):
-    """Where the files of commit `number` are written before it is made."""
+class StagingFolder(NamedTuple):
+    """The staging folder of commit `number`."""
 
     folder: Path
     number: int
@@ -115,22 +112,22 @@ class Place(NamedTuple):
         return Target(str(self.folder), self.number, self.form.slot, self.form.codec, part)
 
 
-Stage = Callable[[Sequence[QueueRange], Place], tuple[DataFile, ...]]
-"""Writes ranges below a place; the files as the manifest knows them, each safe on disk."""
+Stage = Callable[[Sequence[QueueRange], StagingFolder], tuple[DataFile, ...]]
+"""Writes ranges below a staging folder; returns the entries for the manifest. Each file is synced."""
 
 
-def stage_rows(rows: DataFrame, place: Place) -> tuple[DataFile, ...]:
-    """Write rows, which have the columns of the folders, by Spark."""
-    spark, form = rows.sparkSession, place.form
+def stage_rows(rows: DataFrame, staging: StagingFolder) -> tuple[DataFile, ...]:
+    """Write rows, which include the columns of the folders, with Spark."""
+    spark, form = rows.sparkSession, staging.form
     spark.conf.set(OPEN_FILES, str(MAX_OPEN_FILES))
     writer = rows.write.format(form.format).options(**form.writing).partitionBy(*form.slot.columns)
-    writer.mode("overwrite").save(str(place.folder))
-    names = staged_files(place.folder, place.files)
+    writer.mode("overwrite").save(str(staging.folder))
+    names = staged_files(staging.folder, staging.files)
     if not names:
         return ()
-    sync_staged(place.folder, names, place.files)
-    found = _spans(spark, place.folder, form)
-    return tuple(_data_file(place, name, found[_key(name, form)]) for name in names)
+    sync_staged(staging.folder, names, staging.files)
+    found = _spans(spark, staging.folder, form)
+    return tuple(_data_file(staging, name, found[_key(name, form)]) for name in names)
 
 
 def read_files(spark: SparkSession, lake: Path, paths: Sequence[str], form: Form) -> DataFrame:
@@ -165,16 +162,16 @@ def _key(path: str, form: Form) -> tuple[str, ...]:
     return (*(values[name] for name in form.slot.columns), path.rpartition("/")[2])
 
 
-def _data_file(place: Place, name: str, rows: Sequence[Any]) -> DataFile:
+def _data_file(staging: StagingFolder, name: str, rows: Sequence[Any]) -> DataFile:
     topic = partition_values(name)["topic"]
-    status = place.files.status(place.folder / name)
-    assert status is not None, "it was listed a moment ago"
+    status = staging.files.status(staging.folder / name)
+    assert status is not None, "the file was listed a moment ago"
     spans = [
         Span(QueueRange(MessageQueue(topic, row.brokerName, row.queueId), row.first, row.last + 1), row.rows)
         for row in rows
     ]
     return DataFile(
-        path=final_path(name, place.number),
+        path=final_path(name, staging.number),
         topic=topic,
         spans=tuple(sorted(spans)),
         bytes=status.size,
@@ -184,20 +181,20 @@ def _data_file(place: Place, name: str, rows: Sequence[Any]) -> DataFile:
 
 
 READ_ROWS: Final = 16_384
-"""Rows that are read at once of a file that is made one with others."""
+"""Rows that are read at once when files are merged."""
 
 T = TypeVar("T")
 
 
 class Pulling(NamedTuple):
-    """A task: a part of a batch."""
+    """A task that pulls a part of a batch."""
 
     partition: ReadPartition
     target: Target
 
 
 class Merging(NamedTuple):
-    """A task: files of one folder that become one."""
+    """A task that merges files of one folder."""
 
     lake: str
     paths: tuple[str, ...]
@@ -206,18 +203,18 @@ class Merging(NamedTuple):
 
 
 def stage_ranges(
-    spark: SparkSession, options: ReadOptions, ranges: Sequence[QueueRange], place: Place
+    spark: SparkSession, options: ReadOptions, ranges: Sequence[QueueRange], staging: StagingFolder
 ) -> tuple[DataFile, ...]:
-    """Pull ranges and write them below the folder of a commit."""
+    """Pull ranges and write them to the staging folder of a commit."""
     columns = columns_of(properties=options.include_properties)
     planned = plan_partitions(ranges, columns, options, cores=spark.sparkContext.defaultParallelism)
-    return _run(spark, pull, [Pulling(partition, place.target(at)) for at, partition in enumerate(planned)])
+    return _run(spark, pull, [Pulling(partition, staging.target(at)) for at, partition in enumerate(planned)])
 
 
-def stage_merged(spark: SparkSession, lake: Path, paths: Sequence[str], place: Place) -> tuple[DataFile, ...]:
-    """Write the rows of some files of a lake as one file of each folder."""
-    columns = columns_of(properties=place.form.properties)
-    return _run(spark, merge, [Merging(str(lake), tuple(paths), columns, place.target())])
+def stage_merged(spark: SparkSession, lake: Path, paths: Sequence[str], staging: StagingFolder) -> tuple[DataFile, ...]:
+    """Write the rows of some files of a lake as one file for each folder."""
+    columns = columns_of(properties=staging.form.properties)
+    return _run(spark, merge, [Merging(str(lake), tuple(paths), columns, staging.target())])
 
 
 def pull(task: Pulling) -> list[DataFile]:
@@ -233,7 +230,7 @@ def _run(spark: SparkSession, do: Callable[[T], list[DataFile]], tasks: Sequence
 
 
 def _batches(task: Merging) -> Iterator[Any]:
-    """The rows of files, with the columns of today whoever wrote them: Spark's times are of an older kind."""
+    """The rows of files, with the current columns. Spark writes an older timestamp type."""
     schema = arrow_schema(task.columns)
     for path in task.paths:
         topic = partition_values(path)["topic"]
@@ -245,6 +242,6 @@ def _batches(task: Merging) -> Iterator[Any]:
 def _column(batch: Any, field: Any, topic: str) -> Any:
     if field.name == Name.TOPIC:
         return pa.repeat(topic, batch.num_rows)
-    if field.name not in batch.schema.names:  # a lake that kept no properties at first
+    if field.name not in batch.schema.names:  # written without properties
         return pa.nulls(batch.num_rows, field.type)
     return batch.column(field.name).cast(field.type)

@@ -1,16 +1,16 @@
-"""Whose a checkpoint is. Spark would go on with the checkpoint of another query without a word, and lose or double rows.
+"""The owner of a checkpoint. Spark would continue another query's checkpoint without a warning, and lose or repeat rows.
 
     CHECKPOINT/pipeline.json    {"pipeline": "archive", "topics": ["orders"], "sink": "the lake /data/lake", "name": "9f86d081884c"}
-    CHECKPOINT/pipeline.lock    held while a run lasts, so that a second one is refused
+    CHECKPOINT/pipeline.lock    locked during a run, so that a second run is refused
     CHECKPOINT/offsets/17 …     Spark's
 
-Topics may be added to a pipeline; everything else must stay as it is. Where only Spark can reach the checkpoint there is no lock:
-Spark itself refuses the slower one of two runs.
+Topics may be added to a pipeline; nothing else may change. If only Spark can access the checkpoint there is no lock: Spark itself
+refuses the slower of two runs.
 
-Small notes that pipelines keep beside their checkpoints: whose it is, and what must be remembered from batch to batch.
+Pipelines keep small files beside their checkpoints: the owner, and state that later batches need.
 
-on this machine                      a file, replaced whole and synced
-on object stores, by Spark Connect   a folder of text that Spark writes: only Spark can reach it
+    local path                           a file, replaced atomically and synced
+    object store, or Spark Connect       a folder of text files that Spark writes
 """
 
 import re
@@ -29,21 +29,21 @@ from pocketmq.pipelines.core.libraries import SPARK_ERRORS, SparkSession
 from pocketmq.spark.read.offsets import QueryOffset, parse_offset
 
 
-class Notes(Protocol):
+class StateFiles(Protocol):
     """Texts by name, in one folder."""
 
     def read(self, name: str) -> str | None:
-        """None when there is none."""
+        """None if there is no such text."""
 
     def write(self, name: str, text: str) -> None:
-        """Replaces what was there. One line."""
+        """Replaces an earlier text. One line."""
 
     def has(self, *names: str) -> bool:
-        """Whether there is anything of one of these names."""
+        """Whether one of these names exists."""
 
 
-class FileNotes:
-    """Notes as files."""
+class LocalStateFiles:
+    """State as local files."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self._folder = folder
@@ -61,8 +61,8 @@ class FileNotes:
         return any(self._files.status(self._folder / name) is not None for name in names)
 
 
-class SparkNotes:
-    """Notes as small tables of text."""
+class SparkStateFiles:
+    """State as small text tables of Spark."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
@@ -89,20 +89,20 @@ class SparkNotes:
 
 
 def is_local(folder: str) -> bool:
-    """Whether a path is one of a file system of this machine."""
+    """Whether a path belongs to a local file system."""
     return not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", folder)
 
 
 def is_classic(spark: SparkSession) -> bool:
-    """Whether Spark's driver is this process, and not behind Spark Connect."""
+    """Whether Spark's driver runs in this process, and not behind Spark Connect."""
     return not type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def notes_in(spark: SparkSession, folder: str, files: Files | None = None) -> Notes:
-    """The notes of a folder, by whoever can reach it."""
+def state_files(spark: SparkSession, folder: str, files: Files | None = None) -> StateFiles:
+    """The state files of a folder, accessed directly if it is local."""
     if is_local(folder) and is_classic(spark):
-        return FileNotes(Path(folder), files or DiskFiles())
-    return SparkNotes(spark, folder)
+        return LocalStateFiles(Path(folder), files or DiskFiles())
+    return SparkStateFiles(spark, folder)
 
 
 __all__ = ["Owner", "check_owner", "is_local", "last_offset", "owned"]
@@ -113,7 +113,7 @@ _SPARKS_OWN: Final = ("metadata", "offsets", "commits")
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """The pipeline that a checkpoint belongs to. `name` is given by the first run, and stays."""
+    """The pipeline that owns a checkpoint. The first run sets `name`, which stays the same."""
 
     pipeline: str
     topics: tuple[str, ...] = ()
@@ -125,49 +125,49 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.pipeline}{topics}" + (f" into {self.sink}" if self.sink else "")
 
     def may_follow(self, before: "Owner") -> bool:
-        """Whether it may go on with a checkpoint of `before`: the same, or with more topics."""
+        """Whether it may continue a checkpoint of `before`: the same pipeline, possibly with more topics."""
         same = (self.pipeline, self.sink) == (before.pipeline, before.sink)
         return same and set(self.topics) >= set(before.topics)
 
 
 @contextmanager
 def owned(spark: SparkSession, checkpoint: str, owner: Owner, *, files: Files | None = None) -> Iterator[str]:
-    """The checkpoint is `owner`'s while this lasts. Its name, for writes that must be the same in every run of it.
+    """The checkpoint belongs to `owner` during this context. Yields its name, for writes that must be the same in every run.
 
-    WrongState when it is another's, or another run uses it.
+    WrongState if it belongs to another pipeline, or another run uses it.
     """
     if not (is_local(checkpoint) and is_classic(spark)):
-        yield _taken(SparkNotes(spark, checkpoint), checkpoint, owner)
+        yield _claim(SparkStateFiles(spark, checkpoint), checkpoint, owner)
         return
     disk, folder = files or DiskFiles(), Path(checkpoint)
-    check_owner(checkpoint, owner, files=disk)  # before anything is made in a folder that may be another's
+    check_owner(checkpoint, owner, files=disk)  # before changing a folder that may belong to another pipeline
     disk.make_dir(folder)
     with disk.open(folder / LOCK_FILE, create=True) as lock:
         if not lock.lock():
             raise WrongState(
-                f"another run of {owner.pipeline} uses the checkpoint {checkpoint}: wait for it, or stop it"
+                f"another run of {owner.pipeline} uses the checkpoint {checkpoint}; wait for it, or stop it"
             )
-        yield _taken(FileNotes(folder, disk), checkpoint, owner)
+        yield _claim(LocalStateFiles(folder, disk), checkpoint, owner)
 
 
 def check_owner(checkpoint: str, owner: Owner, *, files: Files | None = None) -> None:
-    """WrongState when a checkpoint of this machine is another's. One that only Spark can reach is checked when it is used."""
+    """WrongState if a local checkpoint belongs to another pipeline. Others are checked when the pipeline runs."""
     if not is_local(checkpoint):
         return
     disk, folder = files or DiskFiles(), Path(checkpoint)
     if (status := disk.status(folder)) is not None and not status.is_dir:
-        raise WrongState(f"the checkpoint {checkpoint} is a file: give a folder")
-    _check(FileNotes(folder, disk), checkpoint, owner)
+        raise WrongState(f"the checkpoint {checkpoint} is a file; it must be a folder")
+    _check(LocalStateFiles(folder, disk), checkpoint, owner)
 
 
 def last_offset(folder: Path, files: Files) -> QueryOffset | None:
-    """How far the query of a checkpoint is, or will be when its batch under way is done; None for a new one."""
+    """The offset after the last batch of a checkpoint, finished or not; None for a new checkpoint."""
     batches = sorted(int(name) for name in files.list(folder / "offsets") if name.isdecimal())
     return offset_of(folder, batches[-1], files) if batches else None
 
 
 def offset_of(folder: Path, batch: int, files: Files) -> QueryOffset | None:
-    """Where a batch of the query ends, which Spark notes before it begins; None for a query of other sources."""
+    """The end of a batch, which Spark records before it starts the batch; None for a query of other sources."""
     lines = files.read(folder / "offsets" / str(batch)).decode().splitlines()
     for line in lines[2:]:  # the version, the metadata, and an offset for each source
         offset = parse_offset(msgspec.json.decode(line)) if line.startswith("{") else None
@@ -176,25 +176,25 @@ def offset_of(folder: Path, batch: int, files: Files) -> QueryOffset | None:
     return None
 
 
-def _taken(notes: Notes, checkpoint: str, owner: Owner) -> str:
-    known = _check(notes, checkpoint, owner)
+def _claim(state: StateFiles, checkpoint: str, owner: Owner) -> str:
+    known = _check(state, checkpoint, owner)
     now = replace(owner, name=known.name if known else uuid4().hex[:12])
     if known != now:
-        notes.write(OWNER_FILE, msgspec.json.encode(now).decode())
+        state.write(OWNER_FILE, msgspec.json.encode(now).decode())
     return now.name
 
 
-def _check(notes: Notes, checkpoint: str, owner: Owner) -> Owner | None:
-    advice = "give another --checkpoint, or remove this one to begin anew"
-    text = notes.read(OWNER_FILE)
+def _check(state: StateFiles, checkpoint: str, owner: Owner) -> Owner | None:
+    advice = "use another --checkpoint, or remove this one to start again"
+    text = state.read(OWNER_FILE)
     if text is None:
-        if notes.has(*_SPARKS_OWN):
-            raise WrongState(f"the checkpoint {checkpoint} belongs to a query that is none of our pipelines: {advice}")
+        if state.has(*_SPARKS_OWN):
+            raise WrongState(f"the checkpoint {checkpoint} belongs to a query that is not a pipeline: {advice}")
         return None
     try:
         known = msgspec.json.decode(text, type=Owner)
     except msgspec.MsgspecError as error:
         raise WrongState(f"{checkpoint}/{OWNER_FILE} is damaged ({error}): {advice}") from None
     if not owner.may_follow(known):
-        raise WrongState(f"the checkpoint {checkpoint} belongs to: {known}. This is: {owner}. Please {advice}")
+        raise WrongState(f"the checkpoint {checkpoint} belongs to {known}, not to {owner}: {advice}")
     return known

@@ -1,9 +1,9 @@
-"""Options of the connector that somebody gives a pipeline by --option: whom each of them is for.
+"""Connector options that a user sets for a pipeline by --option, and where each of them applies.
 
-given ──┬─ of the connection ──► every read, every write, every question
-        ├─ of reads ───────────► reads
-        ├─ of writes ──────────► writes
-        └─ what the pipeline says itself, what it has no use for, and what is no option ──► refused, before Spark starts
+given ──┬─ connection ──► all reads, writes and queries to brokers
+        ├─ reads ───────► reads
+        ├─ writes ──────► writes
+        └─ set by the pipeline, unused by it, or unknown ──► refused, before Spark starts
 """
 
 from collections.abc import Collection, Mapping
@@ -29,54 +29,54 @@ _FLAGS: Final = {
     "failOnDataLoss": "--on-data-loss",
     "groupId": "--group",
 }
-"""Which flag says what an option would say."""
+"""The flag of the pipeline for an option."""
 _RIVALS: Final = {
     "subscribe": ("subscribePattern", "assign"),
     "assign": ("subscribe", "subscribePattern"),
     "onDataLoss": ("failOnDataLoss",),
     "maxPartitions": ("minPartitions", "maxRecordsPerPartition"),
 }
-"""Who sets the one cannot be given the others."""
+"""Options that exclude others."""
 _ONCE: Final = ("topic", "writeId", "writeBatch", "deliveryGuarantee", "reservedProperties")
-"""What a pipeline decides of each of its writes, so that they are effectively once."""
+"""Options that a pipeline sets for each of its writes, so that they are effectively once."""
 
 
 def of_connection(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Options that say how to reach the cluster. `own` are set by the pipeline, here as in the others."""
+    """Options of the connection. `own` are those that the pipeline sets, here as in the other functions."""
     _refuse_unknown(given)
     chosen = _chosen(given, READ_OPTIONS, own)
     return {**own, **{name: text for name, text in chosen.items() if READ_OPTIONS.named(name, Use.ALL)}}
 
 
 def of_reads(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Options of a read."""
+    """Options for a read."""
     _refuse_unknown(given)
     return {**own, **_chosen(given, READ_OPTIONS, [*own, *(rival for name in own for rival in _RIVALS.get(name, ()))])}
 
 
 def of_writes(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Options of a write."""
+    """Options for a write."""
     _refuse_unknown(given)
     return {**own, **_chosen(given, WRITE_OPTIONS, [*own, *_ONCE])}
 
 
 def check_used(given: Mapping[str, str], *uses: Mapping[str, str]) -> None:
-    """InvalidSetting for an option that went into none of `uses`, and so would do nothing."""
+    """InvalidSetting for an option that is in none of `uses`, and so would have no effect."""
     for key in given:
         if not any(key in use for use in uses):
             what = "reads" if READ_OPTIONS.named(key) is not None else "writes"
             raise InvalidSetting(
-                f"the option {key} would do nothing: it is for {what} of topics, which this pipeline has not"
+                f"the option {key} has no effect: it applies to {what} of topics, which this pipeline does not do"
             )
 
 
-def _chosen(given: Mapping[str, str], table: OptionTable, taken: Collection[str]) -> dict[str, str]:
+def _chosen(given: Mapping[str, str], table: OptionTable, reserved: Collection[str]) -> dict[str, str]:
     found = {}
     for key, text in given.items():
         name = table.named(key)
-        if name is not None and name in taken:
-            who = f"{_FLAGS[name]} says it" if name in _FLAGS else "the pipeline decides it by itself"
-            raise InvalidSetting(f"the option {name} cannot be given: {who}")
+        if name is not None and name in reserved:
+            advice = f"use {_FLAGS[name]}" if name in _FLAGS else "the pipeline sets it itself"
+            raise InvalidSetting(f"the option {name} cannot be set: {advice}")
         if name is not None:
             found[key] = text
     return found
@@ -88,4 +88,4 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             near = get_close_matches(key.lower(), [option.name.lower() for option in WRITE_OPTIONS.options], 1, 0.8)
             is_of_writes = bool(near) and READ_OPTIONS.named(near[0]) is None
             table, use = (WRITE_OPTIONS, Use.BATCH_WRITE) if is_of_writes else (READ_OPTIONS, Use.BATCH)
-            table.read({key: text}, use)  # which says what is wrong with it
+            table.read({key: text}, use)  # raises with a hint

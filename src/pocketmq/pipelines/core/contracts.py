@@ -1,4 +1,4 @@
-"""Contracts: what must hold of every row, as data. Each rule that a row breaks is named.
+"""Contracts: rules that every row must keep, as data. The result names each rule that a row breaks.
 
     [[rules]]                         [[rules]]                         [[rules]]
     column = "id"                     column = "amount"                 name = "big orders have a buyer"
@@ -6,10 +6,10 @@
     unique = true                     max = 100_000
 
     rows ── Contract.check ──► good   rows that keep all rules
-                               bad    the others, with `violations`, the names of the rules, and `reason`, the same as a sentence
+                               bad    the others, with `violations`, the names of the rules, and `reason`, the same as a text
 
-As in SQL, a value that is null breaks only the rule that it may not be null, and an expression that is null breaks nothing.
-`unique` looks at the rows of one batch: a stream has it in `foreachBatch`.
+As in SQL, a null value breaks only the rule not-null, and an expression that is null breaks nothing. `unique` compares the rows of one
+batch: a stream can use it in `foreachBatch`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.pipelines.core.libraries import SPARK_ERRORS, Column, DataFrame, Window, told
+from pocketmq.pipelines.core.libraries import SPARK_ERRORS, Column, DataFrame, Window, error_text
 from pocketmq.pipelines.core.libraries import functions as f
 from pocketmq.pipelines.core.rows import MESSAGE, REASON
 
@@ -31,25 +31,25 @@ Value = str | int | float | bool
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """What must hold of a column, or of a row by an expression of SQL. Each check is a violation of its own."""
+    """A rule for a column, or for a row by a SQL expression. Each check is a violation of its own."""
 
     name: str = ""
-    """How its violation is called; else it is made from column and check."""
+    """The name of the violation; by default column and check."""
     column: str = ""
     not_null: bool = False
     type: str = ""
-    """The text can be read as this type of Spark: `date`, `decimal(10,2)`."""
+    """The text can be read as this Spark type: `date`, `decimal(10,2)`."""
     min: Value | None = None
     max: Value | None = None
     matches: str = ""
-    """A regular expression of Java that the whole text must match."""
+    """A Java regular expression that must match the whole text."""
     one_of: list[Value] = []
     unique: bool = False
     expression: str = ""
 
 
 class Check(NamedTuple):
-    """One thing that must hold: what its violation is called, which rule it is of, and which check of it."""
+    """One check of a rule, with the name of its violation."""
 
     name: str
     rule: Rule
@@ -57,10 +57,10 @@ class Check(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """Rows by whether they keep a contract."""
+    """The rows of a contract check."""
 
     rows: DataFrame
-    """All of them, with `violations` and `reason`: both empty or null for a good one."""
+    """All rows, with `violations` and `reason`, which are empty and null for a good row."""
     good: DataFrame
     bad: DataFrame
 
@@ -72,27 +72,27 @@ class Contract:
         if not rules:
             raise InvalidSetting("a contract needs at least one rule")
         if len(rules) > MAX_RULES:
-            raise InvalidSetting(f"a contract has at most {MAX_RULES:,} rules, and this one has {len(rules):,}")
+            raise InvalidSetting(f"a contract has at most {MAX_RULES:,} rules, but this one has {len(rules):,}")
         self.rules = tuple(rules)
         self.checks = tuple(check for number, rule in enumerate(rules, 1) for check in _checks(rule, number))
         names = [check.name for check in self.checks]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InvalidSetting(f"two rules are called {twice!r}: give one of them another name")
+            raise InvalidSetting(f"two rules have the name {twice!r}; rename one of them")
 
     @classmethod
     def of(cls, rules: Iterable[Mapping[str, Any]]) -> "Contract":
-        """Out of plain data, as in a TOML file; InvalidSetting names the rule and the key that are wrong."""
+        """From plain data, as in a TOML file; InvalidSetting names the wrong rule and key."""
         return cls([_rule(rule, number) for number, rule in enumerate(rules, 1)])
 
     @property
     def names(self) -> list[str]:
-        """What violations may be called."""
+        """The names of all possible violations."""
         return [check.name for check in self.checks]
 
     def check(self, rows: DataFrame) -> Checked:
-        """Rows by whether they keep the rules. Rows that have a `reason` already are bad by it alone."""
+        """Check rows. Rows that have a `reason` already are bad, and are not checked."""
         if rows.isStreaming and any(check.kind == "unique" for check in self.checks):
-            raise InvalidSetting("the rule unique looks at a batch: check a stream inside of foreachBatch")
+            raise InvalidSetting("the rule unique compares the rows of a batch; in a stream, check inside foreachBatch")
         self._check_columns(rows)
         was_bad = f.col(REASON).isNotNull() if REASON in rows.columns else f.lit(False)
         broken = [f.when(_is_broken(check, rows), f.lit(check.name)) for check in self.checks]
@@ -111,57 +111,59 @@ class Contract:
             except SPARK_ERRORS as error:
                 top = rule.column.partition(".")[0]
                 near = get_close_matches(top, rows.columns, n=1)
-                hint = f"; did you mean {near[0]!r}?" if top and near else f"; there are: {', '.join(rows.columns)}"
+                hint = (
+                    f"; did you mean {near[0]!r}?" if top and near else f"; the columns are {', '.join(rows.columns)}"
+                )
                 what = f"the expression {rule.expression!r}" if rule.expression else f"the column {rule.column!r}"
                 raise InvalidSetting(
-                    f"the contract asks for {what}, which the rows cannot tell: {told(error)}{hint}"
+                    f"Spark cannot evaluate {what} of the contract on these rows: {error_text(error)}{hint}"
                 ) from None
 
 
-def _rule(told_rule: Mapping[str, Any], number: int) -> Rule:
+def _rule(data: Mapping[str, Any], number: int) -> Rule:
     known = set(Rule.__struct_encode_fields__)
-    for key in told_rule:
+    for key in data:
         if key not in known:
             near = get_close_matches(str(key).replace("_", "-"), sorted(known), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
-            raise InvalidSetting(f"rule {number} of the contract: there is no key {key!r}; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(known))}"
+            raise InvalidSetting(f"rule {number} of the contract has an unknown key {key!r}; {hint}")
     try:
-        return msgspec.convert(dict(told_rule), Rule)
+        return msgspec.convert(dict(data), Rule)
     except msgspec.ValidationError as error:
         raise InvalidSetting(f"rule {number} of the contract: {str(error).replace('`', '')}") from None
 
 
 def _checks(rule: Rule, number: int) -> list[Check]:
-    """The checks of a rule, by name. A rule of one check may be called by a name of its own; of several, each adds its words."""
+    """The checks of a rule. If it has one, the rule's name is the violation's; if it has several, each adds its text."""
     if rule.expression:
         if rule.column:
             raise InvalidSetting(
-                f"rule {number} of the contract: an expression names its columns itself; leave out column"
+                f"rule {number} of the contract: an expression names its columns itself; remove column"
             )
         return [Check(rule.name or f"not {rule.expression}", rule, "expression")]
     if not rule.column:
         raise InvalidSetting(f"rule {number} of the contract needs a column, or an expression")
     words = {
         "not-null": "is null" if rule.not_null else "",
-        "type": f"is no {rule.type}" if rule.type else "",
+        "type": f"is not {rule.type}" if rule.type else "",
         "min": "" if rule.min is None else f"is below {rule.min}",
         "max": "" if rule.max is None else f"is above {rule.max}",
         "matches": f"does not match {rule.matches}" if rule.matches else "",
-        "one-of": f"is none of {', '.join(map(str, rule.one_of))}" if rule.one_of else "",
+        "one-of": f"is not one of {', '.join(map(str, rule.one_of))}" if rule.one_of else "",
         "unique": "is not unique" if rule.unique else "",
     }
-    told_of = {kind: text for kind, text in words.items() if text}
-    if not told_of:
+    texts = {kind: text for kind, text in words.items() if text}
+    if not texts:
         raise InvalidSetting(
-            f"rule {number} of the contract says nothing about {rule.column!r}: give one of {', '.join(words)}"
+            f"rule {number} of the contract checks nothing about {rule.column!r}; add one of {', '.join(words)}"
         )
-    if rule.name and len(told_of) == 1:
-        return [Check(rule.name, rule, kind) for kind in told_of]
-    return [Check(f"{rule.name or rule.column} {text}", rule, kind) for kind, text in told_of.items()]
+    if rule.name and len(texts) == 1:
+        return [Check(rule.name, rule, kind) for kind in texts]
+    return [Check(f"{rule.name or rule.column} {text}", rule, kind) for kind, text in texts.items()]
 
 
 def _is_broken(check: Check, rows: DataFrame) -> Column:
-    """Whether a row breaks it; null when nobody can tell, which breaks nothing."""
+    """Whether a row breaks the check; null, which breaks nothing, if that is unknown."""
     rule, column = check.rule, f.col(check.rule.column or "*")
     match check.kind:
         case "not-null":
@@ -182,7 +184,7 @@ def _is_broken(check: Check, rows: DataFrame) -> Column:
 
 
 def _same(column: Column, rows: DataFrame) -> Any:
-    """The rows with the same value, in the order of their topic where they tell it: the first of them is the good one."""
+    """The rows with the same value, in the order of their topic if the columns give it: the first of them is good."""
     inside = rows.select(f"{MESSAGE}.*").columns if MESSAGE in rows.columns else []
     if set(_ORDER) <= set(inside):
         return Window.partitionBy(column).orderBy(*(f"{MESSAGE}.{name}" for name in _ORDER))

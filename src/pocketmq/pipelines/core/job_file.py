@@ -1,12 +1,12 @@
-"""The settings of a pipeline: its file, and the flags that win over it.
+"""The settings of a pipeline: its file, and the command line flags that override it.
 
     topics = ["orders"]            orders.toml      --topic orders --max-messages 1000
     max-messages = 1000                 │                      │
     [spark]                             └──────► settings ◄────┘   a key of the file is a flag without its dashes
     "spark.executor.memory" = "4g"
 
-A key that does not exist is refused with the nearest that does, and a value that cannot be with what it should have been: before
-Spark is started or a broker is asked.
+An unknown key is refused with the nearest known one, and an invalid value with what it should be, before Spark starts or a broker is
+queried.
 """
 
 import re
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=JobSettings)
 MAX_FILE_BYTES: Final = 1024 * 1024
 SHOWN_CHARS: Final = 80
 PIPELINE_KEY: Final = "pipeline"
-"""A file may say which pipeline it is for, so that it is not given to another one."""
+"""A file may name its pipeline, so that another pipeline refuses it."""
 
 
 class Setting(NamedTuple):
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 
     @property
     def is_flag(self) -> bool:
-        """Whether the command line can say it; tables of tables stand in the file only."""
+        """Whether there is a flag; nested tables are for the file only."""
         return not self.extra.get("file_only", False)
 
     @property
@@ -62,7 +62,7 @@ class Setting(NamedTuple):
 
     @property
     def word(self) -> str:
-        """What stands for a value in the help."""
+        """The placeholder for a value in the help."""
         if self.is_table:
             return "NAME=VALUE"
         if self.choices:
@@ -81,11 +81,11 @@ class Setting(NamedTuple):
 
 
 def settings_of(kind: type[JobSettings]) -> list[Setting]:
-    """The fields of the settings of a pipeline: its own first, what all have in common last."""
+    """The fields of a pipeline's settings: its own first, then those of all pipelines."""
     found = {field.name: _setting(field) for field in msgspec.structs.fields(kind)}
     ranks: dict[str, int] = {}
     for rank, base in enumerate(base for base in kind.__mro__ if issubclass(base, JobSettings)):
-        ranks |= dict.fromkeys(base.__struct_fields__, rank)  # of the last that has it: where it was declared first
+        ranks |= dict.fromkeys(base.__struct_fields__, rank)  # the last base that has it declared it first
     required_first = sorted(found, key=lambda name: (ranks[name], not found[name].is_required))
     return [found[name] for name in required_first]
 
@@ -113,59 +113,59 @@ def _setting(field: msgspec.structs.FieldInfo) -> Setting:
 def read_job(
     pipeline: str, kind: type[S], *, path: Path | None, flags: Mapping[str, Any], files: Files, now_ms: int
 ) -> S:
-    """Settings out of a file, if there is one, and flags by the names of fields; InvalidSetting says what is wrong."""
+    """Settings from a file, if any, and from flags by field name; InvalidSetting describes a wrong one."""
     by_name = {setting.name: setting for setting in settings_of(kind)}
-    told = {} if path is None else _file(pipeline, path, files, {one.key for one in by_name.values()})
+    values = {} if path is None else _file(pipeline, path, files, {one.key for one in by_name.values()})
     for name, value in flags.items():
         key = by_name[name].key
-        told[key] = {**told.get(key, {}), **value} if by_name[name].is_table else value
-    missing = [one for one in by_name.values() if one.is_required and one.key not in told]
+        values[key] = {**values.get(key, {}), **value} if by_name[name].is_table else value
+    missing = [one for one in by_name.values() if one.is_required and one.key not in values]
     if missing:
         wanted = " and ".join(f"--{one.flag}" for one in missing)
         where = f"the flag {wanted}, or {missing[0].key} in the file of --config"
         raise InvalidSetting(f"the pipeline {pipeline} needs {where}")
     try:
-        return msgspec.convert(told, kind, strict=False, dec_hook=reading(now_ms))
+        return msgspec.convert(values, kind, strict=False, dec_hook=reading(now_ms))
     except msgspec.ValidationError as error:
-        given = {by_name[name].key: by_name[name].flag for name in flags}
-        raise InvalidSetting(_sentence(str(error), path, given, told)) from None
+        flag_of = {by_name[name].key: by_name[name].flag for name in flags}
+        raise InvalidSetting(_error_text(str(error), path, flag_of, values)) from None
 
 
 def _file(pipeline: str, path: Path, files: Files, keys: set[str]) -> dict[str, Any]:
     status = files.status(path)
     if status is None or status.is_dir:
-        raise InvalidSetting(f"{path}: there is no such file; --config names the file with the settings of {pipeline}")
+        raise InvalidSetting(f"{path} does not exist; --config names the file with the settings of {pipeline}")
     if status.size > MAX_FILE_BYTES:
-        raise InvalidSetting(f"{path} has {status.size:,} bytes, which is no file with settings")
+        raise InvalidSetting(f"{path} has {status.size:,} bytes; a file with settings has at most {MAX_FILE_BYTES:,}")
     try:
-        told = tomllib.loads(files.read(path).decode())
+        values = tomllib.loads(files.read(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidSetting(f"{path} is not TOML: {error}") from None
-    other = told.pop(PIPELINE_KEY, pipeline)
+    other = values.pop(PIPELINE_KEY, pipeline)
     if other != pipeline:
-        raise InvalidSetting(f"{path} is for the pipeline {other}, not for {pipeline}: `pocketmq pipeline {other}`")
-    for key in told:
+        raise InvalidSetting(f"{path} is for the pipeline {other}, not for {pipeline}: run `pocketmq pipeline {other}`")
+    for key in values:
         if key not in keys:
-            raise InvalidSetting(f"{path}: there is no key {key[:SHOWN_CHARS]!r} for {pipeline}{_hint(key, keys)}")
-    return told
+            raise InvalidSetting(f"{path}: unknown key {key[:SHOWN_CHARS]!r} for {pipeline}{_hint(key, keys)}")
+    return values
 
 
 def _hint(key: str, keys: set[str]) -> str:
     near = get_close_matches(key[:SHOWN_CHARS].replace("_", "-"), sorted(keys), n=1)
-    return f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(sorted(keys))}"
+    return f"; did you mean {near[0]}?" if near else f"; the keys are {', '.join(sorted(keys))}"
 
 
-def _sentence(error: str, path: Path | None, flags: Mapping[str, str], told: Mapping[str, Any]) -> str:
-    what, _, place = error.partition(" - at `$")
+def _error_text(error: str, path: Path | None, flags: Mapping[str, str], values: Mapping[str, Any]) -> str:
+    what, _, position = error.partition(" - at `$")
     what = what.replace("`", "")
-    if not place:
+    if not position:
         return what
-    key = re.split(r"[.\[`]", place.lstrip("."))[0]
+    key = re.split(r"[.\[`]", position.lstrip("."))[0]
     name = f"--{flags[key]}" if key in flags else f"{path}: {key}"
-    value = told.get(key)
+    value = values.get(key)
     shown = value.isoformat() if isinstance(value, datetime | date) else repr(value)
     if what.startswith("Expected"):
         return f"{name} = {shown[:SHOWN_CHARS]}: {what[0].lower()}{what[1:]}"
     if what.startswith("Object contains unknown field"):
-        return f"{path}: {place.strip('.`')}: {what[0].lower()}{what[1:]}"
+        return f"{path}: {position.strip('.`')}: {what[0].lower()}{what[1:]}"
     return f"{name}: {what}"

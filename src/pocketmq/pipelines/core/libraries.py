@@ -1,6 +1,6 @@
-"""The door to PySpark: an extra, so that the rest of PocketMQ does not need it. Without it, the error says what to install.
+"""The only module of the pipelines that imports PySpark, an extra. Without it, the error says what to install.
 
-What went wrong in Spark, in a sentence: the error of a task comes back inside a Java stack of hundreds of lines.
+It also reduces an error of Spark to one text: the error of a task arrives inside a Java stack of hundreds of lines.
 """
 
 import re
@@ -17,7 +17,7 @@ try:
     from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions, types
 except ImportError as error:
-    raise MissingLibrary(f"pipelines need the library {error.name}: pip install 'pocketmq[spark]'") from None
+    raise MissingLibrary(f"pipelines need the library {error.name}; run pip install 'pocketmq[spark]'") from None
 
 __all__ = [
     "SPARK_ERRORS",
@@ -37,7 +37,7 @@ __all__ = [
 
 try:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-except ImportError:  # the package pyspark-client has no bridge to Java
+except ImportError:  # the package pyspark-client has no Java bridge
     SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
 else:
     SPARK_ERRORS = (PySparkException, Py4JError)
@@ -48,7 +48,7 @@ def pyspark_version() -> str:
 
 
 def pyspark_folder() -> Path:
-    """Where PySpark is installed: its programs are below."""
+    """The folder of PySpark, which contains its programs."""
     return Path(pyspark.__path__[0])
 
 
@@ -61,21 +61,21 @@ SHOWN_CHARS: Final = 600
 
 
 @contextmanager
-def told_failures() -> Iterator[None]:
-    """PipelineFailed, with one sentence, instead of an error of Spark or of its bridge to Java."""
+def pipeline_failures() -> Iterator[None]:
+    """Raises PipelineFailed, with a short text, instead of an error of Spark or of its Java bridge."""
     try:
         yield
     except SPARK_ERRORS as error:
-        raise PipelineFailed(told(error)) from error
+        raise PipelineFailed(error_text(error)) from error
 
 
-def told(error: BaseException) -> str:
-    """The sentence of the first error that says what is wrong: ours, then Python's, then Spark's, then Java's."""
+def error_text(error: BaseException) -> str:
+    """The text of the first error that explains the failure: ours, then Python's, then Spark's, then Java's."""
     text = _STREAM.sub("", str(error))
     if found := _OURS.findall(text):
         return _short(found[-1][1])
     if "No space left on device" in text:
-        return "the disk is full: No space left on device. Make room, and run it again: it goes on where it was"
+        return "the disk is full: No space left on device. Free some space, and run it again: it continues where it stopped"
     if found := [pair for pair in _OF_PYTHON.findall(text) if not pair[0].startswith(("org.", "java.", "pyspark."))]:
         return _short(f"{found[-1][0]}: {found[-1][1]}")
     if found := [pair for pair in _CONDITION.findall(text) if pair[0] != "STREAM_FAILED"]:

@@ -1,15 +1,13 @@
-"""A dry run: what a pipeline would do, found out without Spark and without changing anything.
+"""A dry run: the plan of a pipeline, made without Spark and without changing anything.
 
     options ─┐
-    brokers ─┼─► Plan: from which queues it reads, from where to where, into what, and about how much and how long
+    brokers ─┼─► Plan: its queues with start and end, its sink, the amount of messages and the time
     checkpoint ┘
 
-Sizes are estimates by a look at some messages of each queue. Times are estimates by the rate that the pipeline is known to do on
-two cores, which the plan names.
+Sizes are estimated by a sample of each queue, and times by the known rate of the pipeline on two cores, which the plan states.
 
-Questions that pipelines ask a cluster before Spark does: by the same options as the connector's.
-
-Topics that a pipeline needs: those it reads must be there before Spark starts, those it writes are made when they are missing.
+Pipelines also query the cluster before Spark starts, with the connector's own options. Topics that they read must exist; topics that
+they write are created if they are missing.
 """
 
 import os
@@ -35,7 +33,7 @@ TYPICAL_MESSAGES_PER_S: Final = 100_000
 
 
 class QueuePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be read of a queue: messages `start` (included) to `end` (excluded)."""
+    """The planned read of a queue: messages `start` (included) to `end` (excluded)."""
 
     topic: str
     broker: str
@@ -50,18 +48,18 @@ class QueuePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pipeline would do."""
+    """The plan of a pipeline."""
 
     pipeline: str
     source: str
     sink: str
     queues: tuple[QueuePlan, ...] = ()
     begins: str = ""
-    """Where from, in words: a new checkpoint, or where the last run ended."""
+    """Where it starts, as text: a new checkpoint, or the end of the last run."""
     options: Mapping[str, str] = {}
-    """What it would tell the connector, Spark and its sink. No secret is among them: options hold none."""
-    notes: tuple[str, ...] = ()
-    """What else somebody should know before."""
+    """The options for the connector, Spark and the sink. They contain no secrets."""
+    remarks: tuple[str, ...] = ()
+    """What else to know before a run."""
     messages_per_s: int = TYPICAL_MESSAGES_PER_S
 
     @property
@@ -87,7 +85,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stream_queues(options: Mapping[str, str], checkpoint: str, files: Files) -> tuple[tuple[QueuePlan, ...], str]:
-    """What a stream would read now, and the words for where it begins."""
+    """The read of a stream if it started now, and where it starts as text."""
     parsed = parse_read_options(options, streaming=True, environ=os.environ)
     before = last_offset(Path(checkpoint), files) if is_local(checkpoint) else None
     with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
@@ -105,12 +103,12 @@ def stream_queues(options: Mapping[str, str], checkpoint: str, files: Files) -> 
     if before is not None:
         return planned, "where the last run ended, by the checkpoint"
     if not is_local(checkpoint):
-        return planned, f"{parsed.starting_offsets}, unless the checkpoint, which only Spark can read, says otherwise"
+        return planned, f"{parsed.starting_offsets}, unless the checkpoint, which only Spark can read, has an offset"
     return planned, f"{parsed.starting_offsets}: the checkpoint is new"
 
 
 def batch_queues(options: Mapping[str, str]) -> tuple[QueuePlan, ...]:
-    """What a batch read with these options would read now."""
+    """The read of a batch with these options if it started now."""
     parsed = parse_read_options(options, streaming=False, environ=os.environ)
     with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
         metadata = ClientMetadata.of(client, parsed)
@@ -134,8 +132,8 @@ def _sized(ranges: Sequence[QueueRange], metadata: ClientMetadata, options: Read
 
 
 @contextmanager
-def asking(options: Mapping[str, str]) -> Iterator[tuple[ReadOptions, ClientMetadata]]:
-    """Facts about the queues of a batch read with these options."""
+def queue_metadata(options: Mapping[str, str]) -> Iterator[tuple[ReadOptions, ClientMetadata]]:
+    """Metadata for a batch read with these options."""
     parsed = parse_read_options(options, streaming=False, environ=os.environ)
     with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
         yield (
@@ -150,31 +148,31 @@ def asking(options: Mapping[str, str]) -> Iterator[tuple[ReadOptions, ClientMeta
 
 
 def known_queues(connection: Mapping[str, str], topics: Sequence[str]) -> list[MessageQueue]:
-    """All queues of topics; TopicNotFound for one that is not there."""
-    with asking({**connection, "subscribe": ",".join(topics)}) as (_, metadata):
+    """All queues of topics; TopicNotFound for one that does not exist."""
+    with queue_metadata({**connection, "subscribe": ",".join(topics)}) as (_, metadata):
         return sorted(queue for topic in topics for queue in metadata.queues(topic))
 
 
 def ranges_of(options: Mapping[str, str]) -> list[QueueRange]:
-    """What a batch read with these options reads if it is planned now."""
-    with asking(options) as (parsed, metadata):
+    """The ranges of a batch read with these options if it started now."""
+    with queue_metadata(options) as (parsed, metadata):
         return batch_ranges(parsed, metadata)
 
 
 def admin_of(connection: Mapping[str, str]) -> Admin:
-    """An administrator's client of the cluster that these options of the connector name."""
+    """An admin client for the cluster in these connector options."""
     parsed = parse_read_options({**connection, "subscribe": "any"}, streaming=False, environ=os.environ)
     settings = reading_settings(parsed.connection, os.environ, DiskFiles())
-    given: dict[str, Any] = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    return Admin(given.pop("name_servers"), **given)
+    arguments: dict[str, Any] = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    return Admin(arguments.pop("name_servers"), **arguments)
 
 
 NEW_QUEUES: Final = 8
-"""Of a topic that is made, on each broker."""
+"""Queues of a new topic on each broker."""
 
 
 def require_topics(connection: Mapping[str, str], topics: Iterable[str]) -> None:
-    """TopicNotFound for the first that does not exist. `connection` are options of the connector."""
+    """TopicNotFound for the first topic that does not exist. `connection` are connector options."""
     with admin_of(connection) as admin:
         for topic in topics:
             if not admin.topics.exists(topic):
@@ -182,7 +180,7 @@ def require_topics(connection: Mapping[str, str], topics: Iterable[str]) -> None
 
 
 def _names(admin: Admin) -> list[str]:
-    """All topics; none for an account that may not list them."""
+    """All topics; an empty list for an account that may not list them."""
     try:
         return admin.topics.names()
     except PocketMQError:
@@ -190,7 +188,7 @@ def _names(admin: Admin) -> list[str]:
 
 
 def ensure_topics(connection: Mapping[str, str], topics: Iterable[str], *, queues: int = NEW_QUEUES) -> list[str]:
-    """Make those that do not exist; their names. Rows are written effectively once only to a topic that is there."""
+    """Create missing topics; returns their names. Rows can be written effectively once only to existing topics."""
     with admin_of(connection) as admin:
         made = [topic for topic in topics if not admin.topics.exists(topic)]
         for topic in made:

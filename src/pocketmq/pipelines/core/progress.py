@@ -1,8 +1,8 @@
-"""How far queries are: the progress that Spark reports, as rows that tables, logs and metrics are made from.
+"""The progress of queries: Spark's reports as rows for tables, logs and metrics.
 
-Spark's report of a batch ── batch_of ──► Batch ── Tally.add ──► Progress: sums of this run, rate, how far behind, how long still
+Spark's report of a batch ── batch_of ──► Batch ── Tally.add ──► Progress: sums of this run, rate, backlog, remaining time
 
-Messages are counted by offsets: Spark's own count of rows is larger when a batch is read twice, and smaller when a filter took some.
+Messages are counted by offsets: Spark's own row count is larger if a batch is read twice, and smaller if a filter excluded some.
 """
 
 import json
@@ -22,56 +22,56 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 DROPPED_DUPLICATES: Final = "numDroppedDuplicateRows"
-"""What Spark calls the rows that its operators of de-duplication leave out."""
+"""Spark's name for the rows that its deduplication drops."""
 REMEMBERED_REPORTS: Final = 1_000
-"""More than Spark keeps, and so tells again."""
+"""More reports than Spark keeps, so that none is counted twice."""
 RATE_BATCHES: Final = 5
-"""The rate is that of the last batches."""
+"""The rate covers this number of batches."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """One micro-batch of a query, or a look that found nothing new."""
+    """One micro-batch of a query, or a trigger without new messages."""
 
     query: str
     batch: int
     at: str
     messages: int = 0
     behind: int | None = None
-    """Messages that waited when it ended; None where brokers did not tell."""
+    """Unread messages when it ended; None if unknown."""
     rows_written: int | None = None
     took_ms: int = 0
     late: int = 0
-    """Rows that came later than the watermark and were left out by an operator with state."""
+    """Rows that a stateful operator dropped because they were later than the watermark."""
     duplicates: int = 0
-    """Rows that were left out because their key had been seen."""
+    """Rows that were dropped because their key had been seen."""
     kept: int = 0
-    """Rows that operators keep in memory: windows and keys."""
+    """Rows in the state of operators: windows and keys."""
     watermark: str | None = None
     lost: tuple[Lost, ...] = ()
     outage: str | None = None
-    """The error of brokers that do not answer; None while they do."""
+    """The error of unavailable brokers; None if they respond."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a query is in this run."""
+    """The progress of a query in this run."""
 
     query: str
     batch: int
     messages: int
-    """In this run, until now."""
+    """The messages of this run so far."""
     per_s: float
     behind: int | None
     eta_s: float | None
-    """Until nothing waits any more, if nothing new comes; None when nobody knows."""
+    """Until the backlog is read, without new messages; None if unknown."""
     took_ms: int
     late: int = 0
     duplicates: int = 0
     kept: int = 0
     watermark: str | None = None
     state: str = "running"
-    """Or `waiting`, while brokers do not answer."""
+    """Or `waiting`, while brokers do not respond."""
     outage: str | None = None
-    """Their error."""
+    """The error of brokers that do not respond."""
 
 
 class Tally:
@@ -89,7 +89,7 @@ class Tally:
         self._recent: list[Batch] = []
 
     def add(self, reports: Iterable[Mapping[str, Any]]) -> list[Progress]:
-        """What is new in Spark's reports, one row for each batch."""
+        """The new reports, one row for each batch."""
         rows = []
         for report in reports:
             batch = batch_of(report, self.query)
@@ -99,15 +99,15 @@ class Tally:
             rows.append(self._after(batch))
         return rows
 
-    def look(self, query: "StreamingQuery") -> list[Progress]:
-        """What is new in the reports of a query. All recent ones are asked for only when the last one is new."""
+    def update(self, query: "StreamingQuery") -> list[Progress]:
+        """The new reports of a query. Requests all recent reports only if the last one is new."""
         last = query.lastProgress
         if last is None or (last.batchId, last.timestamp) in self._seen:
             return []
         return self.add(reports_of(query))
 
     def _after(self, batch: Batch) -> Progress:
-        # A look that finds nothing is reported under the number of the batch that comes next.
+        # A trigger without new messages is reported under the number of the next batch.
         if batch.messages and batch.batch > self._counted_until:
             self._counted_until = batch.batch
             self.messages += batch.messages
@@ -137,19 +137,19 @@ class Tally:
 
 
 def reports_of(query: "StreamingQuery") -> list[dict[str, Any]]:
-    """What Spark tells about the recent batches of a query, as plain data."""
+    """Spark's reports on the recent batches of a query, as plain data."""
     return [json.loads(report.json) for report in query.recentProgress]
 
 
 def batch_of(report: Mapping[str, Any], query: str = "") -> Batch:
-    """One report of Spark, read. Sources that are none of ours count by their rows."""
+    """One report of Spark. Sources that are not ours count by their rows."""
     states = report.get("stateOperators") or []
     sources = report.get("sources") or []
     written = (report.get("sink") or {}).get("numOutputRows", -1)
     ours = [(source, end) for source in sources if (end := _offset(source.get("endOffset"))) is not None]
     others = [source for source in sources if _offset(source.get("endOffset")) is None]
-    seen = [_told(source.get("latestOffset")) for source, _ in ours]
-    outage = next((str(told["outage"].get("error")) for told in seen if "outage" in told), None)
+    seen = [_fields(source.get("latestOffset")) for source, _ in ours]
+    outage = next((str(fields["outage"].get("error")) for fields in seen if "outage" in fields), None)
     lags = [None if outage else _behind(end, _offset(source.get("latestOffset"))) for source, end in ours]
     return Batch(
         query=query or report.get("name") or str(report.get("id", ""))[:8],
@@ -169,8 +169,8 @@ def batch_of(report: Mapping[str, Any], query: str = "") -> Batch:
     )
 
 
-def _told(offset: Any) -> dict[str, Any]:
-    """What an offset of the report says; nothing for one that is no JSON object."""
+def _fields(offset: Any) -> dict[str, Any]:
+    """The fields of an offset in a report; none if it is not a JSON object."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
@@ -180,12 +180,12 @@ def _told(offset: Any) -> dict[str, Any]:
 
 
 def _offset(offset: Any) -> QueryOffset | None:
-    """An offset of ours; None for those of other sources, and before the first batch."""
-    told = _told(offset)
-    if "queues" not in told:
+    """An offset of our source; None for other sources, and before the first batch."""
+    fields = _fields(offset)
+    if "queues" not in fields:
         return None
     try:
-        return parse_offset({"seenMs": 0, **told})  # where queues end is told without it
+        return parse_offset({"seenMs": 0, **fields})  # the latest offset has no such field
     except WrongState:
         return None
 
@@ -204,7 +204,7 @@ def _lost(source: Mapping[str, Any], end: QueryOffset) -> Sequence[Lost]:
 
 
 class ProgressTable:
-    """Progress of queries as a table of rich: `console.print(ProgressTable(query).render())`, or in a `rich.live.Live`."""
+    """Progress of queries as a rich table: `console.print(ProgressTable(query).render())`, or in a `rich.live.Live`."""
 
     def __init__(self, *queries: "StreamingQuery") -> None:
         self._queries = queries
@@ -213,7 +213,7 @@ class ProgressTable:
 
     def render(self) -> Table:
         for query in self._queries:
-            for row in self._tallies[query.id].look(query):
+            for row in self._tallies[query.id].update(query):
                 self._last[query.id] = row
         return progress_table([self._last[query.id] for query in self._queries if query.id in self._last])
 
@@ -221,10 +221,10 @@ class ProgressTable:
 
 
 def progress_table(rows: Iterable[Progress]) -> Table:
-    """One row for each query."""
+    """One row per query."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("query", overflow="fold")
-    for name in ("batch", "messages", "per s", "behind", "still takes", "late rows"):
+    for name in ("batch", "messages", "per s", "behind", "remaining", "late rows"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         behind = "unknown" if row.behind is None else f"{row.behind:,}"

@@ -1,19 +1,19 @@
-"""One run of a pipeline: its queries are started, watched and ended well.
+"""A run of a pipeline: starts, watches and stops its queries.
 
-    once          all that is there now, in limited batches (Spark's AvailableNow), then the end
-    continuous    until ctrl-C or SIGTERM; the batch under way is done again by the next run if it was not finished
+    once          all available messages, in limited batches (Spark's AvailableNow), then the end
+    continuous    until ctrl-C or SIGTERM; the next run repeats an unfinished batch
 
-What a run did comes back as a `Summary`: sums, lost ranges, and tables of the pipeline's own. A failure is one sentence.
+The result is a `Summary`: sums, lost ranges, and tables of the pipeline. A failure is one short text.
 
-Progress of queries as metrics for Prometheus, by its own client library: `pip install pocketmq[prometheus]`.
+Prometheus metrics of the progress need `pip install pocketmq[prometheus]`:
 
-pocketmq_pipeline_messages_total{query}         messages read by this process
-pocketmq_pipeline_batches_total{query}          micro-batches with messages
-pocketmq_pipeline_late_rows_total{query}        rows left out because they came later than the watermark
-pocketmq_pipeline_messages_per_second{query}    of the last batches
-pocketmq_pipeline_behind_messages{query}        what waited when the last batch ended
-pocketmq_pipeline_batch_seconds{query}          how long the last batch took
-pocketmq_pipeline_kept_rows{query}              rows that operators with state keep
+    pocketmq_pipeline_messages_total{query}         messages read by this process
+    pocketmq_pipeline_batches_total{query}          micro-batches with messages
+    pocketmq_pipeline_late_rows_total{query}        rows dropped because they were later than the watermark
+    pocketmq_pipeline_messages_per_second{query}    in the last batches
+    pocketmq_pipeline_behind_messages{query}        unread messages when the last batch ended
+    pocketmq_pipeline_batch_seconds{query}          duration of the last batch
+    pocketmq_pipeline_kept_rows{query}              rows in the state of operators
 """
 
 import json
@@ -28,7 +28,7 @@ import msgspec
 
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import InvalidSetting, MissingLibrary, PipelineFailed
-from pocketmq.pipelines.core.libraries import told
+from pocketmq.pipelines.core.libraries import error_text
 from pocketmq.pipelines.core.progress import Progress, Tally, batch_of
 from pocketmq.spark.read.offsets import Lost
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOOK_S: Final = 0.25
-"""How often queries are looked at."""
+POLL_S: Final = 0.25
+"""Interval between checks of the queries."""
 MAX_WAIT_S: Final = 24 * 3600.0
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -46,20 +46,20 @@ Report = Callable[[Progress], None]
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did."""
+    """The result of a run."""
 
     pipeline: str = ""
     ended: str = "caught up"
-    """Or `stopped`, when somebody asked for it; a pipeline may have words of its own."""
+    """Or `stopped`, on request; a pipeline may use other words."""
     messages: int = 0
     batches: int = 0
     took_ms: int = 0
     late: int = 0
     duplicates: int = 0
     lost: tuple[Row, ...] = ()
-    """Ranges of messages that were gone before they were read: topic, broker, queue, start, end, cause."""
+    """Ranges of messages that were deleted before they were read: topic, broker, queue, start, end, cause."""
     facts: Mapping[str, Any] = {}
-    """What else is worth a line: `rows dead`, `files written`."""
+    """More lines to show: `rows dead`, `files written`."""
     tables: Mapping[str, Sequence[Row]] = {}
     """Rows to show, by title."""
 
@@ -69,7 +69,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """Handed to a pipeline when it runs: how its queries are triggered, where its progress goes, when to stop."""
+    """The context of a pipeline's run: the trigger of its queries, where progress is reported, when to stop."""
 
     def __init__(
         self,
@@ -91,21 +91,21 @@ class Run:
         return {"availableNow": True} if self.once else {"processingTime": f"{self._every_ms} milliseconds"}
 
     def stop(self) -> None:
-        """Ask it to end soon; from any thread."""
+        """Request an early end, from any thread."""
         self.stopping.set()
 
     def follow(self, *queries: "StreamingQuery", facts: Mapping[str, Any] | None = None) -> Summary:
-        """Watch queries until all have ended, or one fails, or somebody asks to stop. Ends all of them."""
+        """Watch queries until all end, one fails, or a stop is requested. Then stop all of them."""
         began = self.clock.monotonic()
         tallies = {query.id: Tally(query.name or str(query.id)[:8]) for query in queries}
         try:
             while not self.stopping.is_set() and any(query.isActive for query in queries):
                 self._wait(queries)
-                self._look(queries, tallies)
+                self._report(queries, tallies)
                 _raise_failure(queries)
         finally:
             stop_all(queries)
-        self._look(queries, tallies)
+        self._report(queries, tallies)
         if not self.stopping.is_set():
             _raise_failure(queries)
         return Summary(
@@ -124,24 +124,24 @@ class Run:
         if waited_for is None:
             return
         try:
-            waited_for.awaitTermination(LOOK_S)  # type: ignore[arg-type]
-        except Exception as error:  # a failed query raises here, in Spark's words
+            waited_for.awaitTermination(POLL_S)  # type: ignore[arg-type]
+        except Exception as error:  # Spark raises the failure of a query here
             if not self.stopping.is_set():
-                raise PipelineFailed(told(error)) from error
+                raise PipelineFailed(error_text(error)) from error
 
-    def _look(self, queries: Sequence["StreamingQuery"], tallies: Mapping[str, Tally]) -> None:
+    def _report(self, queries: Sequence["StreamingQuery"], tallies: Mapping[str, Tally]) -> None:
         for query in queries:
-            for row in tallies[query.id].look(query):
+            for row in tallies[query.id].update(query):
                 self.report(row)
 
 
 def run_until_caught_up(
     *queries: "StreamingQuery", timeout_s: float = MAX_WAIT_S, report: Report | None = None
 ) -> Summary:
-    """Wait until queries have read all that is there, then stop them. For queries of any trigger; they may go on meanwhile.
+    """Wait until queries have read all available messages, then stop them. For queries with any trigger.
 
-    A query with `availableNow` ends by itself. Of others it is waited until their sources have nothing that is not done.
-    PipelineFailed when one fails, or when the time is over.
+    A query with `availableNow` ends by itself; others are watched until their sources have nothing left. PipelineFailed if a query
+    fails, or after the timeout.
     """
     run = Run(report=report or (lambda progress: None))
     ends = run.clock.monotonic() + timeout_s
@@ -149,7 +149,7 @@ def run_until_caught_up(
 
     def watch() -> None:
         nonlocal is_over
-        while not run.stopping.wait(LOOK_S):
+        while not run.stopping.wait(POLL_S):
             is_over = run.clock.monotonic() >= ends
             if is_over or all(not query.isActive or is_caught_up(query) for query in queries):
                 run.stop()
@@ -162,15 +162,15 @@ def run_until_caught_up(
         run.stop()
         watching.join()
     if is_over:
-        raise PipelineFailed(f"the queries had not caught up after {timeout_s:g} s; they were stopped")
+        raise PipelineFailed(f"the queries had not caught up after {timeout_s:g} s and were stopped")
     _raise_failure(queries)
     return msgspec.structs.replace(summary, ended="caught up")
 
 
 def is_caught_up(query: "StreamingQuery") -> bool:
-    """Whether a running query has done all that its sources have: by Spark, which is asked when nothing is under way.
+    """Whether a running query has processed all that its sources have, by Spark's status while no batch runs.
 
-    A query whose brokers are away finds nothing new either, so its last report must say that nothing waits.
+    While brokers are unavailable a query also finds nothing new, so its last report must show an empty backlog.
     """
     status = query.status
     if status["isDataAvailable"] or status["isTriggerActive"] or (last := query.lastProgress) is None:
@@ -199,7 +199,7 @@ def lost_row(lost: Lost) -> Row:
 
 @contextmanager
 def stopped_by_signals(run: Run) -> Iterator[None]:
-    """The first ctrl-C or SIGTERM ends the run well, a second one at once. Only in the main thread; elsewhere nothing changes."""
+    """The first ctrl-C or SIGTERM stops the run in order, a second one at once. No effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -222,28 +222,28 @@ def stopped_by_signals(run: Run) -> Iterator[None]:
 def _raise_failure(queries: Sequence["StreamingQuery"]) -> None:
     for query in queries:
         if (error := query.exception()) is not None:
-            raise PipelineFailed(told(error)) from error
+            raise PipelineFailed(error_text(error)) from error
 
 
 HOST: Final = "127.0.0.1"
 _COUNTS: Final = {"messages": "messages read", "batches": "micro-batches with messages", "late_rows": "rows too late"}
 _LEVELS: Final = {
-    "messages_per_second": "messages a second, in the last batches",
-    "behind_messages": "messages that waited when the last batch ended",
-    "batch_seconds": "seconds that the last batch took",
-    "kept_rows": "rows that operators with state keep",
+    "messages_per_second": "messages per second in the last batches",
+    "behind_messages": "unread messages when the last batch ended",
+    "batch_seconds": "duration of the last batch in seconds",
+    "kept_rows": "rows in the state of operators",
 }
 
 
 class ProgressMetrics:
-    """Numbers in a registry of prometheus_client: its own one, or `registry`. `show` each progress row as it comes."""
+    """Metrics in a registry of prometheus_client, by default the global one. Call `show` with each progress row."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None) -> None:
         try:
             import prometheus_client
         except ImportError:
             raise MissingLibrary(
-                "metrics for Prometheus need prometheus-client: pip install pocketmq[prometheus]"
+                "Prometheus metrics need prometheus-client; run pip install pocketmq[prometheus]"
             ) from None
         into = prometheus_client.REGISTRY if registry is None else registry
         try:
@@ -257,12 +257,12 @@ class ProgressMetrics:
             }
         except ValueError:
             raise InvalidSetting(
-                "the registry has these metrics already: make one ProgressMetrics for all queries"
+                "the registry has these metrics already; create one ProgressMetrics for all queries"
             ) from None
         self._before: dict[str, Progress] = {}
 
     def show(self, progress: Progress) -> None:
-        """Take a row of progress, as `Run.report` does."""
+        """Show a row of progress; pass it to `Run` as `report`."""
         before = self._before.get(progress.query)
         messages = progress.messages - (before.messages if before else 0)
         self._counts["messages"].labels(progress.query).inc(max(0, messages))
@@ -279,7 +279,7 @@ class ProgressMetrics:
 
 @contextmanager
 def metrics_served(port: int | None, run: Run) -> Iterator[None]:
-    """Serve the progress of a run on a port of the loopback while this lasts; without a port, nothing."""
+    """Expose the progress of a run on a loopback port during this context; nothing without a port."""
     if port is None:
         yield
         return
@@ -287,7 +287,7 @@ def metrics_served(port: int | None, run: Run) -> Iterator[None]:
         import prometheus_client
     except ImportError:
         raise MissingLibrary(
-            "metrics for Prometheus need prometheus-client: pip install pocketmq[prometheus]"
+            "Prometheus metrics need prometheus-client; run pip install pocketmq[prometheus]"
         ) from None
     registry = prometheus_client.CollectorRegistry()
     metrics = ProgressMetrics(registry)

@@ -1,11 +1,11 @@
-"""A Spark session that suits topics: on this machine unless told otherwise, quiet, in UTC, with the settings that were measured to help.
+"""A Spark session for topics: on this machine by default, quiet, in UTC, with measured settings.
 
-Where Spark is to run: checked before it starts, because Spark itself takes more than a minute to give up on a wrong address.
+The address of a Spark master is checked first, because Spark takes more than a minute to report a wrong one:
 
---master local[…]            on this machine
-         spark://host:port   one of its addresses must accept a connection
-         yarn, k8s://…       found by their own configuration
---remote sc://host[:port]    must accept a connection
+    --master local[…]            on this machine
+             spark://host:port   one of its addresses must accept a connection
+             yarn, k8s://…       found by their own configuration
+    --remote sc://host[:port]    must accept a connection
 """
 
 import os
@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from pocketmq.errors import InvalidSetting, MissingLibrary, NetworkError, PocketMQError
 from pocketmq.files import captured_errors
-from pocketmq.pipelines.core.libraries import SparkSession, told
+from pocketmq.pipelines.core.libraries import SparkSession, error_text
 from pocketmq.spark.java import find_java
 
 CONNECT_S: Final = 3.0
 CONNECT_PORT: Final = 15002
-"""Of a Spark Connect server, if its address names none."""
+"""The default port of a Spark Connect server."""
 _LOCAL: Final = re.compile(r"local(\[(\*|[1-9]\d*)(,[1-9]\d*)?\])?|local-cluster\[\d+,\d+,\d+\]")
 _ELSEWHERE: Final = re.compile(r"yarn|k8s://.+")
 _HOST: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/,;]+)(?::(?P<port>[0-9]{1,5}))?")
@@ -34,43 +34,45 @@ Connect = Callable[[str, int], None]
 
 
 def connect(host: str, port: int) -> None:
-    """OSError when nothing accepts a connection there."""
+    """OSError if nothing accepts a connection."""
     with closing(socket.create_connection((host, port), CONNECT_S)):
         pass
 
 
 def check_master(master: str | None, remote: str | None = None, connect: Connect = connect) -> None:
-    """InvalidSetting for an address that cannot be, NetworkError for one that nothing answers at."""
+    """InvalidSetting for an invalid address, NetworkError for one that does not accept a connection."""
     if remote is not None and master is not None:
-        raise InvalidSetting("--master and --remote exclude one another: a Connect server has its master already")
+        raise InvalidSetting("--master and --remote exclude one another: a Connect server has its own master")
     if remote is not None:
         where, _, _ = remote.removeprefix("sc://").partition("/")
-        if not remote.startswith("sc://") or not (place := _place(where, CONNECT_PORT)):
-            raise InvalidSetting(f"--remote {remote} is no address of a Spark Connect server: write sc://host:15002")
-        _reach(f"--remote {remote}", [place], connect)
+        if not remote.startswith("sc://") or not (address := _address(where, CONNECT_PORT)):
+            raise InvalidSetting(
+                f"--remote {remote} is not the address of a Spark Connect server such as sc://host:15002"
+            )
+        _check_reachable(f"--remote {remote}", [address], connect)
     elif master is not None and master.startswith("spark://"):
-        places = [_place(text) for text in master.removeprefix("spark://").split(",")]
-        if not all(places):
-            raise InvalidSetting(f"--master {master} is no address of a Spark master: write spark://host:7077")
-        _reach(f"--master {master}", [place for place in places if place], connect)
+        addresses = [_address(text) for text in master.removeprefix("spark://").split(",")]
+        if not all(addresses):
+            raise InvalidSetting(f"--master {master} is not the address of a Spark master such as spark://host:7077")
+        _check_reachable(f"--master {master}", [address for address in addresses if address], connect)
     elif master is not None and not (_LOCAL.fullmatch(master) or _ELSEWHERE.fullmatch(master)):
         raise InvalidSetting(
-            f"--master {master} is no master of Spark: write local[*], local[4], spark://host:7077, yarn or k8s://https://host:443"
+            f"--master {master} is not a Spark master: use local[*], local[4], spark://host:7077, yarn or k8s://https://host:443"
         )
 
 
-def _place(text: str, usual_port: int | None = None) -> tuple[str, int] | None:
+def _address(text: str, default_port: int | None = None) -> tuple[str, int] | None:
     match = _HOST.fullmatch(text)
     if match is None:
         return None
-    port = int(match["port"]) if match["port"] else usual_port
+    port = int(match["port"]) if match["port"] else default_port
     return (match["host"].strip("[]"), port) if port is not None and 0 < port < 65536 else None
 
 
-def _reach(what: str, places: list[tuple[str, int]], connect: Connect) -> None:
-    """One of several masters is enough: the others may stand by."""
+def _check_reachable(what: str, addresses: list[tuple[str, int]], connect: Connect) -> None:
+    """NetworkError unless one of several masters responds; the others may be on standby."""
     failures = []
-    for host, port in places:
+    for host, port in addresses:
         try:
             connect(host, port)
         except OSError as error:
@@ -78,18 +80,18 @@ def _reach(what: str, places: list[tuple[str, int]], connect: Connect) -> None:
         else:
             return
     raise NetworkError(
-        f"{what}: Spark does not answer there ({'; '.join(failures)}). Is it started, and is the address right?"
+        f"{what}: Spark does not respond ({'; '.join(failures)}). Check the address, and that Spark is running"
     )
 
 
 LOG_LEVEL: Final = "spark.log.level"
 LAST_WORDS: Final = 40
-"""Lines that are told of what Java said when Spark does not start."""
-USUAL: Final[Mapping[str, str]] = {
+"""Number of Java's last lines that an error shows if Spark does not start."""
+DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.python.unix.domain.socket.enabled": "true",  # some 40 ms of each micro-batch
+    "spark.python.unix.domain.socket.enabled": "true",  # saves some 40 ms in each micro-batch
     "spark.ui.showConsoleProgress": "false",
-    LOG_LEVEL: "OFF",  # what goes wrong is told by pipelines themselves, in a sentence
+    LOG_LEVEL: "OFF",  # pipelines report failures themselves, in one short text
 }
 ON_THIS_MACHINE: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -107,9 +109,9 @@ def spark_session(
     *,
     is_quiet: bool = False,
 ) -> SparkSession:
-    """A session, or the one that this process has already. `settings` win over the usual ones.
+    """A new session, or the one of this process. `settings` override the defaults.
 
-    A quiet one says nothing on the error stream, neither Java nor workers, unless it does not start or `spark.log.level` is given.
+    A quiet session keeps Java and workers from writing to stderr, unless it does not start or `spark.log.level` is set.
     """
     if (active := SparkSession.getActiveSession()) is not None:
         return active
@@ -121,9 +123,9 @@ def spark_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     where = master or "local[*]"
     if where.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns about the name of the machine
-    chosen = {**USUAL, **(_of_this_machine() if where.startswith("local") else {}), **(settings or {})}
-    if not is_quiet or chosen[LOG_LEVEL] != USUAL[LOG_LEVEL]:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # without it, Spark warns about the host name
+    chosen = {**DEFAULTS, **(_of_this_machine() if where.startswith("local") else {}), **(settings or {})}
+    if not is_quiet or chosen[LOG_LEVEL] != DEFAULTS[LOG_LEVEL]:
         return _made(SparkSession.builder.master(where).appName(name), where, chosen)
     said: deque[str] = deque(maxlen=LAST_WORDS)
     try:
@@ -142,7 +144,7 @@ def session(
     *,
     is_quiet: bool = False,
 ) -> Iterator[SparkSession]:
-    """The same for a while: one that was made for this is stopped at the end, one that was there is left alone."""
+    """The same as a context: stops a session that it created, and leaves an existing one alone."""
     is_ours = SparkSession.getActiveSession() is None
     spark = spark_session(name, master, remote, settings, is_quiet=is_quiet)
     try:
@@ -153,7 +155,7 @@ def session(
 
 
 def _of_this_machine() -> dict[str, str]:
-    # Two hundred partitions, Spark's own number, are as many tasks for every shuffle of a micro-batch.
+    # Spark's default of two hundred partitions means as many tasks for every shuffle of a micro-batch.
     return {**ON_THIS_MACHINE, "spark.sql.shuffle.partitions": str(os.cpu_count() or 1)}
 
 
@@ -166,5 +168,5 @@ def _made(builder: Any, where: str, settings: Mapping[str, str]) -> SparkSession
         raise MissingLibrary(f"{error}: pip install 'pyspark[connect]'") from None
     except PocketMQError:
         raise
-    except Exception as error:  # of the JVM's launcher, of the network, of Java: each has its own kind
-        raise PocketMQError(f"Spark does not start on {where}: {told(error)}") from error
+    except Exception as error:  # from the launcher, the network or Java: each has its own type
+        raise PocketMQError(f"Spark does not start on {where}: {error_text(error)}") from error

@@ -1,19 +1,19 @@
-"""What pipelines are told: fields that a file may hold and the command line may override.
+"""Settings of pipelines: fields for the settings file, which command line flags override.
 
-    JobSettings            where the cluster is, and where Spark runs
-    └─ StreamSettings      which topics are read, from where, how much at once, and where its checkpoint is
-       └─ … of a pipeline  what it does with them
+    JobSettings            the cluster, and Spark
+    └─ StreamSettings      topics, start, batch size, checkpoint
+       └─ … of a pipeline  its own settings
 
 A field is a key of the file and a flag of the command, both with `-` for `_`; its description is the help of both.
 
-Durations, sizes and times are written the same in a file and on the command line. Their value is a plain number for the code. `str` gives its digits, because py4j hands a number to Java as `str` writes it;
-`text` is for people.
+Durations, sizes and times have the same format in a file and on the command line. Their value is a plain number. `str` returns its
+digits, because py4j passes a number to Java as `str` formats it; `text` is for people.
 
-A ready pipeline, as data: its name, its settings, how it is planned and how it runs. Commands are made from these.
+A pipeline is data, from which the command line is made:
 
-settings ── check(settings) ──────────►            what cannot be is told before Spark takes its time to start
-         ├─ plan(settings) ───────────► Plan       a dry run: nothing is started, nothing is changed
-         └─ run(spark, settings, run) ► Summary    starts its queries and follows them: `run.follow(query)`
+    settings ── check(settings) ──────────►            finds mistakes before Spark starts, which takes a while
+             ├─ plan(settings) ───────────► Plan       a dry run that starts and changes nothing
+             └─ run(spark, settings, run) ► Summary    starts its queries and follows them: `run.follow(query)`
 """
 
 from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ class Size(int):
 
 
 class Time(int):
-    """Milliseconds since 1970, written as `2026-03-01T12:00`, local if it has no zone, or as a duration before now: `2h`."""
+    """Milliseconds since 1970, written as `2026-03-01T12:00` (local time without a zone), or as a duration before now: `2h`."""
 
     word = "TIME"
 
@@ -75,7 +75,7 @@ class Time(int):
     def read(cls, text: str, now_ms: int) -> "Time":
         ms = time_ms(parse_time(text), now_ms)
         if ms < 0:
-            raise UsageError(f"{text!r} is before 1970, which is where times of messages begin")
+            raise UsageError(f"{text!r} is before 1970; times of messages start there")
         return cls(ms)
 
     @property
@@ -87,20 +87,20 @@ KINDS: Final = (Duration, Size, Time)
 
 
 def _in_units(value: int, units: tuple[str, ...], sizes: Mapping[str, int]) -> str:
-    """In the largest unit that divides it, so that what is shown reads back as the same number."""
+    """In the largest unit that divides it, so that the text reads back as the same number."""
     unit = next((unit for unit in units if value and value % sizes[unit.lower()] == 0), units[-1])
     return f"{value // sizes[unit.lower()]}{unit}"
 
 
 def reading(now_ms: int) -> Callable[[type, Any], Any]:
-    """For msgspec: values of these kinds out of what TOML and flags hold. A plain number is milliseconds, or bytes."""
+    """A decoder hook for msgspec: these kinds from TOML and flags. A plain number is milliseconds, or bytes."""
 
     def read(kind: type, value: Any) -> Any:
         if kind not in KINDS:
-            raise TypeError(f"a setting cannot be {kind}; there are {KINDS}")
+            raise TypeError(f"a setting cannot be {kind}; the kinds are {KINDS}")
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return kind(value)
-        return kind.read(str(value), now_ms)  # TOML has times of its own, which `str` writes in the same form
+        return kind.read(str(value), now_ms)  # `str` formats a TOML time in the same form
 
     return read
 
@@ -111,7 +111,7 @@ _FILTERS = ("filtertags", "filtersql")
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What every pipeline is told."""
+    """The settings of every pipeline."""
 
     namesrv: Annotated[
         str, Meta(description="The name servers of the cluster.", extra={"variable": "NAMESRV_ADDR", "short": "-n"})
@@ -119,26 +119,26 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     options: Annotated[
         dict[str, str],
         Meta(
-            description="An option of the connector for all reads and writes, such as rocketmq.tls.enable=true.",
+            description="A connector option for all reads and writes, for example rocketmq.tls.enable=true.",
             extra={"flag": "option"},
         ),
     ] = {}
     master: Annotated[
-        str | None, Meta(description="The Spark cluster, such as spark://host:7077.  [default: local[*]]")
+        str | None, Meta(description="The Spark cluster, for example spark://host:7077.  [default: local[*]]")
     ] = None
-    remote: Annotated[str | None, Meta(description="A Spark Connect server, such as sc://host:15002.")] = None
+    remote: Annotated[str | None, Meta(description="A Spark Connect server, for example sc://host:15002.")] = None
     spark: Annotated[
-        dict[str, str], Meta(description="A setting of Spark, such as spark.executor.memory=4g; may be repeated.")
+        dict[str, str], Meta(description="A Spark setting, for example spark.executor.memory=4g; may be repeated.")
     ] = {}
 
     @property
     def connection(self) -> dict[str, str]:
-        """The options of the connector that say whom to talk to."""
+        """The connector options for the connection."""
         return of_connection(self.options, self.address)
 
     @property
     def is_filtered(self) -> bool:
-        """Whether brokers leave out messages: who does not get one cannot tell that it is gone."""
+        """Whether brokers filter messages: then a gap in the offsets does not mean that messages are lost."""
         return any(name.lower() in _FILTERS for name in self.options)
 
     @property
@@ -147,64 +147,65 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class StreamSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
-    """What a pipeline is told that reads topics as a stream."""
+    """The settings of a pipeline that reads topics as a stream."""
 
     topics: Annotated[
         list[str], Meta(min_length=1, description="A topic to read; may be repeated.", extra={"flag": "topic"})
     ]
     checkpoint: Annotated[
-        str, Meta(min_length=1, description="The folder that says how far the pipeline is; one for each pipeline.")
+        str, Meta(min_length=1, description="The folder of the checkpoint; each pipeline needs its own.")
     ]
     starting: Annotated[
         Literal["earliest", "latest", "committed"],
-        Meta(description="Where it begins the first time; committed is where --group stands."),
+        Meta(description="Where a new checkpoint starts; committed is the committed offset of --group."),
     ] = "earliest"
     group: Annotated[
-        str | None, Meta(description="Publish its progress as this consumer group, for lag tools to see.")
+        str | None, Meta(description="Publish offsets as this consumer group, so that lag tools see them.")
     ] = None
-    max_messages: Annotated[int, Meta(ge=1, description="At most so many messages in a micro-batch.")] = (
+    max_messages: Annotated[int, Meta(ge=1, description="Maximum number of messages in a micro-batch.")] = (
         DEFAULT_MAX_MESSAGES
     )
     on_data_loss: Annotated[
         Literal["fail", "skip", "earliest"],
-        Meta(description="When messages are gone before they were read: fail, skip them, or begin at the earliest."),
+        Meta(description="If messages were deleted before they were read: fail, skip them, or start at the earliest."),
     ] = "fail"
     continuous: Annotated[
         bool,
         Meta(
-            description="Go on until it is stopped, or end when all that is there now is done.", extra={"off": "once"}
+            description="Continue until stopped; --once ends when all available messages are processed.",
+            extra={"off": "once"},
         ),
     ] = False
-    every: Annotated[Duration, Meta(description="With --continuous: look for new messages this often.")] = Duration(
+    every: Annotated[Duration, Meta(description="With --continuous: the interval between micro-batches.")] = Duration(
         5_000
     )
     metrics_port: Annotated[
         Annotated[int, Meta(ge=0, le=65535)] | None,
-        Meta(description="Serve metrics for Prometheus on this port of the loopback.", extra={"word": "PORT"}),
+        Meta(description="Expose Prometheus metrics on this loopback port.", extra={"word": "PORT"}),
     ] = None
 
     @property
     def reading(self) -> dict[str, str]:
-        """The options of the connector for the stream."""
+        """The connector options for the stream."""
         return of_reads(self.options, self.own_reading)
 
     @property
     def own_reading(self) -> dict[str, str]:
-        """Those of them that flags say."""
-        told = {
+        """The options that flags set."""
+        own = {
             "subscribe": ",".join(self.topics),
             "startingOffsets": self.starting,
             "maxOffsetsPerTrigger": str(self.max_messages),
             "onDataLoss": self.on_data_loss,
         }
-        return {**told, **({"groupId": self.group} if self.group else {}), **self.address}
+        return {**own, **({"groupId": self.group} if self.group else {}), **self.address}
 
 
 S = TypeVar("S", bound=JobSettings)
 
 
 class Job(NamedTuple, Generic[S]):
-    """A ready pipeline. `summary` is its line in the list of pipelines, `description` what its help says besides."""
+    """A ready pipeline. `summary` is its text in the list of pipelines, `description` more text for its help."""
 
     name: str
     summary: str
@@ -213,4 +214,4 @@ class Job(NamedTuple, Generic[S]):
     run: Callable[[SparkSession, S, Run], Summary]
     description: str = ""
     check: Callable[[S], None] = lambda settings: None
-    """Raises for a topic that is not there, or for settings that exclude one another."""
+    """Raises for a missing topic, or for settings that exclude one another."""

@@ -1,7 +1,7 @@
-"""`pocketmq pipeline backfill`: a stretch of topics once more, into a topic or into a lake.
+"""`pocketmq pipeline backfill`: copies a range of topics to a topic or to a lake.
 
 topics, since … until or offsets ── pieces ──┬─► a topic, each message once
-                                             └─► a lake as `archive` makes them, with its manifest
+                                             └─► a lake as `archive` writes them, with its manifest
 """
 
 import os
@@ -17,7 +17,7 @@ from pocketmq.files import DiskFiles
 from pocketmq.pipelines.archive.form import Form, Slot, check_form, check_format
 from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
 from pocketmq.pipelines.archive.staging import Stage, stage_ranges
-from pocketmq.pipelines.core.checkpoint import Owner, check_owner, notes_in, owned
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned, state_files
 from pocketmq.pipelines.core.connector_options import check_used, of_reads
 from pocketmq.pipelines.core.libraries import SparkSession
 from pocketmq.pipelines.core.plan import Plan, batch_queues, ranges_of, require_topics
@@ -37,18 +37,18 @@ from pocketmq.spark.options.read_options import parse_read_options
 
 
 class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
-    """What a backfill is told."""
+    """The settings of a backfill."""
 
     topics: Annotated[
         list[str], Meta(min_length=1, description="A topic to read; may be repeated.", extra={"flag": "topic"})
     ]
     starting_offsets: Annotated[
         str | None,
-        Meta(description='Begin at offsets, as JSON: {"orders":{"broker-a":{"0":100}}}; -2 is the earliest.'),
+        Meta(description='Start at offsets, as JSON: {"orders":{"broker-a":{"0":100}}}; -2 is the earliest.'),
     ] = None
     ending_offsets: Annotated[str | None, Meta(description="End before offsets, as JSON; -1 is the latest.")] = None
     lake: Annotated[str | None, Meta(description="A lake to write to, instead of a topic.")] = None
-    slot: Annotated[Literal["day", "hour"], Meta(description="With --lake: a folder for each day, or each hour.")] = (
+    slot: Annotated[Literal["day", "hour"], Meta(description="With --lake: one folder for each day, or each hour.")] = (
         "day"
     )
     format: Annotated[
@@ -57,14 +57,13 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
 
     @property
     def reading(self) -> dict[str, str]:
-        """Options of the read of all of it."""
+        """Options for a read of the whole range."""
         offsets = {"startingOffsets": self.starting_offsets, "endingOffsets": self.ending_offsets}
-        told = {name: text for name, text in offsets.items() if text is not None}
         own = {
             "subscribe": ",".join(self.topics),
             "onDataLoss": self.on_data_loss,
             **self.times,
-            **told,
+            **{name: text for name, text in offsets.items() if text is not None},
             **self.address,
         }
         return of_reads(self.options, own)
@@ -94,33 +93,28 @@ def check_backfill(settings: BackfillSettings) -> None:
 
 
 def run_backfill(spark: SparkSession, settings: BackfillSettings, run: Run) -> Summary:
-    """Write the stretch, or what is left of it."""
+    """Write the range, or the rest of it."""
     _check(settings)
     check_target(settings)
     with owned(spark, settings.checkpoint, settings.owner) as name, ExitStack() as leave:
-        notes = notes_in(spark, settings.checkpoint)
         do = _to_topic(spark, settings, name) if settings.to else _to_lake(spark, settings, name, leave)
+        state = state_files(spark, settings.checkpoint)
         return run_pieces(
-            "backfill",
-            notes,
-            lambda: settings.pieces(ranges_of(settings.reading)),
-            do,
-            run,
-            settings.rate,
+            "backfill", state, lambda: settings.pieces(ranges_of(settings.reading)), do, run, settings.rate
         )
 
 
 def plan_backfill(settings: BackfillSettings) -> Plan:
-    """What a new backfill would do now."""
+    """The plan of a new backfill."""
     _check(settings)
     return Plan(
         pipeline="backfill",
         source=f"topics {', '.join(settings.topics)} at {settings.namesrv}",
         sink=settings.sink,
         queues=batch_queues(settings.reading),
-        begins="with the first message of the stretch, unless the checkpoint says that some of it is done",
+        begins="with the first message of the range, unless the checkpoint has finished pieces",
         options=settings.reading,
-        notes=settings.plan_notes,
+        remarks=settings.plan_remarks,
         messages_per_s=settings.messages_per_s,
     )
 
@@ -128,13 +122,13 @@ def plan_backfill(settings: BackfillSettings) -> Plan:
 def _check(settings: BackfillSettings) -> None:
     settings.check_times()
     if (settings.to is None) == (settings.lake is None):
-        raise InvalidSetting("say where the messages go: either --to TOPIC or --lake FOLDER")
+        raise InvalidSetting("no target is set: use either --to TOPIC or --lake FOLDER")
     if settings.lake is not None and (settings.where or settings.select):
-        raise InvalidSetting("--where and --select change what is sent to a topic; a lake keeps messages as they are")
+        raise InvalidSetting("--where and --select only apply to a topic; a lake keeps messages unchanged")
     if settings.lake is not None:
         check_form(settings.lake, settings.form, DiskFiles())
     if settings.to in settings.topics:
-        raise InvalidSetting(f"the topic {settings.to!r} would be filled with itself: give another --to")
+        raise InvalidSetting(f"topic {settings.to!r} cannot be both source and target; use another --to")
 
 
 def _to_topic(spark: SparkSession, settings: BackfillSettings, name: str) -> Do:
@@ -160,19 +154,18 @@ def _staging(spark: SparkSession, settings: BackfillSettings, form: Form, piece:
     if not form.is_quick:
         return frame_stage(read_piece(spark, settings, piece), piece.ranges)
     options = settings.reading_ranges(piece.ranges, piece.partitions)
-    told = parse_read_options(options, streaming=False, environ=os.environ)
-    return partial(stage_ranges, spark, told)
+    return partial(stage_ranges, spark, parse_read_options(options, streaming=False, environ=os.environ))
 
 
 BACKFILL: Final = Job(
     name="backfill",
-    summary="Write a stretch of topics, by time or offsets, to a topic or a lake.",
+    summary="Copy a range of topics, by time or offsets, to a topic or a lake.",
     settings=BackfillSettings,
     plan=plan_backfill,
     run=run_backfill,
     description=(
-        "The stretch is fixed when it is begun. A run that was stopped or killed goes on with the same --checkpoint, and every "
-        "message is written once."
+        "The range is fixed at the start. To continue a stopped or killed run, use the same --checkpoint: every message is "
+        "written once."
     ),
     check=check_backfill,
 )

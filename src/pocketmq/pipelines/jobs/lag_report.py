@@ -1,11 +1,10 @@
-"""The pipeline `lag-report`: how far consumer groups are behind, in messages and in time, watched for a while.
+"""The pipeline `lag-report`: the lag of consumer groups, in messages and in time, over a window.
 
-    every so often: each group ── its queues ──► samples   a row for each queue: lag in messages, lag in time, what was lost
-                                                 └─ lag_summary ──► a row for each group and topic: least, most, last, trend
+    each step: each group ── its queues ──► samples   a row for each queue: lag in messages, lag in time, lost messages
+                                            └─ lag_summary ──► a row for each group and topic: least, most, last, trend
 
-What nobody knows is null: the lag of a group that broadcasts, or of a queue whose broker did not answer. `problem` says why.
-Sinks of Spark keep two groups each as a note of where their last batches ended. These consume nothing and are behind by design:
-they are watched only if they are named.
+Unknown values are null: the lag of a broadcasting group, or of a queue whose broker did not respond. `problem` has the reason. Each
+Spark sink keeps the ends of its batches in two groups. These never consume and are always behind, so they are watched only if named.
 """
 
 import re
@@ -28,9 +27,9 @@ from pocketmq.pipelines.core.settings import Duration, Job, JobSettings
 
 NAME: Final = "lag-report"
 MAX_SAMPLES: Final = 100_000
-"""Looks at the cluster in one run; a longer watch takes a longer step."""
-NOTE_OF_A_SINK: Final = re.compile(r".+-[0-9a-f]{12}-(?:odd|even)")
-"""What `spark.sink_progress` calls them."""
+"""Maximum number of samples in one run; a longer window has longer steps."""
+GROUP_OF_A_SINK: Final = re.compile(r".+-[0-9a-f]{12}-(?:odd|even)")
+"""The group names of `spark.write.sink_offsets`."""
 SAMPLES: Final = (
     "at timestamp, `group` string, topic string, broker string, queue int, committed bigint, end bigint, messages bigint, "
     "timeMs bigint, lost bigint, problem string"
@@ -38,25 +37,25 @@ SAMPLES: Final = (
 
 
 class LagSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
-    """What `lag-report` is told."""
+    """The settings of `lag-report`."""
 
     groups: Annotated[
         tuple[str, ...],
         Meta(
-            description="A group to watch; may be repeated.  [default: all but the notes of Spark's sinks]",
+            description="A group to watch; may be repeated.  [default: all but the groups of Spark sinks]",
             extra={"flag": "group"},
         ),
     ] = ()
-    window: Annotated[Duration, Meta(description="How long to watch; 0s for one look.")] = Duration(60_000)
-    every: Annotated[Duration, Meta(description="How often to look.")] = Duration(5_000)
-    output: Annotated[
-        str | None, Meta(description="A folder for the samples and the summary.  [default: only shown]")
-    ] = None
-    format: Annotated[Literal["parquet", "csv", "json"], Meta(description="How they are written there.")] = "parquet"
+    window: Annotated[Duration, Meta(description="How long to watch; 0s for one sample.")] = Duration(60_000)
+    every: Annotated[Duration, Meta(description="The interval between samples.")] = Duration(5_000)
+    output: Annotated[str | None, Meta(description="A folder for samples and summary.  [default: only shown]")] = None
+    format: Annotated[Literal["parquet", "csv", "json"], Meta(description="The file format in that folder.")] = (
+        "parquet"
+    )
 
     @property
     def step_ms(self) -> int:
-        """How often it looks: as told, unless there were too many looks."""
+        """The interval, longer if there would be too many samples."""
         return max(1, self.every, -(-self.window // (MAX_SAMPLES - 1)))
 
     @property
@@ -65,7 +64,7 @@ class LagSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
 
 
 def lag_summary(samples: DataFrame) -> DataFrame:
-    """A row for each group and topic. `trend` is messages a second that its lag grew by, from the first look to the last."""
+    """A row for each group and topic. `trend` is the growth of its lag in messages per second, from the first sample to the last."""
     each = samples.groupBy("group", "topic", "at").agg(
         f.when(f.count("messages") == f.count("*"), f.sum("messages")).alias("messages"),
         f.when(f.count("timeMs") == f.count("*"), f.max("timeMs")).alias("timeMs"),
@@ -101,7 +100,7 @@ def plan(settings: LagSettings) -> Plan:
     return Plan(
         pipeline=NAME,
         source=f"groups: {', '.join(groups[:10])}{' …' if len(groups) > 10 else ''}",
-        sink=f"{settings.format} below {settings.output}" if settings.output else "the screen",
+        sink=f"{settings.format} files in {settings.output}" if settings.output else "the screen",
         options={
             "window": settings.window.text,
             "every": Duration(settings.step_ms).text,
@@ -120,7 +119,7 @@ def run(spark: SparkSession, settings: LagSettings, run: Run) -> Summary:
     shown = [row.asDict() for row in summary.collect()]
     facts: dict[str, Any] = {"groups": len(groups), "looks": seen.looks, "samples": len(seen.rows)}
     if seen.failures:
-        facts["looks_failed"] = f"{len(seen.failures)}, the last one: {seen.failures[-1]}"
+        facts["looks_failed"] = f"{len(seen.failures)}, last error: {seen.failures[-1]}"
     if settings.output:
         facts["output"] = folder = f"{settings.output}/run={run.clock.now_ms()}"
         _written(samples.coalesce(1), f"{folder}/samples", settings.format)
@@ -134,7 +133,7 @@ def run(spark: SparkSession, settings: LagSettings, run: Run) -> Summary:
 
 
 class _Seen:
-    """What a watch came to."""
+    """The results of a watch."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -143,7 +142,7 @@ class _Seen:
 
 
 def _watch(admin: Admin, groups: Sequence[str], settings: LagSettings, run: Run) -> _Seen:
-    """Look so often, or until it is to stop. Who cannot be asked at first cannot be watched; later, that costs only a look."""
+    """Take samples until the window ends or a stop is requested. The first sample must succeed; a later failure costs a sample."""
     seen, began = _Seen(), run.clock.monotonic()
     for look in range(settings.looks):
         if look and run.stopping.wait(max(0.0, began + look * settings.step_ms / 1000 - run.clock.monotonic())):
@@ -162,17 +161,17 @@ def _watch(admin: Admin, groups: Sequence[str], settings: LagSettings, run: Run)
 
 
 def watched(known: Collection[str], named: Sequence[str]) -> list[str]:
-    """Which of the groups that there are a report is about; GroupNotFound for one that is named and not there."""
+    """The groups of a report; GroupNotFound for a missing one."""
     for group in named:
         if group not in known:
-            raise GroupNotFound(f"there is no group {group!r}; `pocketmq group ls` shows which there are")
-    return sorted(named or (group for group in known if not NOTE_OF_A_SINK.fullmatch(group)))
+            raise GroupNotFound(f"group {group!r} does not exist; `pocketmq group ls` lists the groups")
+    return sorted(named or (group for group in known if not GROUP_OF_A_SINK.fullmatch(group)))
 
 
 def _lag(admin: Admin, group: str) -> GroupLag | None:
     try:
         return admin.offsets.lag(group)
-    except GroupNotFound:  # gone since, or never read anything
+    except GroupNotFound:  # deleted since, or it never read anything
         return None
 
 
@@ -211,10 +210,10 @@ def _written(rows: DataFrame, folder: str, form: str) -> None:
 
 LAG_REPORT: Final = Job(
     NAME,
-    "How far groups are behind, in messages and in time, over a window.",
+    "The lag of consumer groups, in messages and in time, over a window.",
     LagSettings,
     plan,
     run,
-    "It looks at the cluster every so often, and tells for each group and topic the least, the most, the last and the trend.",
+    "It takes samples at an interval, and shows for each group and topic the least, the most and the last lag, and its trend.",
     check,
 )

@@ -1,6 +1,6 @@
-"""The pipeline `quality`: rows that keep a contract go on, rows that break it become dead letters, and a report counts both.
+"""The pipeline `quality`: checks rows against a contract. Bad rows become dead letters, and a report counts them.
 
-topics ── JSON by a schema ── contract ──┬─ good ► a topic, as they were (or nowhere: the topic itself has them)
+topics ── JSON by a schema ── contract ──┬─ good ► a topic, unchanged (optional, as the source topic has them)
                                          ├─ bad ─► the dead-letter topic, with the reason
                                          └─ counts by rule ► the report, a Parquet table, and the summary of the run
 """
@@ -28,39 +28,37 @@ from pocketmq.spark.options.write_options import parse_write_options
 
 NAME: Final = "quality"
 WRITING_TASKS: Final = 8
-"""Of good rows. Always the same, or a batch that is run again would not find its rows."""
+"""Tasks that write good rows. A constant, so that a batch that is run again has the same rows in each."""
 UNREADABLE: Final = "does not fit the schema"
-"""The line of the report for messages that are no rows at all."""
+"""The line of the report for messages that do not fit the schema."""
 
 
 class QualitySettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
-    """What `quality` is told."""
+    """The settings of `quality`."""
 
     schema: Annotated[
         str,
         Meta(
             min_length=1,
-            description="The columns of the JSON, as Spark writes them: 'id string NOT NULL, amount double'.",
+            description="The columns of the JSON as a Spark schema: 'id string NOT NULL, amount double'.",
         ),
     ]
     dead_letters: Annotated[str, Meta(min_length=1, description="The topic for rows that break the contract.")]
     good: Annotated[
-        str | None, Meta(description="A topic for rows that keep it.  [default: they stay where they are]")
+        str | None, Meta(description="A topic for rows that keep the contract.  [default: not written]")
     ] = None
-    report: Annotated[str | None, Meta(description="A folder for the counts of every batch by rule, as Parquet.")] = (
-        None
-    )
+    report: Annotated[str | None, Meta(description="A folder for the counts of each batch by rule, as Parquet.")] = None
     expect: Annotated[
         tuple[str, ...],
-        Meta(description="An expression of SQL that must hold of every row; may be repeated.", extra={"split": False}),
+        Meta(description="A SQL expression that every row must satisfy; may be repeated.", extra={"split": False}),
     ] = ()
     rules: Annotated[tuple[dict[str, Any], ...], Meta(description="Rules.", extra={"file_only": True})] = ()
 
     @property
     def contract(self) -> Contract | None:
-        """All rules; None when the schema is the only one."""
-        told = [*self.rules, *({"expression": text} for text in self.expect)]
-        return Contract.of(told) if told else None
+        """All rules; None if only the schema is checked."""
+        rules = [*self.rules, *({"expression": text} for text in self.expect)]
+        return Contract.of(rules) if rules else None
 
     @property
     def owner(self) -> Owner:
@@ -68,17 +66,17 @@ class QualitySettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
 
     @property
     def writing(self) -> dict[str, str]:
-        """The options of the connector for both topics."""
+        """The connector options for both topics."""
         return of_writes(self.options, self.address)
 
     @property
     def written(self) -> list[str]:
-        """Topics that it writes to."""
+        """The topics that it writes to."""
         return [self.dead_letters, *([self.good] if self.good else [])]
 
 
 class Counts(NamedTuple):
-    """What a batch came to."""
+    """The result of a batch."""
 
     batch: int
     rows: int
@@ -87,7 +85,7 @@ class Counts(NamedTuple):
 
 
 def check_quality(messages: DataFrame, schema: str, contract: Contract | None) -> Checked:
-    """Messages of JSON by whether they fit the schema and keep the contract."""
+    """Check JSON messages against the schema and the contract."""
     rows = parse_json(messages, schema).rows
     if contract is not None:
         return contract.check(rows)
@@ -107,16 +105,16 @@ def plan(settings: QualitySettings) -> Plan:
         queues=queues,
         begins=begins,
         options={"schema": settings.schema, **settings.reading, "checkpoint": settings.checkpoint},
-        notes=(
+        remarks=(
             f"a row is bad if it: {'; '.join(names)}",
-            "only Spark can read --schema and --expect: a mistake in them is found when it runs",
+            "only Spark can check --schema and --expect: a mistake in them shows when the pipeline runs",
         ),
         messages_per_s=40_000,
     )
 
 
 def check(settings: QualitySettings) -> None:
-    """All but the schema, which only Spark can read."""
+    """Check everything but the schema, which needs Spark."""
     _ = settings.contract
     if settings.remote is None:
         check_owner(settings.checkpoint, settings.owner)
@@ -125,7 +123,7 @@ def check(settings: QualitySettings) -> None:
     require_topics(settings.connection, settings.topics)
     if clash := set(settings.written) & set(settings.topics):
         raise InvalidSetting(
-            f"the topic {clash.pop()!r} is read and written: what is written would be read again, for ever"
+            f"topic {clash.pop()!r} is both read and written, which would be an endless loop; use another topic"
         )
 
 
@@ -158,7 +156,7 @@ def _sink(settings: QualitySettings) -> str:
 
 
 def _write(batch: DataFrame, number: int, settings: QualitySettings, contract: Contract | None, name: str) -> Counts:
-    """One micro-batch: run again, it writes the same and nothing twice."""
+    """Write one micro-batch; running it again writes nothing twice."""
     checked = check_quality(batch, settings.schema, contract)
     rows = checked.rows.persist()
     try:
@@ -169,7 +167,7 @@ def _write(batch: DataFrame, number: int, settings: QualitySettings, contract: C
                 bad, settings.dead_letters, options=settings.writing, write_id=f"{NAME}-{name}-dead", batch=number
             )
         if settings.good:
-            _pass_on(rows.where(f.col(REASON).isNull()), settings, f"{NAME}-{name}-good", number)
+            _write_good(rows.where(f.col(REASON).isNull()), settings, f"{NAME}-{name}-good", number)
         if settings.report:
             _report(rows.sparkSession, counts, f"{settings.report}/pipeline={name}/batch={number}")
     finally:
@@ -177,17 +175,17 @@ def _write(batch: DataFrame, number: int, settings: QualitySettings, contract: C
     return counts
 
 
-def _pass_on(good: DataFrame, settings: QualitySettings, write_id: str, number: int) -> None:
-    # A queue is in one task, in its order, on however many cores: so a batch that is run again has the same rows in each.
+def _write_good(good: DataFrame, settings: QualitySettings, write_id: str, number: int) -> None:
+    # Each queue goes to one task, in order, on any number of cores: so a batch that is run again has the same rows in each task.
     queue = [f"{MESSAGE}.{name}" for name in ("topic", "brokerName", "queueId")]
-    shared = good.repartition(WRITING_TASKS, *queue).sortWithinPartitions(*queue, f"{MESSAGE}.queueOffset")
-    rows = shared.select(*(f"{MESSAGE}.{name}" for name in ("value", "keys", "tags", "properties")))
+    sorted_rows = good.repartition(WRITING_TASKS, *queue).sortWithinPartitions(*queue, f"{MESSAGE}.queueOffset")
+    rows = sorted_rows.select(*(f"{MESSAGE}.{name}" for name in ("value", "keys", "tags", "properties")))
     writing = rows.write.format("rocketmq").options(**settings.writing).mode("append")
     writing.options(topic=settings.good, writeId=write_id, writeBatch=str(number), reservedProperties="drop").save()
 
 
 def _count(rows: DataFrame, number: int, names: list[str]) -> Counts:
-    """How many rows broke which rule, in one look."""
+    """The number of rows that broke each rule, in one query."""
     is_bad = f.col(REASON).isNotNull()
     is_unreadable = is_bad & (f.size(VIOLATIONS) == 0)
     by_name = [f.count_if(f.array_contains(VIOLATIONS, name)) for name in names]
@@ -199,7 +197,7 @@ def _count(rows: DataFrame, number: int, names: list[str]) -> Counts:
 
 
 def _report(spark: SparkSession, counts: Counts, folder: str) -> None:
-    """A folder for each batch, so that one that is run again replaces its own counts."""
+    """Writes one folder for each batch, so that a batch that is run again replaces its own counts."""
     rows = [(rule, many, counts.rows) for rule, many in sorted(counts.by_rule.items())] or [("", 0, counts.rows)]
     table = spark.createDataFrame(rows, "rule string, broken bigint, rows bigint").coalesce(1)
     table.write.mode("overwrite").parquet(folder)
@@ -221,10 +219,10 @@ def _with_report(summary: Summary, counted: list[Counts], made: list[str]) -> Su
 
 QUALITY: Final = Job(
     NAME,
-    "Check rows against a contract: violations go to a dead-letter topic.",
+    "Check rows against a contract; bad rows go to a dead-letter topic.",
     QualitySettings,
     plan,
     run,
-    "Messages are JSON by --schema. Rules stand in the file as [[rules]], or are given by --expect.",
+    "Messages are JSON by --schema. Rules are in the file as [[rules]], or set by --expect.",
     check,
 )

@@ -1,10 +1,10 @@
-"""`pocketmq pipeline replay`: messages of a lake, of dead letters or of a topic, sent once more.
+"""`pocketmq pipeline replay`: sends messages of a lake, a topic or dead letters again.
 
     lake ───────────────┐
-    %DLQ%group ─────────┼── where ── select ── at most so many a second ──► the topic of --to, or the one of each message
+    %DLQ%group ─────────┼── where ── select ── at a limited rate ──► the topic of --to, or the original topic of each message
     dead-letter topic ──┘
 
-A lake is read by offsets and not by files, so that a compaction between two runs changes nothing.
+A lake is read by offsets and not by files, so a compaction between two runs has no effect.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from pocketmq.model.names import DLQ_PREFIX
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.manifest import DataFile
 from pocketmq.pipelines.archive.reading import ReadLake
-from pocketmq.pipelines.core.checkpoint import Owner, check_owner, notes_in, owned
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned, state_files
 from pocketmq.pipelines.core.connector_options import check_used, of_reads
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, functions
 from pocketmq.pipelines.core.plan import Plan, QueuePlan, batch_queues, ranges_of, require_topics
@@ -39,9 +39,9 @@ _LATEST: Final = 2**62
 
 
 class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
-    """What a replay is told."""
+    """The settings of a replay."""
 
-    lake: Annotated[str | None, Meta(description="Replay from the lake that archive made.")] = None
+    lake: Annotated[str | None, Meta(description="Replay from a lake that archive wrote.")] = None
     dlq: Annotated[str | None, Meta(description="Replay the dead letters of this consumer group.")] = None
     topics: Annotated[
         list[str],
@@ -53,7 +53,7 @@ class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab")
 
     @property
     def sources(self) -> list[str]:
-        """The topics that are read, where it is not a lake."""
+        """The topics to read, unless the source is a lake."""
         return [f"{DLQ_PREFIX}{self.dlq}"] if self.dlq else self.topics
 
     @property
@@ -90,7 +90,7 @@ def check_replay(settings: ReplaySettings) -> None:
 
 
 def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summary:
-    """Send what is to be replayed, or what is left of it."""
+    """Send the messages, or the rest of them."""
     _check(settings)
     check_target(settings)
 
@@ -101,7 +101,7 @@ def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summa
 
         return run_pieces(
             "replay",
-            notes_in(spark, settings.checkpoint),
+            state_files(spark, settings.checkpoint),
             lambda: settings.pieces(lake_ranges(settings) if settings.lake else ranges_of(settings.reading)),
             do,
             run,
@@ -110,7 +110,7 @@ def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summa
 
 
 def plan_replay(settings: ReplaySettings) -> Plan:
-    """What a new replay would do now."""
+    """The plan of a new replay."""
     _check(settings)
     filters = {"where": settings.where or "", "select": ", ".join(settings.select), "rate": str(settings.rate or "")}
     return Plan(
@@ -118,9 +118,9 @@ def plan_replay(settings: ReplaySettings) -> Plan:
         source=f"{settings.source} at {settings.namesrv}",
         sink=settings.sink,
         queues=_lake_queues(settings) if settings.lake else batch_queues(settings.reading),
-        begins="with the oldest message, unless the checkpoint says that some of it is done",
+        begins="with the oldest message, unless the checkpoint has finished pieces",
         options={**settings.connection, **{name: text for name, text in filters.items() if text}},
-        notes=settings.plan_notes,
+        remarks=settings.plan_remarks,
         messages_per_s=settings.messages_per_s,
     )
 
@@ -128,31 +128,29 @@ def plan_replay(settings: ReplaySettings) -> Plan:
 def _check(settings: ReplaySettings) -> None:
     settings.check_times()
     if settings.lake and settings.dlq:
-        raise InvalidSetting("--lake and --dlq exclude one another: replay one after the other")
+        raise InvalidSetting("--lake and --dlq exclude one another; run one replay for each")
     if settings.dlq and settings.topics:
-        raise InvalidSetting(
-            "--dlq names the topic that is read already: leave out --topic, and say --to for another target"
-        )
+        raise InvalidSetting("--dlq already names the topic to read; remove --topic, and use --to for another target")
     if not (settings.lake or settings.dlq or settings.topics):
-        raise InvalidSetting("say what is replayed: --lake FOLDER, --dlq GROUP or --topic NAME")
+        raise InvalidSetting("no source is set: use --lake FOLDER, --dlq GROUP or --topic NAME")
     if not settings.lake and settings.to in settings.sources:
-        raise InvalidSetting(f"the topic {settings.to!r} would be filled with itself: give another --to")
+        raise InvalidSetting(f"topic {settings.to!r} cannot be both source and target; use another --to")
 
 
 def lake_ranges(settings: ReplaySettings) -> list[QueueRange]:
-    """What the lake has of the wanted topics and times."""
+    """The ranges in the lake, by topics and times."""
     lake = ReadLake(Path(settings.lake or ""))
     if unknown := sorted(set(settings.topics) - set(lake.manifest.topics)):
-        raise InvalidSetting(f"the lake has no topic {unknown[0]!r}; it has: {', '.join(lake.manifest.topics)}")
+        raise InvalidSetting(f"the lake has no topic {unknown[0]!r}; its topics are {', '.join(lake.manifest.topics)}")
     topics = settings.topics or lake.manifest.topics
     if settings.since is None and settings.until is None:
-        return lake.held(topics)
+        return lake.ranges_of(topics)
     start, end = settings.since or 0, settings.until or _LATEST
     return _ranges_of([file for topic in topics for file in lake.manifest.at_time(topic, start, end)])
 
 
 def _ranges_of(files: Sequence[DataFile]) -> list[QueueRange]:
-    """One range for each queue around all that is in these files."""
+    """One range for each queue, around all ranges in these files."""
     found: dict[MessageQueue, tuple[int, int]] = {}
     for span in (span for file in files for span in file.spans):
         low, high = found.get(span.range.queue, (span.range.start, span.range.end))
@@ -169,7 +167,7 @@ def _messages(spark: SparkSession, settings: ReplaySettings, piece: Piece) -> Da
         rows = rows.where(stored >= settings.since)
     if settings.until is not None:
         rows = rows.where(stored < settings.until)
-    # By queue, whichever files they came from: a piece that is done again must have the same rows in each partition.
+    # By queue, whatever the files: a piece that is run again must have the same rows in each partition.
     queue = ["topic", "brokerName", "queueId"]
     return rows.repartition(piece.partitions, *queue).sortWithinPartitions(*queue, "queueOffset")
 
@@ -185,13 +183,13 @@ def _lake_queues(settings: ReplaySettings) -> tuple[QueuePlan, ...]:
 
 REPLAY: Final = Job(
     name="replay",
-    summary="Send messages of a lake, or dead letters, to topics once more.",
+    summary="Send messages of a lake, or dead letters, to topics again.",
     settings=ReplaySettings,
     plan=plan_replay,
     run=run_replay,
     description=(
-        "What is replayed is fixed when it is begun. A run that was stopped or killed goes on with the same --checkpoint, and "
-        "every message is sent once."
+        "The messages are fixed at the start. To continue a stopped or killed run, use the same --checkpoint: every message is "
+        "sent once."
     ),
     check=check_replay,
 )

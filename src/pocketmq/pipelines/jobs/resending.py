@@ -1,17 +1,15 @@
-"""What backfill and replay share when they send to topics: settings, the check of the target, and one piece of the way.
+"""The common base of backfill and replay: a fixed range of messages, processed piece by piece.
 
-A known stretch of messages, done piece by piece: what backfill and replay have in common.
-
-    queue 0 ├────┼────┼────┤            what is done is fixed when it is begun: ranges, and in how many pieces
-    queue 1 ├──┼──┼──┤                  each piece takes a part of every queue, so that queues go on side by side
+    queue 0 ├────┼────┼────┤            the ranges and the number of pieces are fixed at the start
+    queue 1 ├──┼──┼──┤                  each piece has a part of every queue, so that queues progress in parallel
              p0  p1  p2
 
-A note beside the checkpoint says how many pieces are done. One that was under way when the run was killed is done again: it has the
-same messages in the same partitions, so its sink finds out what of it is there.
+A file beside the checkpoint has the number of finished pieces. If a run is killed, its unfinished piece is run again: it has the same
+messages in the same partitions, so the sink finds those that were written.
 
-Rows that were read from topics, as rows that can be sent again: filtered and changed as the user says.
+Messages can be filtered and changed before they are sent:
 
-topic or lake ── where ── select, or the message as it was ──► value, topic, keys, tags, properties, shardingKey
+    topic or lake ── where ── select, or unchanged ──► value, topic, keys, tags, properties, shardingKey
 """
 
 import os
@@ -28,9 +26,9 @@ from pocketmq.model import properties as names
 from pocketmq.model.names import DLQ_PREFIX
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import schema_of
-from pocketmq.pipelines.core.checkpoint import Notes
+from pocketmq.pipelines.core.checkpoint import StateFiles
 from pocketmq.pipelines.core.connector_options import of_reads, of_writes
-from pocketmq.pipelines.core.libraries import Column, DataFrame, Observation, SparkSession, functions, told
+from pocketmq.pipelines.core.libraries import Column, DataFrame, Observation, SparkSession, error_text, functions
 from pocketmq.pipelines.core.plan import admin_of
 from pocketmq.pipelines.core.progress import Progress
 from pocketmq.pipelines.core.rows import PAST
@@ -41,81 +39,87 @@ from pocketmq.spark.options.write_options import parse_write_options
 from pocketmq.spark.write.sink_rows import Written
 
 MESSAGES_PER_S = 50_000
-"""About what one broker of PocketMQ takes from a Spark on the same two cores."""
+"""About the rate of one PocketMQ broker and Spark on the same two cores."""
 
 
 class SendingSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
-    """What a pipeline is told that sends a known stretch of messages."""
+    """The settings of a pipeline that sends a fixed range of messages."""
 
     checkpoint: Annotated[
-        str, Meta(min_length=1, description="The folder that says how far it is; another one does all of it again.")
+        str, Meta(min_length=1, description="The folder of the checkpoint; with a new one, everything is sent again.")
     ]
     to: Annotated[str | None, Meta(description="The topic to send to.")] = None
     where: Annotated[
-        str | None, Meta(description="Only messages for which this SQL is true, such as \"tags = 'paid'\".")
+        str | None, Meta(description="Only messages for which this SQL is true, for example \"tags = 'paid'\".")
     ] = None
     select: Annotated[
         list[str],
         Meta(
-            description="A column to send, in SQL, such as 'upper(string(value)) AS value'; may be repeated. As they were, if not told.",
+            description="A column to send, in SQL, for example 'upper(string(value)) AS value'; may be repeated.  [default: unchanged]",
             extra={"split": False},
         ),
     ] = msgspec.field(default_factory=list)
     since: Annotated[Time | None, Meta(description="Only messages stored at this time or later.")] = None
     until: Annotated[Time | None, Meta(description="Only messages stored before this time.")] = None
-    rate: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="At most so many messages a second.")] = None
-    max_messages: Annotated[int, Meta(ge=1, description="At most so many messages in a piece of the way.")] = (
+    rate: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="Maximum number of messages per second.")] = (
+        None
+    )
+    max_messages: Annotated[int, Meta(ge=1, description="Maximum number of messages in a piece.")] = (
         DEFAULT_MAX_MESSAGES
     )
     on_data_loss: Annotated[
-        Literal["fail", "skip"], Meta(description="When messages of the stretch are gone: fail, or go on without them.")
+        Literal["fail", "skip"], Meta(description="If messages of the range were deleted: fail, or skip them.")
     ] = "fail"
 
     def check_times(self) -> None:
         if self.since is not None and self.until is not None and self.until <= self.since:
             raise InvalidSetting(
-                f"--until {self.until.text} is not behind --since {self.since.text}: nothing lies between them"
+                f"--until {self.until.text} is not after --since {self.since.text}: the range is empty"
             )
 
     @property
-    def plan_notes(self) -> tuple[str, ...]:
+    def plan_remarks(self) -> tuple[str, ...]:
         """What a dry run cannot check."""
         is_sql = self.where is not None or self.select
-        return ("only Spark can read --where and --select: a mistake in them is found when it runs",) if is_sql else ()
+        return (
+            ("only Spark can check --where and --select: a mistake in them shows when the pipeline runs",)
+            if is_sql
+            else ()
+        )
 
     @property
     def times(self) -> dict[str, str]:
-        """Options of a read for the time."""
-        given = {"startingTimestamp": self.since, "endingTimestamp": self.until}
-        told = {name: str(int(moment)) for name, moment in given.items() if moment is not None}
-        return {**told, **({"startingOffsetsByTimestampStrategy": "latest"} if self.since is not None else {})}
+        """Read options for the times."""
+        times = {"startingTimestamp": self.since, "endingTimestamp": self.until}
+        options = {name: str(int(moment)) for name, moment in times.items() if moment is not None}
+        return {**options, **({"startingOffsetsByTimestampStrategy": "latest"} if self.since is not None else {})}
 
     def writing(self, name: str, number: int) -> dict[str, str]:
-        """Options of the write of a piece: what of it is in the topic already is found out by them."""
+        """Write options for a piece; by their id and number the sink finds rows that were written before."""
         numbered = {"writeId": name, "writeBatch": str(number), "reservedProperties": "drop"}
         return of_writes(self.options, {**numbered, **({"topic": self.to} if self.to else {}), **self.address})
 
     def reading_ranges(self, ranges: Sequence[QueueRange], partitions: int) -> dict[str, str]:
-        """Options of the read of a piece, in the same partitions whenever it is read."""
+        """Read options for a piece, with the same partitions each time."""
         own = {"onDataLoss": self.on_data_loss, **range_options(ranges, partitions), **self.address}
         return of_reads(self.options, own)
 
-    def pieces(self, ranges: Iterable[QueueRange]) -> "Stretches":
+    def pieces(self, ranges: Iterable[QueueRange]) -> "Pieces":
         cores = os.cpu_count() or 1
-        return stretches(ranges, max_messages=self.max_messages, rate=self.rate, partitions=cores)
+        return cut(ranges, max_messages=self.max_messages, rate=self.rate, partitions=cores)
 
     @property
     def messages_per_s(self) -> int:
-        """What a plan counts on."""
+        """The rate for a plan."""
         return min(self.rate or MESSAGES_PER_S, MESSAGES_PER_S)
 
 
 def range_options(ranges: Sequence[QueueRange], partitions: int) -> dict[str, str]:
-    """Options of a read of just these ranges, in so many partitions."""
+    """Options for a read of exactly these ranges, in this number of partitions."""
     return {
         "assign": _json(_nested([one.queue for one in ranges])),
-        "startingOffsets": _json(_places({one.queue: one.start for one in ranges})),
-        "endingOffsets": _json(_places({one.queue: one.end for one in ranges})),
+        "startingOffsets": _json(_nested_offsets({one.queue: one.start for one in ranges})),
+        "endingOffsets": _json(_nested_offsets({one.queue: one.end for one in ranges})),
         "maxPartitions": str(partitions),
     }
 
@@ -126,7 +130,7 @@ def read_piece(spark: SparkSession, settings: SendingSettings, piece: "Piece") -
 
 
 def send_piece(messages: DataFrame, settings: SendingSettings, name: str, number: int) -> int:
-    """Send messages, all or those that an earlier attempt did not; how many there were."""
+    """Send messages, without those that an earlier attempt sent; returns the number of all of them."""
     rows = message_rows(messages, where=settings.where, select=settings.select, to=settings.to)
     counted = rows.observe(observation := Observation("sent"), functions.count("*").alias("rows"))
     counted.write.format("rocketmq").options(**settings.writing(name, number)).mode("append").save()
@@ -134,49 +138,49 @@ def send_piece(messages: DataFrame, settings: SendingSettings, name: str, number
 
 
 def check_reading(options: Mapping[str, str], settings: SendingSettings) -> None:
-    """InvalidSetting for options that cannot be, of the read of all of it and of its pieces."""
+    """InvalidSetting for invalid options of the read, as a whole and by pieces."""
     parse_read_options(options, streaming=False, environ=os.environ)
     settings.reading_ranges((), 1)
 
 
 def check_target(settings: SendingSettings) -> None:
-    """TopicNotFound, with what to do, where the target is not there: rows can be found out only in a topic that is."""
+    """TopicNotFound, with advice, if the target is missing: sent rows can be found only in an existing topic."""
     parse_write_options(settings.writing("any", 0), streaming=False, environ=os.environ)
     if settings.to is None:
         return
     with admin_of(settings.connection) as admin:
         if not admin.topics.exists(settings.to):
             raise TopicNotFound(
-                f"the topic {settings.to!r} is not there: `pocketmq topic create {settings.to}` makes it"
+                f"topic {settings.to!r} does not exist; `pocketmq topic create {settings.to}` creates it"
             )
 
 
 def _nested(queues: Sequence[MessageQueue]) -> dict[str, dict[str, list[int]]]:
-    told: dict[str, dict[str, list[int]]] = {}
+    nested: dict[str, dict[str, list[int]]] = {}
     for queue in sorted(set(queues)):
-        told.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(queue.queue_id)
-    return told
+        nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(queue.queue_id)
+    return nested
 
 
-def _places(places: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
-    told: dict[str, dict[str, dict[str, int]]] = {}
-    for queue, place in sorted(places.items()):
-        told.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = place
-    return told
+def _nested_offsets(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    nested: dict[str, dict[str, dict[str, int]]] = {}
+    for queue, offset in sorted(offsets.items()):
+        nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
+    return nested
 
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-NOTE: Final = "stretches.json"
+STATE_FILE: Final = "pieces.json"
 VERSION: Final = 1
 PACED_S: Final = 5
-"""With a bound on the rate no piece is longer than so many seconds of it: within a piece it is as fast as it can be."""
+"""With a rate limit, no piece is longer than so many seconds of it: within a piece the rate is not limited."""
 
 
 class Piece(NamedTuple):
-    """A part of the way: its number, what of each queue it takes, and in how many partitions."""
+    """One piece: its number, its range of each queue, and its number of partitions."""
 
     number: int
     ranges: Sequence[QueueRange]
@@ -184,11 +188,11 @@ class Piece(NamedTuple):
 
 
 Do = Callable[[Piece], int]
-"""Does a piece; returns how many rows came of it."""
+"""Processes a piece; returns the number of rows."""
 
 
-class Stretches(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, and how much of it is."""
+class Pieces(msgspec.Struct, frozen=True, kw_only=True):
+    """All ranges, and how many of the pieces are done."""
 
     ranges: tuple[QueueRange, ...]
     pieces: int
@@ -202,36 +206,36 @@ class Stretches(msgspec.Struct, frozen=True, kw_only=True):
         return sum(map(len, self.ranges))
 
     def piece(self, number: int) -> list[QueueRange]:
-        """The ranges of a piece; queues that it has nothing of are left out."""
-        cut = [QueueRange(one.queue, self.place(one, number), self.place(one, number + 1)) for one in self.ranges]
-        return [one for one in cut if len(one)]
+        """The ranges of a piece, without queues that it has nothing of."""
+        parts = [QueueRange(one.queue, self.start(one, number), self.start(one, number + 1)) for one in self.ranges]
+        return [one for one in parts if len(one)]
 
-    def place(self, whole: QueueRange, number: int) -> int:
-        """Where a piece begins in one of the ranges."""
+    def start(self, whole: QueueRange, number: int) -> int:
+        """The start of a piece in one of the ranges."""
         return whole.start + len(whole) * number // self.pieces
 
 
-def stretches(ranges: Iterable[QueueRange], *, max_messages: int, rate: int | None, partitions: int) -> Stretches:
-    """These ranges in pieces of at most about `max_messages`."""
+def cut(ranges: Iterable[QueueRange], *, max_messages: int, rate: int | None, partitions: int) -> Pieces:
+    """These ranges in pieces of about `max_messages` at most."""
     kept = tuple(sorted(one for one in ranges if len(one)))
     size = max_messages if rate is None else min(max_messages, rate * PACED_S)
     total = sum(map(len, kept))
-    return Stretches(ranges=kept, pieces=-(-total // size), partitions=partitions)
+    return Pieces(ranges=kept, pieces=-(-total // size), partitions=partitions)
 
 
 def pause_s(messages: int, elapsed_s: float, rate: int | None) -> float:
-    """How long to wait, so that `messages` in all are not more than `rate` a second."""
+    """The wait that keeps `messages` in total below `rate` per second."""
     return 0.0 if rate is None else max(0.0, messages / rate - elapsed_s)
 
 
 def run_pieces(
-    query: str, notes: Notes, begin: Callable[[], Stretches], do: Do, run: Run, rate: int | None = None
+    query: str, files: StateFiles, begin: Callable[[], Pieces], do: Do, run: Run, rate: int | None = None
 ) -> Summary:
-    """Do what is left to do of what was noted, or begin it."""
-    state = _read(notes)
+    """Process the remaining pieces of the saved state, or begin with a new one."""
+    state = _read(files)
     if state is None:
         state = begin()
-        notes.write(NOTE, msgspec.json.encode(state).decode())
+        files.write(STATE_FILE, msgspec.json.encode(state).decode())
     before, clock = state.done, run.clock
     began = clock.monotonic()
     messages = 0
@@ -241,13 +245,13 @@ def run_pieces(
         rows = _done(do, Piece(state.done, ranges, state.partitions)) if ranges else 0
         messages += sum(map(len, ranges))
         state = msgspec.structs.replace(state, done=state.done + 1, rows=state.rows + rows)
-        notes.write(NOTE, msgspec.json.encode(state).decode())
+        files.write(STATE_FILE, msgspec.json.encode(state).decode())
         run.report(_progress(query, state, messages, began, piece_began, clock))
         if state.done < state.pieces:
             run.stopping.wait(pause_s(messages, clock.monotonic() - began, rate))
     facts: dict[str, Any] = {"rows_written": state.rows}
     if before and before == state.pieces:
-        facts["note"] = "all of it was done by an earlier run; give another --checkpoint to do it again"
+        facts["note"] = "an earlier run finished all of it; use another --checkpoint to run it again"
     return Summary(
         ended="caught up" if state.done == state.pieces else "stopped",
         messages=messages,
@@ -257,16 +261,16 @@ def run_pieces(
     )
 
 
-def _read(notes: Notes) -> Stretches | None:
-    text = notes.read(NOTE)
+def _read(files: StateFiles) -> Pieces | None:
+    text = files.read(STATE_FILE)
     if text is None:
         return None
     try:
-        state = msgspec.json.decode(text, type=Stretches)
+        state = msgspec.json.decode(text, type=Pieces)
     except msgspec.MsgspecError as error:
-        raise WrongState(f"the note {NOTE} of the checkpoint is damaged: {error}; give another --checkpoint") from None
+        raise WrongState(f"{STATE_FILE} of the checkpoint is damaged: {error}; use another --checkpoint") from None
     if state.version != VERSION:
-        raise WrongState(f"the note {NOTE} of the checkpoint is of version {state.version}; give another --checkpoint")
+        raise WrongState(f"{STATE_FILE} of the checkpoint has version {state.version}; use another --checkpoint")
     return state
 
 
@@ -275,14 +279,14 @@ def _done(do: Do, piece: Piece) -> int:
         return do(piece)
     except PocketMQError:
         raise
-    except Exception as error:  # of Spark, which has many kinds
-        raise PipelineFailed(told(error)) from error
+    except Exception as error:  # from Spark, which has many types
+        raise PipelineFailed(error_text(error)) from error
 
 
-def _progress(query: str, state: Stretches, messages: int, began: float, piece_began: float, clock: Clock) -> Progress:
+def _progress(query: str, state: Pieces, messages: int, began: float, piece_began: float, clock: Clock) -> Progress:
     now = clock.monotonic()
     per_s = messages / (now - began) if now > began else 0.0
-    behind = sum(one.end - state.place(one, state.done) for one in state.ranges)
+    behind = sum(one.end - state.start(one, state.done) for one in state.ranges)
     return Progress(
         query=query,
         batch=state.done - 1,
@@ -294,18 +298,18 @@ def _progress(query: str, state: Stretches, messages: int, began: float, piece_b
     )
 
 
-_AS_IT_WAS: Final = (Written.VALUE, Written.KEYS, Written.TAGS)
+_UNCHANGED: Final = (Written.VALUE, Written.KEYS, Written.TAGS)
 
 
 def message_rows(
     messages: DataFrame, *, where: str | None = None, select: Sequence[str] = (), to: str | None = None
 ) -> DataFrame:
-    """What is to be sent. Without `to` each message goes to the topic that it was sent to at first, a dead letter as well."""
+    """The rows to send. Without `to`, each message goes to the topic that it was first sent to, also a dead letter."""
     chosen = messages if where is None else messages.where(where)
     if select:
         shaped = chosen.selectExpr(*select)
     else:
-        columns = [*map(functions.col, _AS_IT_WAS), *_of_properties(chosen)]
+        columns = [*map(functions.col, _UNCHANGED), *_of_properties(chosen)]
         shaped = chosen.select(*columns, *([] if to else [_first_topic(chosen).alias(Written.TOPIC)]))
     _check(shaped, to)
     return shaped
@@ -327,20 +331,20 @@ def _first_topic(messages: DataFrame) -> Column:
         return topic
     properties = functions.col("properties")
     died = functions.coalesce(properties.getItem(names.RETRY_TOPIC), properties.getItem(names.REAL_TOPIC), topic)
-    refused = functions.coalesce(properties.getItem(PAST["topic"]), topic)  # by a pipeline, to a dead-letter topic
+    refused = functions.coalesce(properties.getItem(PAST["topic"]), topic)  # a pipeline moved it to a dead-letter topic
     return functions.when(topic.startswith(DLQ_PREFIX), died).otherwise(refused)
 
 
 def _check(rows: DataFrame, to: str | None) -> None:
-    """InvalidSetting for columns that cannot be sent, before anything is."""
+    """InvalidSetting for columns that cannot be sent."""
     for column in rows.columns:
         if column not in list(Written):
             near = get_close_matches(column, list(Written), 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(Written)}"
+            hint = f"did you mean {near[0]}?" if near else f"the columns are {', '.join(Written)}."
             raise InvalidSetting(
-                f"--select gives a column {column!r}, which cannot be sent; {hint} Name it by `… AS {near[0] if near else 'value'}`"
+                f"--select has a column {column!r}, which cannot be sent; {hint} Name it by `… AS {near[0] if near else 'value'}`"
             )
     if Written.VALUE not in rows.columns:
-        raise InvalidSetting("--select gives no column value, which becomes the body: `… AS value`")
+        raise InvalidSetting("--select lacks the column value, which is the body: `… AS value`")
     if to is None and Written.TOPIC not in rows.columns:
-        raise InvalidSetting("--select gives no column topic: name the topic by --to, or by `… AS topic`")
+        raise InvalidSetting("--select lacks the column topic: use --to, or `… AS topic`")

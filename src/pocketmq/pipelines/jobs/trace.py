@@ -1,27 +1,27 @@
-"""The pipeline `trace`, ready to run.
+"""The pipeline `trace`: the trace topic as events, timelines and latencies.
 
-RMQ_SYS_TRACE_TOPIC ── events ──► LAKE/events      Parquet by day, appended, each event once
-                                  LAKE/timelines   ┐ made anew at the end of each run, out of the events
-                                  LAKE/latencies   ┘ of the last while
+    RMQ_SYS_TRACE_TOPIC ── events ──► LAKE/events      Parquet by day, appended, each event once
+                                      LAKE/timelines   ┐ written again at the end of each run,
+                                      LAKE/latencies   ┘ from the events of the window
 
-Trace messages as rows: one for each thing that a client wrote down about a message.
+Each record of a trace message is an event, one row:
 
-body of a trace message: Pub ␁ … ␂ SubBefore ␁ … ␂ …  ── trace_events ──►  a row each
+    body of a trace message: Pub ␁ … ␂ SubBefore ␁ … ␂ …  ── trace_events ──►  a row each
 
-sent       a producer sent it, and how long that took
-consuming  a consumer began with it       ┐ the same request id
-consumed   … and was done, with what end  ┘
-decided    a producer decided a transaction
-recalled   a producer took it back
-unreadable a body, or a kind of record, that cannot be read: `problem` says why
+    sent       a producer sent the message, and the duration
+    consuming  a consumer started to process it   ┐ the same request id
+    consumed   … and finished, with the outcome   ┘
+    decided    a producer committed or rolled back a transaction
+    recalled   a producer recalled it
+    unreadable a body, or a kind of record, that cannot be read: `problem` has the reason
 
-Events to timelines: what happened to each message, and how long things took, by topic and group.
+Timelines show the events of each message; latencies are percentiles by topic and group:
 
     sent ──── sendMs ────► stored      consuming ── handleMs ──► consumed
-      └───────────── deliverMs ─────────────┘            from the begin of the send to the begin of its first attempt
+      └───────────── deliverMs ─────────────┘            from the start of the send to the start of the first attempt
 
-Times are those of the clients that wrote them down. Between two machines, `deliverMs` holds the difference of their clocks: below zero, the
-consumer's clock is behind. A message whose trace is only there in part has nulls for what nobody wrote.
+Times are those of the clients. Between two machines, `deliverMs` includes the difference of their clocks: it is negative if the
+consumer's clock is behind. If parts of a trace are missing, their columns are null.
 """
 
 import os
@@ -58,14 +58,14 @@ _FIELDS: Final = (
     "problem string"
 )
 EVENTS: Final = f"{_FIELDS.format(at='at timestamp')}, traceQueue int, traceOffset bigint"
-"""The columns of events, as Spark writes them."""
+"""The columns of events, as a Spark schema."""
 
-_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, which is the last that Python's dates can hold
+_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999, the last one of Python's dates
 
 
 def trace_events(messages: DataFrame) -> DataFrame:
-    """The events in messages of a trace topic. They need the columns value, queueId and queueOffset."""
-    # A plain function of Python: those that work on Arrow need pandas, which nothing else here does.
+    """The events in messages of a trace topic, which have the columns value, queueId and queueOffset."""
+    # A plain Python function: functions on Arrow need pandas, an otherwise unnecessary library.
     decode = f.udf(event_rows, f"array<struct<{_struct(_FIELDS.format(at='atMs bigint'))}>>", useArrow=False)
     found = messages.select(f.explode(decode("value")).alias("event"), "queueId", "queueOffset")
     flat = found.select("event.*", f.col("queueId").alias("traceQueue"), f.col("queueOffset").alias("traceOffset"))
@@ -77,7 +77,7 @@ def _struct(fields: str) -> str:
 
 
 def event_rows(body: bytes) -> list[dict[str, Any]]:
-    """The events in one body. One that cannot be read is an event, too."""
+    """The events in one body. An unreadable body is an event, too."""
     try:
         return [_row(record) for record in decode_trace(body)]
     except ProtocolError as error:
@@ -87,7 +87,7 @@ def event_rows(body: bytes) -> list[dict[str, Any]]:
 def _row(record: Trace) -> dict[str, Any]:
     match record:
         case OtherTrace():
-            return {"event": "unreadable", "problem": f"records of the kind {record.kind!r} are not known"}
+            return {"event": "unreadable", "problem": f"unknown kind of record {record.kind!r}"}
         case Pub():
             own = {
                 "event": "sent",
@@ -132,7 +132,7 @@ def _row(record: Trace) -> dict[str, Any]:
 
 
 def _at_ms(time_ms: int) -> int | None:
-    """Some clients leave the time of an end out, and a broken clock may say anything."""
+    """Some clients omit the time of an end, and a wrong clock may give any time."""
     return time_ms if 0 < time_ms <= _LATEST_MS else None
 
 
@@ -141,7 +141,7 @@ ACCURACY: Final = 10_000
 
 
 def timelines(events: DataFrame) -> DataFrame:
-    """One row for each message: how it was sent, and every attempt to consume it, in the order of time."""
+    """One row for each message: how it was sent, and every attempt to consume it, by time."""
     sends = (
         events.where("event = 'sent'")
         .groupBy("messageId")
@@ -177,7 +177,7 @@ def timelines(events: DataFrame) -> DataFrame:
 
 
 def attempts(events: DataFrame) -> DataFrame:
-    """One row for each attempt to consume a message: its beginning and its end, put together by the request id."""
+    """One row for each attempt to consume a message: its start and end, joined by the request id."""
     begun = (
         events.where("event = 'consuming'")
         .groupBy("messageId", "requestId")
@@ -200,7 +200,7 @@ def attempts(events: DataFrame) -> DataFrame:
 
 
 def latencies(events: DataFrame) -> DataFrame:
-    """Percentiles by topic and group, in milliseconds: of sending, of delivery to a group, and of its handling."""
+    """Percentiles by topic and group, in milliseconds, of sending, delivery and processing."""
     sends = events.where("event = 'sent'").select(
         "topic", "group", f.lit("send").alias("what"), f.col("costMs").alias("ms"), (~f.col("ok")).alias("failed")
     )
@@ -238,18 +238,18 @@ HOW: Final = "pocketmq.Producer(…, trace=True), or enableMsgTrace in Java"
 
 
 class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
-    """What `trace` is told."""
+    """The settings of `trace`."""
 
     lake: Annotated[str, Meta(min_length=1, description="The folder for events, timelines and latencies, as Parquet.")]
     window: Annotated[
-        Duration, Meta(description="Timelines and latencies are of events this old at most, by the newest.")
+        Duration, Meta(description="Timelines and latencies cover the newest event and this time before it.")
     ] = Duration(86_400_000)
     topics: Annotated[
-        list[str], Meta(min_length=1, description="A topic that traces are written to.", extra={"flag": "topic"})
+        list[str], Meta(min_length=1, description="A topic with traces; may be repeated.", extra={"flag": "topic"})
     ] = msgspec.field(default_factory=lambda: [TRACE_TOPIC])
-    checkpoint: Annotated[
-        str, Meta(description="The folder that says how far it is.  [default: checkpoint in the lake]")
-    ] = ""
+    checkpoint: Annotated[str, Meta(description="The folder of the checkpoint.  [default: checkpoint in the lake]")] = (
+        ""
+    )
 
     @property
     def own_reading(self) -> dict[str, str]:
@@ -260,8 +260,7 @@ class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
         return Owner(pipeline=NAME, topics=tuple(sorted(self.topics)), sink=f"the lake {self.lake}")
 
     @property
-    def place(self) -> str:
-        """Of the checkpoint."""
+    def checkpoint_folder(self) -> str:
         return self.checkpoint or f"{self.lake}/checkpoint"
 
 
@@ -269,30 +268,30 @@ def check(settings: TraceSettings) -> None:
     parse_read_options(settings.reading, streaming=True, environ=os.environ)
     check_used(settings.options, settings.reading)
     if settings.remote is None:
-        check_owner(settings.place, settings.owner)
+        check_owner(settings.checkpoint_folder, settings.owner)
     try:
         require_topics(settings.connection, settings.topics)
     except TopicNotFound as error:
-        raise TopicNotFound(f"{error.remark}; the first trace of a client makes the one of traces: {HOW}") from None
+        raise TopicNotFound(f"{error.remark}; the first trace of a client creates the trace topic: {HOW}") from None
 
 
 def plan(settings: TraceSettings) -> Plan:
-    queues, begins = stream_queues(settings.reading, settings.place, DiskFiles())
+    queues, begins = stream_queues(settings.reading, settings.checkpoint_folder, DiskFiles())
     return Plan(
         pipeline=NAME,
         source=f"the topics {', '.join(settings.topics)}",
         sink=f"Parquet below {settings.lake}: events, timelines, latencies",
         queues=queues,
         begins=begins,
-        options={**settings.reading, "checkpoint": settings.place, "window": settings.window.text},
-        notes=("one trace message tells of several messages",),
+        options={**settings.reading, "checkpoint": settings.checkpoint_folder, "window": settings.window.text},
+        remarks=("one trace message describes several messages",),
         messages_per_s=20_000,
     )
 
 
 def run(spark: SparkSession, settings: TraceSettings, run: Run) -> Summary:
     check(settings)
-    with owned(spark, settings.place, settings.owner):
+    with owned(spark, settings.checkpoint_folder, settings.owner):
         messages = spark.readStream.format("rocketmq").options(**settings.reading).load()
         query = (
             trace_events(messages)
@@ -300,7 +299,7 @@ def run(spark: SparkSession, settings: TraceSettings, run: Run) -> Summary:
             .writeStream.queryName(NAME)
             .format("parquet")
             .partitionBy("day")
-            .options(path=f"{settings.lake}/events", checkpointLocation=settings.place)
+            .options(path=f"{settings.lake}/events", checkpointLocation=settings.checkpoint_folder)
             .trigger(**run.trigger)
             .start()
         )
@@ -312,7 +311,7 @@ def run(spark: SparkSession, settings: TraceSettings, run: Run) -> Summary:
 def _derive(
     spark: SparkSession, settings: TraceSettings
 ) -> tuple[dict[str, list[dict[str, object]]], dict[str, object]]:
-    """Timelines and latencies of the last while, and what to show of them."""
+    """Write timelines and latencies of the window; returns tables and facts to show."""
     events = _recent(
         spark.read.schema(f"{EVENTS}, day date").parquet(f"{settings.lake}/events"), settings.window
     ).persist()
@@ -340,10 +339,10 @@ def _recent(events: DataFrame, window: Duration) -> DataFrame:
 
 TRACE: Final = Job(
     NAME,
-    "Timelines of messages and percentiles of latency, out of the trace topic.",
+    "Timelines of messages and percentiles of latency, from the trace topic.",
     TraceSettings,
     plan,
     run,
-    f"Clients write traces when they are told to: {HOW}.",
+    f"Enable traces in your clients: {HOW}.",
     check,
 )

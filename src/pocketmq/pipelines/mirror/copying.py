@@ -1,22 +1,18 @@
-"""What tasks of a mirror do: the messages of whole queues, in their order, to the queues of the other cluster.
+"""The tasks of a mirror: they send the messages of whole queues, in order, to the queues of the other cluster.
 
-    rows of a partition, by queue and offset ── not there yet ── batches ── one after the other ──► target queue
-                                                   │                                                   │
-    the end of the target queue, looked through once before the first ◄────────────────────────────────┘
-    ──► runs: from where to where they went
+    rows of a partition, by queue and offset ── not copied yet ── batches ── one after the other ──► target queue
+                                                    │                                                   │
+    the end of the target queue, searched once before the first batch ◄─────────────────────────────────┘
+    ──► runs: offsets at the source and at the target
 
-A failed send fails its task. What it wrote stays, and the next attempt finds it there. `MirrorSink` lets Spark run it.
+A failed send fails its task. Its messages stay, and the next attempt finds them.
 
-A message as its copy on the other cluster: what is kept of it, and what it tells about where it comes from.
-
-The mirror's own sink for Spark: tasks send, and what they tell about it comes back in a file.
+Tasks return their runs through a data source of the mirror. Spark passes the results of tasks only to the commit of a sink, which runs in
+a separate process, so the commit writes them to a file. (`mapInArrow`, which returns rows, would need pandas.)
 
     job ── order ──► format("rocketmq-mirror") ── tasks: `mirror_rows` ──► the other cluster
-     ▲                                     │ commit, in a process of the driver's machine
+     ▲                                     │ commit, in a process on the driver's machine
      └──────────── runs.json ◄─────────────┘
-
-Spark hands the messages of a commit to nobody but the sink, which it runs in a process of its own; hence the file. (`mapInArrow`, which
-gives rows back, would need pandas.)
 """
 
 import asyncio
@@ -52,17 +48,17 @@ from pocketmq.spark.write.sink_sending import FIRST_WAIT_S, may_repeat
 from pocketmq.spark.write.sink_task import borrow_producer
 
 OF: Final = "mirrorOf"
-"""The property with broker, queue and offset of the message that a copy is of."""
+"""The property with broker, queue and offset of the original."""
 BORN: Final = "mirrorBorn"
-"""When the message was made, in milliseconds: brokers take the time of a copy for that of its birth."""
+"""The property with the born time of the original in milliseconds: brokers set a new one for a copy."""
 ID: Final = "mirrorId"
-"""The id of the message: each copy gets one of its own."""
+"""The property with the id of the original: each copy has its own id."""
 _KEPT: Final = frozenset({names.TAGS, names.KEYS, names.SHARDING_KEY, names.BUYER_ID, names.MESSAGE_TYPE})
-"""Of RocketMQ's own properties; brokers would take some of the others for wishes, and all of them tell of the past."""
+"""RocketMQ's own properties that a copy keeps. Others request something of the broker, or describe the past of the original."""
 
 
-class Place(NamedTuple):
-    """Where a message is on its cluster."""
+class Origin(NamedTuple):
+    """The position of a message on its cluster."""
 
     broker: str
     queue_id: int
@@ -75,31 +71,31 @@ class Place(NamedTuple):
         return MessageQueue(topic, self.broker, self.queue_id)
 
 
-def parse_place(text: str) -> Place | None:
-    """None for what is none: the property is anybody's to set."""
+def parse_origin(text: str) -> Origin | None:
+    """None for another text: any client may set the property."""
     broker, _, rest = text.rpartition(":")
     name, _, queue_id = broker.rpartition(":")
-    return Place(name, int(queue_id), int(rest)) if name and queue_id.isdecimal() and rest.isdecimal() else None
+    return Origin(name, int(queue_id), int(rest)) if name and queue_id.isdecimal() and rest.isdecimal() else None
 
 
 def copy_of(
-    topic: str, place: Place, body: bytes, properties: dict[str, str], born_ms: int, message_id: str
+    topic: str, origin: Origin, body: bytes, properties: dict[str, str], born_ms: int, message_id: str
 ) -> Message:
-    """The message to send."""
+    """The copy of a message."""
     copy = Message(topic, body)
     kept = {name: text for name, text in properties.items() if name not in names.RESERVED or name in _KEPT}
     copy.properties.update(kept)
-    copy.properties.update({OF: str(place), BORN: str(born_ms), ID: message_id})
+    copy.properties.update({OF: str(origin), BORN: str(born_ms), ID: message_id})
     return copy
 
 
 READ: Final = "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, value binary, properties map<string,string>, bornTimestamp timestamp"  # fmt: skip
-"""What is read of the source."""
+"""The columns that are read from the source."""
 _RECORD_BYTES: Final = 64
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task needs to know: where queues go, where each begins, and where copies of this batch may be already."""
+    """The input of a task: the target of each queue, its next offset, and where copies of this batch may be already."""
 
     writing: WriteOptions
     targets: list[tuple[MessageQueue, MessageQueue]]
@@ -108,13 +104,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topics(self) -> list[str]:
-        """Of the other cluster."""
+        """The topics on the other cluster."""
         return sorted({target.topic for _, target in self.targets})
 
 
 def mirror_rows(order: Order, batches: Iterator[Any], attempt: int = 0, launch: str | None = None) -> list[MirroredRun]:
-    """Send the rows of whole queues, sorted by queue and offset; the runs that this made. `attempt` counts from 0, and `launch` is
-    another one whenever Spark has begun anew.
+    """Send the rows of whole queues, sorted by queue and offset; returns the runs. `attempt` counts from 0; `launch` identifies
+    the start of the query.
     """
     if attempt:
         sleep(IN_FLIGHT_S)
@@ -125,28 +121,28 @@ def mirror_rows(order: Order, batches: Iterator[Any], attempt: int = 0, launch: 
         metadata.wait_until_entered(brokers, None if attempt else launch)
         copying = _Copying(order, sending, metadata)
         for batch in batches:
-            copying.take(batch)
+            copying.add_batch(batch)
         copying.flush()
     return copying.runs
 
 
 class _Copying:
-    """One task at work. Rows of one queue follow each other."""
+    """The state of one task. Rows of one queue follow each other."""
 
     def __init__(self, order: Order, sending: SharedClient[AsyncProducer], metadata: ClientMetadata) -> None:
         self._writing = order.writing
         self._targets = dict(order.targets)
-        self._next_offsets = {place.queue: place.offset for place in order.next_offsets}
-        self._searched_from = {place.queue: place.offset for place in order.searched_from}
+        self._next_offsets = {one.queue: one.offset for one in order.next_offsets}
+        self._searched_from = {one.queue: one.offset for one in order.searched_from}
         self._sending = sending
         self._metadata = metadata
         self._queue: MessageQueue | None = None
         self._next = 0
-        self._waiting: list[tuple[Place, Message]] = []
+        self._waiting: list[tuple[Origin, Message]] = []
         self._waiting_bytes = 0
         self.runs: list[MirroredRun] = []
 
-    def take(self, batch: Any) -> None:
+    def add_batch(self, batch: Any) -> None:
         born = pc.cast(batch.column("bornTimestamp"), pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         columns = [batch.column(name).to_pylist() for name in ("topic", "brokerName", "queueId", "queueOffset", "msgId", "value", "properties")]  # fmt: skip
         for topic, broker, queue_id, offset, message_id, body, pairs, born_ms in zip(
@@ -156,19 +152,19 @@ class _Copying:
             if queue != self._queue:
                 self._begin(queue)
             if offset >= self._next:
-                place = Place(broker, queue_id, offset)
-                self._add(place, copy_of(topic, place, body, dict(pairs or ()), born_ms or 0, message_id))
+                origin = Origin(broker, queue_id, offset)
+                self._add(origin, copy_of(topic, origin, body, dict(pairs or ()), born_ms or 0, message_id))
 
     def flush(self) -> None:
-        """Send what waits, as one batch, and note where it went."""
+        """Send waiting messages as one batch, and record their runs."""
         if not self._waiting or self._queue is None:
             return
         target = self._targets[self._queue]
         results = self._sending.call(
             _deliver(self._sending.core(), target, [copy for _, copy in self._waiting], self._writing)
         )
-        for (place, _), result in zip(self._waiting, results, strict=True):
-            self._note(place, target, result.queue_offset)
+        for (origin, _), result in zip(self._waiting, results, strict=True):
+            self._record(origin, target, result.queue_offset)
         self._waiting, self._waiting_bytes = [], 0
 
     def _begin(self, queue: MessageQueue) -> None:
@@ -176,32 +172,32 @@ class _Copying:
         self._queue = queue
         self._next = self._next_offsets.get(queue, 0)
         target = self._targets[queue]
-        for place, at in self._copies(target):
-            if place.queue(queue.topic) == queue and place.offset >= self._next:
-                self._note(place, target, at)
-                self._next = place.offset + 1
+        for origin, at in self._copies(target):
+            if origin.queue(queue.topic) == queue and origin.offset >= self._next:
+                self._record(origin, target, at)
+                self._next = origin.offset + 1
 
-    def _add(self, place: Place, copy: Message) -> None:
+    def _add(self, origin: Origin, copy: Message) -> None:
         is_alone = not can_share_a_batch(copy) or len(copy.body) >= self._sending.core().settings.compress_over_bytes
         if is_alone:
-            self.flush()  # what came before it stays before it
-        self._waiting.append((place, copy))
+            self.flush()  # keep the order
+        self._waiting.append((origin, copy))
         self._waiting_bytes += (
             len(copy.body) + _RECORD_BYTES + sum(map(len, (*copy.properties, *copy.properties.values())))
         )
         if is_alone or self._waiting_bytes >= self._writing.batch_bytes:
             self.flush()
 
-    def _note(self, place: Place, target: MessageQueue, at: int) -> None:
+    def _record(self, origin: Origin, target: MessageQueue, at: int) -> None:
         assert self._queue is not None, "a queue was begun"
-        run = MirroredRun(place.queue(self._queue.topic), place.offset, target, at, 1)
+        run = MirroredRun(origin.queue(self._queue.topic), origin.offset, target, at, 1)
         if self.runs and self.runs[-1].is_followed_by(run):
             self.runs[-1] = msgspec.structs.replace(self.runs[-1], count=self.runs[-1].count + 1)
         else:
             self.runs.append(run)
 
-    def _copies(self, target: MessageQueue) -> Iterator[tuple[Place, int]]:
-        """Copies at the end of a target queue, and where they are: an attempt that failed may have sent them."""
+    def _copies(self, target: MessageQueue) -> Iterator[tuple[Origin, int]]:
+        """Copies at the end of a target queue, with their offsets: a failed attempt may have sent them."""
         low, high = self._metadata.bounds([target])[target]
         start = max(low, self._searched_from.get(target, low))
         if start >= high:
@@ -211,14 +207,14 @@ class _Copying:
         for batch in search(self._writing.connection, self._writing.group, wanted, columns):
             texts = pc.map_lookup(batch.column(1), OF, "first").to_pylist()
             for at, text in zip(batch.column(0).to_pylist(), texts, strict=True):
-                if text is not None and (place := parse_place(text)) is not None:
-                    yield place, at
+                if text is not None and (origin := parse_origin(text)) is not None:
+                    yield origin, at
 
 
 async def _deliver(
     producer: AsyncProducer, target: MessageQueue, messages: Sequence[Message], options: WriteOptions
 ) -> list[SendResult]:
-    """Send a batch, again in place only while the broker surely did not store it."""
+    """Send a batch, with retries only if the broker certainly did not store it."""
     wait_s = FIRST_WAIT_S
     for left in range(options.send_retries, -1, -1):
         try:
@@ -237,13 +233,13 @@ ANSWER: Final = "runs.json"
 
 @dataclasses.dataclass
 class RunsMade(WriterCommitMessage):
-    """What a task did."""
+    """The result of a task."""
 
     runs: tuple[MirroredRun, ...]
 
 
 class MirrorSink(DataSource):
-    """Takes rows of whole queues. Options: `order`, as JSON, and `answer`, the file for the runs."""
+    """Accepts rows of whole queues. Options: `order`, as JSON, and `answer`, the file for the runs."""
 
     @classmethod
     def name(cls) -> str:
@@ -255,7 +251,7 @@ class MirrorSink(DataSource):
 
 
 class MirrorWriter(DataSourceArrowWriter):
-    """One batch."""
+    """A write of one batch."""
 
     def __init__(self, order: Order, answer: str) -> None:
         self._order = order
@@ -273,7 +269,7 @@ class MirrorWriter(DataSourceArrowWriter):
 
 
 def send_batch(rows: DataFrame, order: Order, folder: Path, files: Files) -> list[MirroredRun]:
-    """Let Spark send rows; where they went."""
+    """Send rows with Spark; returns the runs."""
     answer = folder / ANSWER
     if files.status(answer) is not None:
         files.unlink(answer)
@@ -281,5 +277,5 @@ def send_batch(rows: DataFrame, order: Order, folder: Path, files: Files) -> lis
     options = {"order": msgspec.json.encode(order).decode(), "answer": str(answer)}
     rows.write.format(NAME).options(**options).mode("append").save()
     if files.status(answer) is None:
-        raise WrongState(f"Spark ended a batch of the mirror without a word about it in {answer}")
+        raise WrongState(f"Spark ended a batch of the mirror without writing {answer}")
     return msgspec.json.decode(files.read(answer), type=list[MirroredRun])

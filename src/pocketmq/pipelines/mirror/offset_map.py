@@ -1,6 +1,6 @@
-"""Where messages of one cluster are on another, as runs: so many messages, one after the other, here and there.
+"""The offsets of mirrored messages on both clusters, as runs of consecutive offsets.
 
-source   500 501 502 503 │ 504 505 506         a run ends where somebody else wrote in between, or a message was skipped
+source   500 501 502 503 │ 504 505 506         a run ends if another producer wrote in between, or a message was skipped
 target     0   1   2   3 │   9  10  11
 """
 
@@ -14,11 +14,11 @@ from pocketmq.model.queue import MessageQueue, QueueOffset
 
 VERSION: Final = 1
 MAX_RUNS: Final = 1_000
-"""Of each queue. When there are more, the oldest are forgotten: no group is that far behind."""
+"""Runs of each queue. Beyond that, the oldest are dropped: no group is that far behind."""
 
 
 class MirroredRun(msgspec.Struct, frozen=True, order=True):
-    """`count` messages from `source_start` on, and where the first of them is."""
+    """`count` messages from `source_start` on, and the offset of the first one at the target."""
 
     source: MessageQueue
     source_start: int
@@ -40,19 +40,19 @@ class MirroredRun(msgspec.Struct, frozen=True, order=True):
 
 
 class OffsetMap(msgspec.Struct, kw_only=True):
-    """What was mirrored. Runs of a queue are in the order of its offsets."""
+    """All mirrored messages. Runs of a queue are in the order of its offsets."""
 
     runs: dict[str, list[MirroredRun]] = {}
-    """By the text of the source queue: JSON knows no keys that are queues."""
+    """By the text of the source queue, because JSON cannot have queues as keys."""
     pairs: list[tuple[MessageQueue, MessageQueue]] = []
-    """Which queue goes to which; once said, it stays."""
+    """The target of each source queue, which never changes."""
     ends: list[QueueOffset] = []
-    """Where target queues ended when a batch was done: copies of a later one are behind it."""
+    """The ends of target queues after the last batch: copies of a later batch follow them."""
     batch: int = -1
     version: int = VERSION
 
     def add(self, runs: Iterable[MirroredRun]) -> None:
-        """Note runs; those that touch become one, and what was noted before is left out."""
+        """Add runs, joining adjacent ones and skipping known ones."""
         for run in sorted(runs):
             known = self.runs.setdefault(str(run.source), [])
             if known and run.source_start < known[-1].source_end:
@@ -64,18 +64,18 @@ class OffsetMap(msgspec.Struct, kw_only=True):
             del known[:-MAX_RUNS]
 
     def next_offsets(self) -> dict[MessageQueue, int]:
-        """The next message of each source queue that is to be mirrored."""
+        """The next offset of each source queue to mirror."""
         return {known[-1].source: known[-1].source_end for known in self.runs.values() if known}
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Topics that were made anew begin again."""
+        """Remove re-created queues, which start again."""
         for queue in queues:
             self.runs.pop(str(queue), None)
 
     def translate(self, queue: MessageQueue, offset: int) -> QueueOffset | None:
-        """Where a group that is to read `offset` next goes on; None where nothing of the queue was mirrored.
+        """The target offset for a group whose next message is at `offset`; None if no message of the queue was mirrored.
 
-        A message that is not there is skipped; behind the last one it is the end of what was mirrored.
+        A missing message is skipped. Beyond the last run, it is the end of the mirrored messages.
         """
         known = self.runs.get(str(queue))
         if not known:
@@ -88,7 +88,7 @@ class OffsetMap(msgspec.Struct, kw_only=True):
     def pair(
         self, sources: Iterable[MessageQueue], targets: Sequence[MessageQueue]
     ) -> dict[MessageQueue, MessageQueue]:
-        """The target of each source queue of one topic: the first to the first, and so on; new queues take what is free."""
+        """Pair the queues of one topic: the first with the first, and so on; new queues get the least used target."""
         known = dict(self.pairs)
         for number, source in enumerate(sorted(sources)):
             if source not in known:
@@ -102,15 +102,15 @@ class OffsetMap(msgspec.Struct, kw_only=True):
 
 
 def read_map(text: str | None) -> OffsetMap:
-    """The map as it was noted; an empty one for none."""
+    """The saved map, or an empty one."""
     if text is None:
         return OffsetMap()
     try:
         found = msgspec.json.decode(text, type=OffsetMap)
     except msgspec.MsgspecError as error:
-        raise WrongState(f"the note of mirrored offsets is damaged: {error}; give another --checkpoint") from None
+        raise WrongState(f"the saved map of offsets is damaged: {error}; use another --checkpoint") from None
     if found.version != VERSION:
         raise WrongState(
-            f"the note of mirrored offsets is of version {found.version}, not {VERSION}; give another --checkpoint"
+            f"the saved map of offsets has version {found.version}, not {VERSION}; use another --checkpoint"
         )
     return found

@@ -1,7 +1,7 @@
-"""A project for Spark's Declarative Pipelines with our source and sink. The template is in `template`.
+"""A project for Spark's Declarative Pipelines with our source and sink. `template` has its files.
 
 Modules in reading order:
 
-    running         runs a project and forwards the log lines about the pipeline
-    spark_program   `spark-pipelines` as a process group that ends as a whole
+    running         runs a project, and shows its events
+    spark_program   runs `spark-pipelines` as a process group that ends as a whole
 """

@@ -1,11 +1,10 @@
-"""Runs a project by Spark's own program, `spark-pipelines`. Of what it says, the lines about the pipeline are passed on.
+"""Creates and runs a project for Declarative Pipelines, with Spark's own program `spark-pipelines`.
 
-pocketmq pipeline run ──► spark-pipelines run ──► events: `2026-03-01 12:00:00: Flow orders is RUNNING.`
-                              └─ everything else it and Java print is shown only when it fails
+    pocketmq pipeline run ──► spark-pipelines run ──► events: `2026-03-01 12:00:00: Flow orders is RUNNING.`
+                                  └─ all other output is shown only after a failure
 
-A new project: the files of `template/`, with the name and the folder filled in.
-
-Messages to try a project with: `sample/orders.jsonl` has a message of the topic `orders` on each line.
+A new project has the files of `template/`, with its name and folder filled in. To try it, `sample/orders.jsonl` has a message for the topic
+`orders` on each line.
 """
 
 import os
@@ -31,48 +30,48 @@ from pocketmq.spark.java import find_java
 SPEC: Final = "spark-pipeline.yml"
 DATA: Final = ".data"
 TABLES: Final = Path("spark-warehouse")
-"""Where Spark keeps tables, below the folder that it runs in."""
+"""Spark's folder for tables, below its working folder."""
 KEPT_LINES: Final = 400
-"""Of what a failed run said besides."""
+"""Lines of other output that are kept for a failed run."""
 SHOWN_ROWS: Final = 5
 _EVENT: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*: (.+)")
 _NEEDED: Final = ("grpc", "grpc_status", "google.rpc", "pandas", "yaml")
 
 
 class Done(NamedTuple):
-    """How a run ended: its exit status, and the last lines that were said besides its events."""
+    """The end of a run: its exit status, and the last lines besides its events."""
 
     code: int
     besides: list[str]
 
 
 class TableRows(NamedTuple):
-    """How many rows a table has, and the first of them."""
+    """The number of rows in a table, and the first of them."""
 
     total: int
     rows: list[dict[str, Any]]
 
 
 def check_project(folder: Path, files: Files) -> None:
-    """InvalidSetting when a folder holds no project; MissingLibrary when Spark cannot run one."""
+    """InvalidSetting if a folder is not a project; MissingLibrary if Spark cannot run one."""
     if files.status(folder / SPEC) is None:
         raise InvalidSetting(
-            f"there is no {SPEC} in {folder}: `pocketmq pipeline new NAME` makes a project; or give --project"
+            f"{folder} has no {SPEC}; `pocketmq pipeline new NAME` creates a project, and --project names its folder"
         )
-    if install := what_to_install():
-        raise MissingLibrary(f"Declarative Pipelines need more libraries than are here: {install}")
+    if install := install_command():
+        raise MissingLibrary(f"Declarative Pipelines need more libraries; run {install}")
 
 
-def what_to_install() -> str | None:
-    """The command that brings what Declarative Pipelines need; None where all of it is there."""
-    is_whole = all(map(_is_there, _NEEDED))
-    return None if is_whole else f"{sys.executable} -m pip install 'pyspark[pipelines]' 'pandas<3'"
+def install_command() -> str | None:
+    """The command that installs what Declarative Pipelines need; None if it is installed."""
+    is_complete = all(map(_is_installed, _NEEDED))
+    return None if is_complete else f"{sys.executable} -m pip install 'pyspark[pipelines]' 'pandas<3'"
 
 
 def run_project(
-    folder: Path, arguments: Sequence[str], *, name_server: str, tell: Callable[[str], None], everything: bool = False
+    folder: Path, arguments: Sequence[str], *, name_server: str, show: Callable[[str], None], everything: bool = False
 ) -> Done:
-    """Run it to its end, and tell what happens: its events, or all that is said. KeyboardInterrupt when a signal ended it."""
+    """Run a project to its end, and show its events, or all output. KeyboardInterrupt if a signal ended it."""
     script = pyspark_folder() / "bin" / "spark-pipelines"
     command = ["bash", str(script), "run", *_catalogue(folder), "--spec", str(folder / SPEC), *arguments]
     besides: deque[str] = deque(maxlen=KEPT_LINES)
@@ -80,16 +79,16 @@ def run_project(
         for line in program.lines():
             event = _EVENT.match(line)
             if event and not everything:
-                tell(event[1].rstrip())
+                show(event[1].rstrip())
             elif everything:
-                tell(line)
+                show(line)
             else:
                 besides.append(line)
     return Done(program.code, list(besides))
 
 
 def table_rows(folder: Path, files: Files) -> dict[str, TableRows]:
-    """The tables of a project, by name. However large they are, only some rows are read."""
+    """The tables of a project, by name, with a few rows of each."""
     found = {}
     for name in files.list(folder / TABLES):
         paths = [path for path in files_below(files, folder / TABLES / name) if path.suffix == ".parquet"]
@@ -110,14 +109,14 @@ def _first_rows(file: pyarrow.parquet.ParquetFile) -> list[dict[str, Any]]:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What can be shown: times and the like as text."""
+    """Values that can be shown: times and other types as text."""
     return {name: value if isinstance(value, str | int | float | None) else str(value) for name, value in row.items()}
 
 
 def _catalogue(folder: Path) -> list[str]:
-    """A catalogue that outlives the run: without one, the next run finds tables on the disk that nobody knows, and fails."""
-    home = f'-Dderby.system.home="{folder / DATA}/catalog"'
-    return ["--conf", "spark.sql.catalogImplementation=hive", "--conf", f"spark.driver.defaultJavaOptions={home}"]
+    """A persistent catalogue. Without one, the next run would find tables on disk that it does not know, and fail."""
+    catalogue = f'-Dderby.system.home="{folder / DATA}/catalog"'
+    return ["--conf", "spark.sql.catalogImplementation=hive", "--conf", f"spark.driver.defaultJavaOptions={catalogue}"]
 
 
 def _environment(name_server: str) -> dict[str, str]:
@@ -131,26 +130,26 @@ def _environment(name_server: str) -> dict[str, str]:
     return {**os.environ, **ours}
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ImportError:  # of a part whose whole is not there
+    except ImportError:  # the parent package is missing
         return False
 
 
 TEMPLATE: Final = Path(__file__).with_name("template")
 TEMPLATE_SUFFIX: Final = ".template"
-"""So that nobody takes the files of the template for code of ours."""
+"""The suffix keeps linters and Python from treating the files of the template as code."""
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 def make_project(name: str, parent: Path, files: Files) -> list[Path]:
-    """Make the folder `name` with a project in it; its files. InvalidSetting when there is something of that name."""
+    """Create the folder `name` with a project; returns its files. InvalidSetting if the folder exists."""
     if not _NAME.fullmatch(name):
-        raise InvalidSetting(f"{name!r} is no name for a project: letters, digits, - and _, and a letter first")
+        raise InvalidSetting(f"invalid project name {name!r}; use letters, digits, - and _, starting with a letter")
     folder = parent / name
     if files.status(folder) is not None:
-        raise InvalidSetting(f"{folder} is there already: choose another name, or remove it")
+        raise InvalidSetting(f"{folder} exists; choose another name, or remove it")
     made = []
     for source in files_below(files, TEMPLATE):
         if source.suffix != TEMPLATE_SUFFIX:
@@ -170,7 +169,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 def read_sample(project: Path, files: Files) -> dict[str, list[bytes]]:
-    """Bodies by topic; a topic without any is only made."""
+    """Message bodies by topic; a topic without messages is only created."""
     found = {}
     for name in files.list(project / FOLDER):
         path = project / FOLDER / name
@@ -178,13 +177,13 @@ def read_sample(project: Path, files: Files) -> dict[str, list[bytes]]:
             continue
         status = files.status(path)
         if status is not None and status.size > MAX_BYTES:
-            raise InvalidSetting(f"{path} has {status.size:,} bytes; a sample has at most {MAX_BYTES:,}")
+            raise InvalidSetting(f"{path} has {status.size:,} bytes; a sample may have {MAX_BYTES:,}")
         found[name.removesuffix(SUFFIX)] = [line for line in files.read(path).splitlines() if line.strip()]
     return found
 
 
 def send_sample(name_server: str, sample: Mapping[str, list[bytes]]) -> dict[str, int]:
-    """Make the topics that are not there, and send their messages: how many, by topic. Topics that are there stay as they are."""
+    """Create missing topics and send their messages; returns their numbers by topic. Existing topics stay unchanged."""
     made = ensure_topics({"rocketmq.namesrv.addr": name_server}, sample, queues=QUEUES)
     with Producer(name_server, group="pocketmq-sample") as producer:
         for topic in made:

@@ -1,11 +1,11 @@
-"""Spark's own program, and all that it starts: Java, the Python that defines a pipeline, Java once more, workers. They end together.
+"""Spark's program and all processes that it starts: Java, the Python that defines a pipeline, workers. They end together.
 
-    started ──► its lines ──► ends by itself ────────────────────────────────────┐
-                 └─ ctrl-C, SIGTERM, SIGHUP ──► asked to end ── in time ─────────┼──► nothing of it is alive
-                                                   └─ not in time, or once more ─┴─ killed
+    started ──► its lines ──► exits ─────────────────────────────────────────────────┐
+                 └─ ctrl-C, SIGTERM, SIGHUP ──► SIGTERM ── exits in time ────────────┼──► all processes have ended
+                                                   └─ timeout, or second signal ─────┴─ killed
 
-They are a session of their own, by which they are found: workers of Spark leave the group of their parents, and never the session. So
-a terminal tells them nothing, and signals come by way of us.
+They form a session of their own, by which they are found: Spark's workers leave the process group of their parents, but never the session.
+So the terminal does not signal them, and this class forwards signals.
 """
 
 import os
@@ -24,15 +24,15 @@ from pocketmq.files import DiskFiles
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S: Final = 15.0
-"""How long Java may take to end when it is asked to, and the others when it has ended."""
-LOOK_S: Final = 0.02
+"""Time for Java to end after SIGTERM, and for the others after Java has ended."""
+POLL_S: Final = 0.02
 _PROCESSES: Final = Path("/proc")
 
 
 class SparkProgram:
-    """Use it as `with SparkProgram(…) as program:`; when that is left, nothing of it is alive. KeyboardInterrupt if a signal ended it.
+    """A context: `with SparkProgram(…) as program:`. On exit all processes have ended; KeyboardInterrupt if a signal ended them.
 
-    Only the main thread hears signals; elsewhere they are left to whom they belong.
+    It handles signals only in the main thread.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
@@ -47,21 +47,21 @@ class SparkProgram:
 
     @property
     def code(self) -> int:
-        """Its exit status, when it has ended."""
+        """The exit status, after the end."""
         assert self._started is not None
         return self._started.returncode
 
     def lines(self) -> Iterator[str]:
-        """What it says, on both streams."""
+        """The output, from both streams."""
         assert self._started is not None
         assert self._started.stdout is not None
         for line in self._started.stdout:
             yield line.rstrip("\n")
 
     def __enter__(self) -> Self:
-        self._hear_signals()
+        self._handle_signals()
         with ExitStack() as undo:
-            undo.callback(self._hear_no_more)
+            undo.callback(self._restore_handlers)
             self._started = subprocess.Popen(  # noqa: S603 the program is Spark's own
                 self._command,
                 cwd=self._folder,
@@ -75,7 +75,7 @@ class SparkProgram:
             )
             undo.pop_all()
         if self._signals:
-            self._ask_to_end()  # signalled while it was being started
+            self._terminate()  # a signal arrived during the start
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -83,29 +83,29 @@ class SparkProgram:
         assert self._started.stdout is not None
         try:
             if kind is not None:
-                self._ask_to_end()
+                self._terminate()
             self._started.stdout.close()
-            self._wait_for_the_end()
+            self._wait_for_all()
         finally:
-            self._hear_no_more()
+            self._restore_handlers()
             if self._late is not None:
                 self._late.cancel()
                 self._late.join()
-        self._started.wait()  # last of all: until it is reaped nobody else gets its number, by which the others are found
+        self._started.wait()  # last: until it is reaped, its pid, by which the others are found, is not reused
         if self._signals and kind is None:
             raise KeyboardInterrupt
 
     # signals
 
-    def _hear_signals(self) -> None:
+    def _handle_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in STOP_SIGNALS:
-            if (before := signal.getsignal(number)) is not signal.SIG_IGN:  # as `nohup` wants it
+            if (before := signal.getsignal(number)) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
                 self._before[number] = before
                 signal.signal(number, self._signalled)
 
-    def _hear_no_more(self) -> None:
+    def _restore_handlers(self) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)  # type: ignore[arg-type]
 
@@ -114,24 +114,24 @@ class SparkProgram:
         if self._started is None:
             return
         if self._signals == 1:
-            self._ask_to_end()
+            self._terminate()
         else:
             self._kill()
 
     # ending
 
-    def _ask_to_end(self) -> None:
+    def _terminate(self) -> None:
         assert self._started is not None
         with suppress(ProcessLookupError):
             os.kill(-self._started.pid, signal.SIGTERM)
         if self._late is None:
-            # Who waits for its next line would wait for ever if it did not hear.
+            # A caller that waits for the next line would wait forever if the program ignored the signal.
             self._late = threading.Timer(GRACE_S, self._kill)
             self._late.daemon = True
             self._late.start()
 
-    def _wait_for_the_end(self) -> None:
-        """Of the program, and then of what it started."""
+    def _wait_for_all(self) -> None:
+        """Wait for the program, then for the processes that it started."""
         assert self._started is not None
         deadline: float | None = None
         while living := self._living():
@@ -140,7 +140,7 @@ class SparkProgram:
                 deadline = now + GRACE_S
             if deadline is not None and now >= deadline:
                 self._kill()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def _kill(self) -> None:
         for pid in self._living():
@@ -148,7 +148,7 @@ class SparkProgram:
                 os.kill(pid, signal.SIGKILL)
 
     def _living(self) -> list[int]:
-        """What is alive of it, as `kill` names it: its processes, or all of its group where they cannot be told."""
+        """Process ids that are alive; the negative process group if processes cannot be listed."""
         assert self._started is not None
         leader = self._started.pid
         files = DiskFiles()
@@ -164,11 +164,12 @@ class SparkProgram:
 
 
 def _session(files: DiskFiles, pid: str) -> int | None:
-    """The session of a process; None when it has ended, though its parent may not have noticed."""
+    """The session of a process; None if it has ended, even if it is not reaped yet."""
     try:
-        told = files.read(_PROCESSES / pid / "stat")
+        stat = files.read(_PROCESSES / pid / "stat")
     except OSError:
         return None
-    # pid (name) state parent group session …; a name may have anything in it.
-    state, _, _, session = told[told.rindex(b")") + 1 :].split()[:4]
+    # pid (name) state parent group session …; the name may contain any character.
+    state, _, _, session = stat[stat.rindex(b")") + 1 :].split()[:4]
+
     return None if state in (b"Z", b"X") else int(session)

@@ -8,13 +8,13 @@ from pocketmq.errors import PipelineFailed, WrongState
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.core.progress import Progress
 from pocketmq.pipelines.core.running import Run, Summary
-from pocketmq.pipelines.jobs.resending import NOTE, Piece, Stretches, pause_s, run_pieces, stretches
+from pocketmq.pipelines.jobs.resending import STATE_FILE, Piece, Pieces, cut, pause_s, run_pieces
 
 A, B = MessageQueue("orders", "a", 0), MessageQueue("orders", "a", 1)
 
 
-class MadeNotes(dict[str, str]):
-    """Notes in memory."""
+class MadeState(dict[str, str]):
+    """State files in memory."""
 
     def read(self, name: str) -> str | None:
         return self.get(name)
@@ -40,12 +40,12 @@ class Doing:
         return sum(map(len, piece.ranges))
 
 
-def ten() -> Stretches:
-    return stretches([QueueRange(A, 0, 7), QueueRange(B, 10, 13)], max_messages=4, rate=None, partitions=2)
+def ten() -> Pieces:
+    return cut([QueueRange(A, 0, 7), QueueRange(B, 10, 13)], max_messages=4, rate=None, partitions=2)
 
 
-def start(notes: MadeNotes, do: Doing, rows: list[Progress] | None = None) -> Summary:
-    return run_pieces("replay", notes, ten, do, Run(report=(rows if rows is not None else []).append))
+def start(state: MadeState, do: Doing, rows: list[Progress] | None = None) -> Summary:
+    return run_pieces("replay", state, ten, do, Run(report=(rows if rows is not None else []).append))
 
 
 def offsets(ranges: Sequence[QueueRange]) -> dict[MessageQueue, list[int]]:
@@ -64,7 +64,7 @@ def test_pieces_take_a_part_of_every_queue_and_together_all() -> None:
 
 
 def test_a_bound_on_the_rate_makes_pieces_small_and_waits_between_them() -> None:
-    plan = stretches([QueueRange(A, 0, 100)], max_messages=1_000, rate=2, partitions=2)
+    plan = cut([QueueRange(A, 0, 100)], max_messages=1_000, rate=2, partitions=2)
 
     assert plan.pieces == 10
     assert pause_s(100, 4.0, 10) == pytest.approx(6.0)
@@ -73,10 +73,10 @@ def test_a_bound_on_the_rate_makes_pieces_small_and_waits_between_them() -> None
 
 
 def test_all_is_done_with_progress_and_a_second_run_does_nothing() -> None:
-    notes, do, rows = MadeNotes(), Doing(), list[Progress]()
+    state, do, rows = MadeState(), Doing(), list[Progress]()
 
-    summary = start(notes, do, rows)
-    again = start(notes, do)
+    summary = start(state, do, rows)
+    again = start(state, do)
 
     assert offsets(do.done) == {A: [*range(7)], B: [10, 11, 12]}
     assert (summary.ended, summary.messages, summary.batches, summary.facts) == (
@@ -92,43 +92,43 @@ def test_all_is_done_with_progress_and_a_second_run_does_nothing() -> None:
 
 def test_what_is_left_is_known_without_looking_at_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    piece = Stretches.piece
+    piece = Pieces.piece
 
-    def counted(plan: Stretches, number: int) -> list[QueueRange]:
+    def counted(plan: Pieces, number: int) -> list[QueueRange]:
         looked.append(number)
         return piece(plan, number)
 
-    monkeypatch.setattr(Stretches, "piece", counted)
+    monkeypatch.setattr(Pieces, "piece", counted)
 
-    start(MadeNotes(), Doing())
+    start(MadeState(), Doing())
 
     assert looked == [0, 1, 2]
 
 
 def test_a_run_that_failed_goes_on_with_the_piece_that_failed() -> None:
-    notes, first, second = MadeNotes(), Doing(fail_at=1), Doing()
+    state, first, second = MadeState(), Doing(fail_at=1), Doing()
 
     with pytest.raises(PipelineFailed, match="the disk of the executor is gone"):
-        start(notes, first)
-    summary = start(notes, second)
+        start(state, first)
+    summary = start(state, second)
 
     assert offsets([*first.done, *second.done]) == {A: [*range(7)], B: [10, 11, 12]}
     assert (summary.messages, summary.batches) == (7, 2)
 
 
 def test_a_stop_ends_it_between_two_pieces() -> None:
-    notes, do = MadeNotes(), Doing()
+    state, do = MadeState(), Doing()
     run = Run()
     run.report = lambda progress: run.stop()
 
-    summary = run_pieces("replay", notes, ten, do, run)
+    summary = run_pieces("replay", state, ten, do, run)
 
     assert (summary.ended, summary.batches) == ("stopped", 1)
 
 
 def test_nothing_to_do_is_done_at_once() -> None:
     summary = run_pieces(
-        "replay", MadeNotes(), lambda: stretches([], max_messages=1, rate=None, partitions=1), Doing(), Run()
+        "replay", MadeState(), lambda: cut([], max_messages=1, rate=None, partitions=1), Doing(), Run()
     )
 
     assert (summary.ended, summary.messages) == ("caught up", 0)
@@ -139,4 +139,4 @@ def test_nothing_to_do_is_done_at_once() -> None:
 )
 def test_a_note_of_something_else_is_refused(text: str, why: str) -> None:
     with pytest.raises(WrongState, match=why):
-        start(MadeNotes({NOTE: text}), Doing())
+        start(MadeState({STATE_FILE: text}), Doing())
