@@ -71,7 +71,7 @@ def test_a_setting_that_cannot_be_ends_before_spark_is_started(tmp_path: Path) -
     missing = invoke("quality", "--topic", "orders")
 
     assert [result.exit_code for result in (wrong_key, wrong_value, missing)] == [ExitCode.USAGE] * 3
-    assert "there is no key 'chekpoint' for quality; did you mean checkpoint?" in wrong_key.output
+    assert "unknown key 'chekpoint' for quality; did you mean checkpoint?" in wrong_key.output
     assert "needs the flag --schema and --dead-letters" in missing.output
 
 
@@ -92,7 +92,7 @@ def test_a_dry_run_of_a_topic_that_is_not_there_says_so(broker: Broker, tmp_path
     result = quality(broker, "not-there", tmp_path, "--dry-run")
 
     assert result.exit_code == ExitCode.REFUSED
-    assert "there is no topic 'not-there'. `pocketmq topic ls` lists the topics that exist" in result.output
+    assert "topic 'not-there' does not exist. `pocketmq topic ls` lists the topics" in result.output
 
 
 def test_what_cannot_be_is_told_before_spark_is_started(
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_told_before_spark_is_started(
     itself = invoke("mirror", *there, "--target", broker.name_server, "--checkpoint", tmp_path / "m")
     group = invoke("lag-report", "-n", broker.name_server, "--group", "nope")
 
-    assert "there is no key 'maxx'; did you mean max?" in rule.output
+    assert "unknown key 'maxx'; did you mean max?" in rule.output
     assert "there is no topic 'nope'" in archive.output
     assert "`pocketmq topic create nope` makes it" in target.output
     assert "would be filled with itself" in itself.output
@@ -155,7 +155,7 @@ def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, mon
         assert "Traceback" not in dry.output
         return dry.output
 
-    assert "s3a://b/lake is on no file system" in told("archive", *read, "--lake", "s3a://b/lake")
+    assert "s3a://b/lake must be a local or mounted path" in told("archive", *read, "--lake", "s3a://b/lake")
     assert "--format xyz: Spark has no such format" in told(
         "archive", *read, "--lake", tmp_path / "l", "--format", "xyz"
     )
@@ -163,10 +163,10 @@ def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, mon
     assert "file/l cannot be written" in told("archive", *read, "--lake", tmp_path / "file" / "l")
     assert "is a file: give a folder" in told("archive", *read, "--lake", tmp_path / "file")
     assert "belongs to a query that is none" in told("archive", *read, "--lake", tmp_path / "l", *theirs)
-    assert "s3a://b/lake is on no file system" in told("backfill", *read, "--lake", "s3a://b/lake", *theirs)
+    assert "s3a://b/lake must be a local or mounted path" in told("backfill", *read, "--lake", "s3a://b/lake", *theirs)
     assert "belongs to a query that is none" in told("backfill", *read, "--to", other, *theirs)
     assert "belongs to a query that is none" in told("replay", *read, "--to", other, *theirs)
-    assert "is no lake" in told(
+    assert "is not a lake" in told(
         "replay", *read, "--lake", tmp_path / "no", "--to", other, "--checkpoint", tmp_path / "c"
     )
     assert "belongs to a query that is none" in told(*quality_of, *theirs)
@@ -189,7 +189,7 @@ def test_a_run_tells_its_progress_and_what_it_did(spark: "SparkSession", broker:
     assert (told[-1]["messages"], told[-1]["facts"]["dead_letters"]) == (2, 1)
     other = quality(broker, topic, tmp_path, "--good", f"{topic}-good")
     assert other.exit_code == ExitCode.REFUSED
-    assert "belongs to: quality of" in other.output
+    assert "belongs to quality of" in other.output
 
 
 def test_a_new_project_has_all_its_files_and_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_new_project_has_all_its_files_and_is_not_made_twice(tmp_path: Path, m
 
     assert (made.exit_code, again.exit_code, odd.exit_code) == (ExitCode.OK, ExitCode.USAGE, ExitCode.USAGE)
     assert "pocketmq pipeline run --broker" in made.output
-    assert "is there already" in again.output
+    assert "exists; choose another name" in again.output
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert {"shop/README.md", "shop/transformations/orders.py", "shop/tests/test_pipeline.py"} <= found
     spec = (tmp_path / "shop" / "spark-pipeline.yml").read_text("utf-8")
@@ -224,7 +224,7 @@ def test_a_run_of_a_project_has_a_broker_with_the_sample_and_the_exit_status_of_
 
     def run_project(folder: Path, arguments: tuple[str, ...], *, name_server: str, **more: Any) -> Done:
         seen.append((folder, arguments, name_server))
-        more["tell"]("Flow orders is RUNNING.")
+        more["show"]("Flow orders is RUNNING.")
         return Done(7, ["a stack", "of lines"])
 
     monkeypatch.setattr("pocketmq.pipelines.run_project", run_project)

@@ -85,4 +85,4 @@ def test_a_folder_that_is_no_lake_is_told(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["pipeline", "lake", str(tmp_path)])
 
     assert result.exit_code == 3
-    assert "is no lake" in result.output
+    assert "is not a lake" in result.output

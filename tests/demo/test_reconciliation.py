@@ -120,7 +120,7 @@ def test_reminders_must_come_and_not_too_early() -> None:
     punctual, early = message("a", 200, **{DUE: "200"}), message("b", 199, **{DUE: "200"})
 
     assert wrong(reminder_checks(reminders, [punctual, early])) == ["reminders delivered too early"]
-    assert wrong(reminder_checks(reminders, [punctual])) == ["reminders that came"]
+    assert wrong(reminder_checks(reminders, [punctual])) == ["reminders delivered"]
 
 
 def test_the_table_marks_what_is_wrong() -> None:

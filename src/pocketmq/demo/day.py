@@ -154,11 +154,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return f"""
 What to try next
   {program} demo --messages 1_000_000
-      More of the same. Kill it in the middle, and continue: {program} demo --resume
+      More of the same. Kill it, and continue: {program} demo --resume
   {program} serve --console --data {self.folder}/broker
       In a browser, or on the command line: {program} topic ls, {program} dlq ls
   {program} pipeline --help
-      Ready pipelines: archive, backfill, replay, mirror, quality, lag and trace.
+      Ready pipelines: archive, replay, mirror, quality and more.
   {program} pipeline new my-shop
       Your own pipeline, with a test."""
 
