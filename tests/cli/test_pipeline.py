@@ -111,10 +111,10 @@ def test_what_cannot_be_is_told_before_spark_is_started(
     group = invoke("lag-report", "-n", broker.name_server, "--group", "nope")
 
     assert "unknown key 'maxx'; did you mean max?" in rule.output
-    assert "there is no topic 'nope'" in archive.output
-    assert "`pocketmq topic create nope` makes it" in target.output
-    assert "would be filled with itself" in itself.output
-    assert "there is no group 'nope'" in group.output
+    assert "topic 'nope' does not exist" in archive.output
+    assert "`pocketmq topic create nope` creates it" in target.output
+    assert "is the source cluster" in itself.output
+    assert "group 'nope' does not exist" in group.output
     assert not list(tmp_path.glob("[!r]*"))
 
 
@@ -156,23 +156,23 @@ def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, mon
         return dry.output
 
     assert "s3a://b/lake must be a local or mounted path" in told("archive", *read, "--lake", "s3a://b/lake")
-    assert "--format xyz: Spark has no such format" in told(
+    assert "--format xyz: Spark does not have this format" in told(
         "archive", *read, "--lake", tmp_path / "l", "--format", "xyz"
     )
     assert "--format text has one column" in told("archive", *read, "--lake", tmp_path / "l", "--format", "text")
-    assert "file/l cannot be written" in told("archive", *read, "--lake", tmp_path / "file" / "l")
-    assert "is a file: give a folder" in told("archive", *read, "--lake", tmp_path / "file")
-    assert "belongs to a query that is none" in told("archive", *read, "--lake", tmp_path / "l", *theirs)
+    assert "file/l is not writable" in told("archive", *read, "--lake", tmp_path / "file" / "l")
+    assert "is a file; it must be a folder" in told("archive", *read, "--lake", tmp_path / "file")
+    assert "belongs to a query that is not a pipeline" in told("archive", *read, "--lake", tmp_path / "l", *theirs)
     assert "s3a://b/lake must be a local or mounted path" in told("backfill", *read, "--lake", "s3a://b/lake", *theirs)
-    assert "belongs to a query that is none" in told("backfill", *read, "--to", other, *theirs)
-    assert "belongs to a query that is none" in told("replay", *read, "--to", other, *theirs)
+    assert "belongs to a query that is not a pipeline" in told("backfill", *read, "--to", other, *theirs)
+    assert "belongs to a query that is not a pipeline" in told("replay", *read, "--to", other, *theirs)
     assert "is not a lake" in told(
         "replay", *read, "--lake", tmp_path / "no", "--to", other, "--checkpoint", tmp_path / "c"
     )
-    assert "belongs to a query that is none" in told(*quality_of, *theirs)
-    assert "belongs to a query that is none" in told("trace", *read, "--lake", tmp_path / "l", *theirs)
-    assert "give --master and a local" in told("mirror", *read, "--target", "127.0.0.1:1", "--checkpoint", "s3a://b/c")
-    assert "is no master of Spark" in told(*quality_of, "--checkpoint", tmp_path / "c", "--master", "locl")
+    assert "belongs to a query that is not a pipeline" in told(*quality_of, *theirs)
+    assert "belongs to a query that is not a pipeline" in told("trace", *read, "--lake", tmp_path / "l", *theirs)
+    assert "use --master and a local" in told("mirror", *read, "--target", "127.0.0.1:1", "--checkpoint", "s3a://b/c")
+    assert "is not a Spark master" in told(*quality_of, "--checkpoint", tmp_path / "c", "--master", "locl")
     assert not (tmp_path / "l").exists()
 
 
