@@ -25,7 +25,7 @@ def test_quick_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
     clock = FakeClock()
 
-    with late_bar(clock, "reading") as bar:
+    with late_bar("reading", clock=clock) as bar:
         bar.update(1, 10)
         clock.advance_ms(1_900)
         bar.update(10, 10)
@@ -37,7 +37,7 @@ def test_slow_work_shows_a_bar_with_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     shown = terminal(monkeypatch)
     clock = FakeClock()
 
-    with late_bar(clock, "reading") as bar:
+    with late_bar("reading", clock=clock) as bar:
         clock.advance_ms(2_100)
         bar.update(1024**2, 4 * 1024**2)
         bar.update(2 * 1024**2, 4 * 1024**2)
@@ -62,7 +62,7 @@ def test_a_bar_may_count_things(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
     clock = FakeClock()
 
-    with late_bar(clock, "sending", in_bytes=False) as bar:
+    with late_bar("sending", in_bytes=False, clock=clock) as bar:
         clock.advance_ms(2_100)
         bar.update(3, 4)
 

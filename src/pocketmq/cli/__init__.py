@@ -16,7 +16,8 @@ Modules in reading order:
     commands           turns errors into a sentence and an exit code, for all commands
     output             tables, JSON lines and progress bars
     cluster_options    options and connections of the commands for running clusters; shell completion
-    programs           runs a server until SIGINT or SIGTERM; options of all servers; child processes
+    programs           runs a server until SIGINT or SIGTERM; child processes
+    server_options     options and banner of all servers
     nameserver         `pocketmq nameserver`
     broker             `pocketmq broker`
     serve              `pocketmq serve`: a name server and brokers together

@@ -11,11 +11,10 @@ from pocketmq.access.accounts_file import read_accounts
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
-from pocketmq.cli.programs import (
+from pocketmq.cli.programs import log_to_stderr, run_until_stopped
+from pocketmq.cli.server_options import (
     ServerOptions,
     flush_text,
-    log_to_stderr,
-    run_until_stopped,
     server_facts,
     server_options,
     server_rows,

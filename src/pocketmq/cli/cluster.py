@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+import pocketmq
 from pocketmq.broker.setting_keys import KEYS
 from pocketmq.cli.cluster_options import (
     Cluster,
@@ -22,7 +23,6 @@ from pocketmq.errors import NetworkError, PocketMQError, UsageError
 from pocketmq.model.human import number, parse_pair, percent
 
 if TYPE_CHECKING:
-    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.cluster import BrokerState
 
 CHANGEABLE: Final = frozenset(name for name, key in KEYS.items() if key.at_run_time)
@@ -93,7 +93,7 @@ def _checked(changes: dict[str, str]) -> dict[str, str]:
     return changes
 
 
-def _settings(cluster: Cluster, admin: "Admin", broker: str | None) -> dict[str, Mapping[str, str]]:
+def _settings(cluster: Cluster, admin: "pocketmq.Admin", broker: str | None) -> dict[str, Mapping[str, str]]:
     masters = [place.name for place in require_brokers(cluster, admin) if place.is_master]
     if broker is not None and broker not in masters:
         raise UsageError(f"unknown broker {broker!r}; the brokers are: {', '.join(masters) or 'none'}")

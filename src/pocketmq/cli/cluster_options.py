@@ -27,7 +27,6 @@ from click.shell_completion import CompletionItem, get_completion_class
 import pocketmq
 from pocketmq.cli.commands import ExitCode, options
 from pocketmq.cli.output import Column, Row, late_bar, late_line, show_rows
-from pocketmq.clock import SystemClock
 from pocketmq.errors import (
     GroupNotFound,
     NetworkError,
@@ -274,7 +273,7 @@ def _long_rows(
 ) -> list[Row]:
     """One row for each name, with a progress bar."""
     rows: list[Row] = []
-    with cluster.long_admin() as admin, late_bar(SystemClock(), label, in_bytes=False) as bar:
+    with cluster.long_admin() as admin, late_bar(label, in_bytes=False) as bar:
         found = names(admin)
         for at, name in enumerate(found, 1):
             rows.append(row_of(admin, name))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+import pocketmq
 from pocketmq.cli.cluster_options import (
     Cluster,
     cluster_options,
@@ -32,7 +33,6 @@ from pocketmq.cli.output import (
     show_text,
     texts,
 )
-from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError
 from pocketmq.files import DiskFiles
 from pocketmq.model.human import count, local_time, number
@@ -40,8 +40,6 @@ from pocketmq.model.properties import ORIGIN_MESSAGE_ID
 from pocketmq.store.tools.message_fields import BodyForm, fields_of
 
 if TYPE_CHECKING:
-    import pocketmq
-    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.dead_letters import Letter, Resent
 
 
@@ -105,9 +103,9 @@ def export(cluster: Cluster, group: str, path: Path | None, form: str, yes: bool
     click.echo(f"{count(many, 'dead letter')} of group {group}{'' if path is None else f' in {path}'}.", err=True)
 
 
-def _letters(admin: "Admin", group: str, total: int) -> "Iterator[Letter]":
+def _letters(admin: "pocketmq.Admin", group: str, total: int) -> "Iterator[Letter]":
     done = 0
-    with late_bar(SystemClock(), "letters", in_bytes=False) as bar:
+    with late_bar("letters", in_bytes=False) as bar:
         for queue, begin, end in admin.dead_letters.ranges(group):
             for at in range(begin, end, PAGE):
                 letters = admin.dead_letters.in_queue(group, queue, at, min(end, at + PAGE))
@@ -316,7 +314,7 @@ def _show_plan(group: str, letters: "list[Letter]", topic: str | None) -> None:
 
 def _send(cluster: Cluster, letters: "list[Letter]", topic: str | None) -> "list[Resent]":
     outcomes: list[Resent] = []
-    with cluster.long_admin() as admin, late_bar(SystemClock(), "sending", in_bytes=False) as bar:
+    with cluster.long_admin() as admin, late_bar("sending", in_bytes=False) as bar:
         for at in range(0, len(letters), MAX_AT_ONCE):
             part = letters[at : at + MAX_AT_ONCE]
             outcomes.append(admin.dead_letters.resend(part, topic=topic))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import pocketmq
 from pocketmq.cli.cluster_options import (
     Cluster,
     cluster_options,
@@ -26,7 +27,6 @@ from pocketmq.model.human import count, duration, number, offset, parse_queue, p
 from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
-    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.groups import Member, Owners
     from pocketmq.client.admin.lag import GroupLag, QueueLag
     from pocketmq.client.admin.offsets import QueueReset, ResetTo
@@ -267,7 +267,7 @@ def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> None:
     show_text(f"Deleted group {group}.")
 
 
-def _long_row(admin: "Admin", group: str) -> dict[str, Any]:
+def _long_row(admin: "pocketmq.Admin", group: str) -> dict[str, Any]:
     """A row with the error if the request for this group fails, so that the others are still listed."""
     row: dict[str, Any] = {"group": group, "members": None, "lag": None, "lag_ms": None, "problem": ""}
     try:

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 import msgspec
 from rich.text import Text
 
+import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, topic_argument
 from pocketmq.cli.commands import CommandGroup, parsed
 from pocketmq.cli.msg_send import argument_bytes, send
@@ -30,9 +31,6 @@ from pocketmq.net.address import Address
 from pocketmq.protocol.compression import MAX_INFLATED_BYTES
 from pocketmq.store.tools.message_fields import BodyForm, body_start, fields_of
 
-if TYPE_CHECKING:
-    from pocketmq.client.admin.admin import Admin
-
 MAX_AT_ONCE = 1_000
 """The most messages read from one queue in one poll."""
 
@@ -40,7 +38,7 @@ MAX_AT_ONCE = 1_000
 class Tail:
     """Reads new messages of all queues of a topic that match a filter."""
 
-    def __init__(self, admin: "Admin", topic: str, matches: Callable[[StoredMessage], bool]) -> None:
+    def __init__(self, admin: "pocketmq.Admin", topic: str, matches: Callable[[StoredMessage], bool]) -> None:
         self._admin = admin
         self._topic = topic
         self._matches = matches
@@ -281,7 +279,7 @@ msg_commands.add_command(send)
 msg_commands.add_command(trace)
 
 
-def _by_offset_id(admin: "Admin", topic: str, text: str) -> list[StoredMessage]:
+def _by_offset_id(admin: "pocketmq.Admin", topic: str, text: str) -> list[StoredMessage]:
     """The message with this offset id, if it is of a broker of this cluster: an offset id contains the broker's address."""
     try:
         host = OffsetId.parse(text).host

@@ -9,7 +9,6 @@ import click
 from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argument
 from pocketmq.cli.commands import ExitCode, parsed
 from pocketmq.cli.output import Column, json_option, late_bar, show_rows, texts
-from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.model.human import count, number, parse_duration_ms, parse_pair
@@ -129,7 +128,7 @@ def argument_bytes(text: str) -> bytes:
 
 def _send(cluster: Cluster, messages: Sequence[Message], results: "list[SendResult]") -> None:
     """Send one after the other. If one fails, `results` has those before it."""
-    with cluster.producer() as producer, late_bar(SystemClock(), "sending", in_bytes=False) as bar:
+    with cluster.producer() as producer, late_bar("sending", in_bytes=False) as bar:
         for message in messages:
             results.append(producer.send(message))
             bar.update(len(results), len(messages))

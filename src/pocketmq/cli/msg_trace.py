@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argument
 from pocketmq.cli.output import Column, json_option, show_rows, show_text, texts
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
@@ -12,7 +13,6 @@ from pocketmq.model.human import duration, local_time
 from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
-    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.messages import MessageTrace, TracedAttempt
     from pocketmq.model.message import StoredMessage
 
@@ -54,11 +54,11 @@ def trace(
             click.echo("No client wrote a trace of this message. Clients trace with the option trace=True.", err=True)
 
 
-def _ids_of(admin: "Admin", topic: str, key: str) -> list[str]:
+def _ids_of(admin: "pocketmq.Admin", topic: str, key: str) -> list[str]:
     return list(dict.fromkeys(message.message_id for message in admin.messages.by_key(topic, key)))
 
 
-def _timeline(admin: "Admin", topic: str, message_id: str, trace_topic: str | None) -> list[dict[str, Any]]:
+def _timeline(admin: "pocketmq.Admin", topic: str, message_id: str, trace_topic: str | None) -> list[dict[str, Any]]:
     try:
         traced = admin.messages.trace(message_id, trace_topic=trace_topic)
         rows = list(_traced_rows(traced))
@@ -90,7 +90,7 @@ def _attempt_text(attempt: "TracedAttempt") -> str:
     return f"{outcome}, retry {attempt.retry_times}" if attempt.retry_times else outcome
 
 
-def _stored_row(admin: "Admin", topic: str, message: "StoredMessage") -> dict[str, Any]:
+def _stored_row(admin: "pocketmq.Admin", topic: str, message: "StoredMessage") -> dict[str, Any]:
     """Its queue and offset, and the groups that have consumed it."""
     broker = next(
         (one.name for one in admin.cluster.brokers() if str(one.address) == str(message.store_host)),

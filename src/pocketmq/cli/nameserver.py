@@ -6,16 +6,8 @@ from typing import Any
 import click
 import msgspec
 
-from pocketmq.cli.programs import (
-    ServerOptions,
-    log_to_stderr,
-    run_until_stopped,
-    server_facts,
-    server_options,
-    server_rows,
-    show_banner,
-    show_json,
-)
+from pocketmq.cli.programs import log_to_stderr, run_until_stopped
+from pocketmq.cli.server_options import ServerOptions, server_facts, server_options, server_rows, show_banner, show_json
 from pocketmq.errors import BodyError, InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.nameserver.server import NameServer

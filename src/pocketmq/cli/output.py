@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pocketmq.cli.commands import ExitCode
-from pocketmq.clock import Clock
+from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.human import UNKNOWN, duration, number, offset, percent
 from pocketmq.model.message import StoredMessage
@@ -71,8 +71,8 @@ class LateBar:
 
 
 @contextmanager
-def late_bar(clock: Clock, label: str, *, in_bytes: bool = True) -> Iterator[LateBar]:
-    bar = LateBar(clock, label, in_bytes=in_bytes)
+def late_bar(label: str, *, in_bytes: bool = True, clock: Clock | None = None) -> Iterator[LateBar]:
+    bar = LateBar(clock or SystemClock(), label, in_bytes=in_bytes)
     try:
         yield bar
     finally:

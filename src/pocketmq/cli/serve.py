@@ -26,15 +26,13 @@ from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, parse_settings, set_option
 from pocketmq.cli.console import console_options, console_settings
 from pocketmq.cli.console import with_console as beside_console
-from pocketmq.cli.programs import (
-    ChildProgram,
+from pocketmq.cli.programs import ChildProgram, log_to_stderr, run_until_stopped
+from pocketmq.cli.server_options import (
     ServerOptions,
     access_facts,
     access_rows,
     flush_text,
-    log_to_stderr,
     metrics_url,
-    run_until_stopped,
     server_options,
     show_banner,
     show_json,

@@ -46,7 +46,7 @@ class VerifyScreen:
 
     def show(self, verification: Verification) -> ExitCode:
         """Run a verification, show its findings, and return the exit code."""
-        with late_bar(self._clock, "reading the log") as bar:
+        with late_bar("reading the log") as bar:
             for event in verification.run():
                 if isinstance(event, Finding):
                     self._add(event)
@@ -146,7 +146,7 @@ def show_plan(layout: StoreLayout, plan: RebuildPlan, *, dry_run: bool) -> None:
 
 def show_rebuild(rebuild: Rebuild, clock: Clock) -> ExitCode:
     skipped = 0
-    with late_bar(clock, "reading the log") as bar:
+    with late_bar("reading the log") as bar:
         for event in rebuild.run():
             if isinstance(event, Skipped):
                 skipped += 1

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+import pocketmq
 from pocketmq.cli.cluster_options import (
     Cluster,
     cluster_options,
@@ -22,7 +23,6 @@ from pocketmq.model.human import count, local_time, number, parse_pair, parse_pe
 from pocketmq.model.names import is_internal_group
 
 if TYPE_CHECKING:
-    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.topics import QueueState, TopicState
     from pocketmq.protocol.bodies.stats import BrokerStatsData
     from pocketmq.protocol.bodies.topics import TopicConfig
@@ -59,7 +59,7 @@ def stats(cluster: Cluster, topic: str, as_json: bool) -> None:
 
 
 def _stats_row(
-    admin: "Admin", broker: str, what: str, names: tuple[str, str], key: str, group: str | None = None
+    admin: "pocketmq.Admin", broker: str, what: str, names: tuple[str, str], key: str, group: str | None = None
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"what": what, "broker": broker, "group": group, "problem": ""}
     try:
@@ -273,14 +273,14 @@ def rm(cluster: Cluster, topic: str, yes: bool) -> None:
 topic_commands.add_command(stats)
 
 
-def _names(cluster: Cluster, admin: "Admin", *, everything: bool) -> list[str]:
+def _names(cluster: Cluster, admin: "pocketmq.Admin", *, everything: bool) -> list[str]:
     names = admin.topics.names(everything=everything)
     if not names:
         require_brokers(cluster, admin)
     return names
 
 
-def _long_row(admin: "Admin", topic: str) -> dict[str, Any]:
+def _long_row(admin: "pocketmq.Admin", topic: str) -> dict[str, Any]:
     """A row with the error if the request for this topic fails, so that the others are still listed."""
     try:
         return {**_row(admin.topics.describe(topic)), "problem": ""}

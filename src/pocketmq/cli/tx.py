@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import pocketmq
 from pocketmq.cli.cluster_options import (
     Cluster,
     cluster_options,
@@ -20,7 +21,6 @@ from pocketmq.errors import ImpossibleRequest, PocketMQError
 from pocketmq.model.human import duration, number
 
 if TYPE_CHECKING:
-    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.transactions import OpenTransaction
     from pocketmq.model.transactions import Undecided
 
@@ -139,7 +139,7 @@ def check(cluster: Cluster, transaction_id: str, limit: int, yes: bool, as_json:
         show_text(f"{one.broker} checks the transaction again with its next round.")
 
 
-def _open(admin: "Admin", transaction_id: str, limit: int) -> "OpenTransaction":
+def _open(admin: "pocketmq.Admin", transaction_id: str, limit: int) -> "OpenTransaction":
     found = admin.transactions.undecided(limit=limit)
     chosen = next((one for one in found.found if one.transaction_id == transaction_id), None)
     if chosen is None:

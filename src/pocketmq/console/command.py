@@ -18,7 +18,7 @@ import click
 import msgspec
 import uvicorn
 
-from pocketmq import __version__
+import pocketmq
 from pocketmq.client.settings import ClientOptions
 from pocketmq.console.app import make_app
 from pocketmq.console.settings import DEFAULT_PORT, ConsoleSettings
@@ -226,11 +226,17 @@ async def _stop_at_end_of_input(server: _Server) -> None:
 def _print_ready(settings: ConsoleSettings, address: Address, namesrv: str, *, as_json: bool) -> None:
     url = f"{'https' if settings.tls_cert else 'http'}://{reachable(address)}/"
     if as_json:
-        facts = {"event": "ready", "program": "console", "version": __version__, "url": url, "name_server": namesrv}
+        facts = {
+            "event": "ready",
+            "program": "console",
+            "version": pocketmq.__version__,
+            "url": url,
+            "name_server": namesrv,
+        }
         click.echo(msgspec.json.encode(facts).decode())
         return
     clients = "users who log in" if settings.users else "this machine only"
-    click.echo(f"PocketMQ console {__version__}")
+    click.echo(f"PocketMQ console {pocketmq.__version__}")
     click.echo(f"  URL         {url}")
     click.echo(f"  cluster     {namesrv}")
     click.echo(f"  open to     {clients}{', read-only' if settings.read_only else ''}")

@@ -216,7 +216,7 @@ class Endpoints:
                 return PlainTextResponse(refusal, 403)
             visit = Visit(path=request.url.path, parts=request.path_params, query={}, form=form)
             try:
-                done = await action.run(self._site, visit, session)
+                done = await action.run(self._site, visit)
             except PocketMQError as error:
                 return await self._shown_again(action, visit, session, request, error)
             log.info("%s: %s %s", session.name or "local user", visit.path, done.text)

@@ -32,7 +32,7 @@ from pocketmq.clock import Clock
 from pocketmq.console.rendering import Templates, sentence
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.snapshot import Collector
-from pocketmq.console.users import LoginAttempts, Session, Sessions, UsersFile
+from pocketmq.console.users import LoginAttempts, Sessions, UsersFile
 from pocketmq.errors import CallTimedOut, ImpossibleRequest, PocketMQError
 
 T = TypeVar("T")
@@ -243,7 +243,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 View = Callable[[Site, Visit], Awaitable[Mapping[str, Any]]]
-ActionFunction = Callable[[Site, Visit, Session], Awaitable["ActionResult"]]
+ActionFunction = Callable[[Site, Visit], Awaitable["ActionResult"]]
 
 
 class Page(NamedTuple):

@@ -61,16 +61,16 @@ async def check_address(context: DoctorContext) -> Finding:
 async def check_name_servers(context: DoctorContext) -> Finding:
     """Whether at least one answers. Each gets a request, for name servers share no data."""
 
-    async def ask(address: Address) -> ClusterInfo | None:
+    async def ask(address: Address) -> set[str] | None:
         try:
             answer = await context.reach.instance.rpc.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
         except NoPermission as error:
             context.refusals.append(f"name server {address} rejected the account: {_cause(error, address)}")
             return None
-        return read_body(ClusterInfo, answer.body)
+        return set(read_body(ClusterInfo, answer.body).broker_addr_table)
 
     found, failed = await context.reach.gather_what_goes(context.addresses, ask)
-    context.cluster_infos = {address: info for address, info in found.items() if info is not None}
+    context.registered = {address: names for address, names in found.items() if names is not None}
     silent = [_problem(address, error) for address, error in failed.items()]
     if not found:
         return broken("; ".join(silent), _advice(context, next(iter(failed.values()))))
@@ -79,9 +79,9 @@ async def check_name_servers(context: DoctorContext) -> Finding:
 
 async def check_route(context: DoctorContext) -> Finding:
     """Whether brokers are registered with a master, and all name servers know the same brokers."""
-    if not context.cluster_infos:
+    if not context.registered:
         return skipped("the account has no permission")
-    registered = {address: set(info.broker_addr_table) for address, info in context.cluster_infos.items()}
+    registered = context.registered
     everything = set().union(*registered.values())
     if not everything:
         return broken(

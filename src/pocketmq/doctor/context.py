@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from pocketmq.client.admin.dead_letters import DeadLetterAdmin
 from pocketmq.client.admin.groups import GroupAdmin, GroupState, Member
 from pocketmq.client.admin.lag import GroupLag
 from pocketmq.client.admin.offsets import OffsetAdmin
@@ -11,7 +12,6 @@ from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.cluster.instance import Instance, Surroundings
 from pocketmq.errors import InvalidSetting
 from pocketmq.net.address import Address
-from pocketmq.protocol.bodies.routes import ClusterInfo
 from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
 
 
@@ -60,8 +60,8 @@ class DoctorContext:
         self.group = group
 
         self.addresses: tuple[Address, ...] = ()
-        self.cluster_infos: dict[Address, ClusterInfo] = {}
-        """By name server."""
+        self.registered: dict[Address, set[str]] = {}
+        """The names of the registered brokers, by name server."""
         self.refusals: list[str] = []
         """Servers that rejected the account."""
         self.brokers: list[BrokerPlace] = []
@@ -92,6 +92,10 @@ class DoctorContext:
     @property
     def offsets(self) -> OffsetAdmin:
         return OffsetAdmin(self.reach)
+
+    @property
+    def dead_letters(self) -> DeadLetterAdmin:
+        return DeadLetterAdmin(self.reach)
 
     @property
     def topic_admin(self) -> TopicAdmin:

@@ -6,12 +6,9 @@ the last heartbeat.
 
 from collections.abc import Iterator, Mapping
 
-from pocketmq.client.admin.dead_letters import DeadLetterAdmin
-from pocketmq.client.admin.lag import GroupLag, QueueLag
 from pocketmq.client.admin.reach import first_at
 from pocketmq.doctor.context import DoctorContext
-from pocketmq.doctor.report import Finding, broken, ok, skipped, unknown
-from pocketmq.doctor.topic_checks import with_suggestion
+from pocketmq.doctor.report import Finding, broken, ok, skipped, unknown, with_suggestion
 from pocketmq.errors import GroupNotFound
 from pocketmq.model.human import count, duration
 from pocketmq.model.names import group_of
@@ -282,7 +279,7 @@ def _failures(context: DoctorContext) -> list[str]:
 
 async def _letters(context: DoctorContext) -> list[str]:
     assert context.group is not None, "only steps of a group count dead letters"
-    letters = await DeadLetterAdmin(context.reach).count(context.group)
+    letters = await context.dead_letters.count(context.group)
     if not letters:
         return []
     return [f"{count(letters, 'dead letter')} of {context.group}: `pocketmq dlq show {context.group}` lists them"]
@@ -304,10 +301,18 @@ async def check_offsets(context: DoctorContext) -> Finding:
                 "the topic was created again, or the broker lost messages",
                 f"`pocketmq group reset {context.group} {each.queue.topic} --to earliest` (or latest) lets the group continue",
             )
-    hints = [hint for each in lag.queues if (hint := _unknown_hint(each))]
+    hints = []
+    for each in lag.queues:
+        if each.committed is None and each.max_offset is not None:
+            hints.append(
+                f"no committed offset in {each.queue}; the settings of its first reader decide where it starts"
+            )
+        elif each.problem:
+            hints.append(f"{each.queue}: {each.problem}")
     if lag.messages is None:
         return unknown("the lag of some queues is unknown", *hints)
-    return ok(f"lag: {_lag(lag)}", *hints)
+    time_text = f", {duration(lag.time_ms)}" if lag.time_ms else ""
+    return ok(f"lag: {count(lag.messages, 'message')}{time_text}", *hints)
 
 
 async def check_retention(context: DoctorContext) -> Finding:
@@ -335,19 +340,6 @@ async def check_retention(context: DoctorContext) -> Finding:
             )
     texts = [f"{name} keeps messages for {duration(ms)}" for name, ms in retention_ms.items()]
     return ok("; ".join(texts), *_oldest(context))
-
-
-def _unknown_hint(lag: QueueLag) -> str:
-    if lag.committed is None and lag.max_offset is not None:
-        return (
-            f"the group has no committed offset in {lag.queue}; the settings of its first reader decide where it starts"
-        )
-    return f"{lag.queue}: {lag.problem}" if lag.problem else ""
-
-
-def _lag(lag: GroupLag) -> str:
-    messages = count(lag.messages or 0, "message")
-    return messages if not lag.time_ms else f"{messages}, {duration(lag.time_ms)}"
 
 
 def _oldest(context: DoctorContext) -> list[str]:

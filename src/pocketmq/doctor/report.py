@@ -8,6 +8,7 @@ unknown   the step could not be examined; the finding says why
 skipped   the step was not requested, or a step that it needs is broken
 """
 
+import difflib
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
@@ -126,6 +127,12 @@ def unknown(text: str, *hints: str) -> Finding:
 
 def skipped(text: str) -> Finding:
     return Finding(Verdict.SKIPPED, text)
+
+
+def with_suggestion(name: str, known: Sequence[str], advice: str) -> str:
+    """`advice`, after a similar name if there is one."""
+    near = difflib.get_close_matches(name, known, 1, 0.6)
+    return f"Did you mean {near[0]}? Otherwise, {advice}" if near else advice[0].upper() + advice[1:]
 
 
 def _limited(hints: Sequence[str]) -> tuple[str, ...]:

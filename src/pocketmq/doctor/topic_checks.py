@@ -1,12 +1,11 @@
 """Checks of permissions and topics."""
 
-import difflib
 from collections.abc import Sequence
 
 from pocketmq.client.admin.reach import BrokerPlace
 from pocketmq.client.admin.topics import TopicState
 from pocketmq.doctor.context import DoctorContext
-from pocketmq.doctor.report import Finding, broken, ok, skipped
+from pocketmq.doctor.report import Finding, broken, ok, skipped, with_suggestion
 from pocketmq.errors import GroupNotFound, NoPermission, TopicNotFound
 from pocketmq.model.flags import Perm
 from pocketmq.model.human import count, duration
@@ -74,12 +73,6 @@ async def check_topic(context: DoctorContext) -> Finding:
         groups = [name for name in await context.topic_admin.readers(context.topic) if not is_internal_group(name)]
         hints.append(f"consumer groups of topic {context.topic}: {', '.join(groups) or 'none'}")
     return ok("; ".join(texts), *hints)
-
-
-def with_suggestion(name: str, known: Sequence[str], advice: str) -> str:
-    """`advice`, after a similar name if there is one."""
-    near = difflib.get_close_matches(name, known, 1, 0.6)
-    return f"Did you mean {near[0]}? Otherwise, {advice}" if near else advice[0].upper() + advice[1:]
 
 
 async def _load_settings(context: DoctorContext) -> list[str]:

@@ -20,5 +20,5 @@ def test_a_topic_is_created_in_a_browser_and_the_page_lives(name_server: str) ->
         walk.see_every_page()
         walk.go("/")
 
-        expect(walk.page.locator("#pulse-words")).to_have_text("live", timeout=20_000)
+        expect(walk.page.locator("#pulse-text")).to_have_text("live", timeout=20_000)
         assert walk.complaints == []

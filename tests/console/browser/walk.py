@@ -78,7 +78,7 @@ class Walk:
         first = self.page.locator(".chart path").first
         before = first.get_attribute("d")
         expect(first).not_to_have_attribute("d", before or "", timeout=20_000)
-        expect(self.page.locator("#pulse-words")).to_have_text("live")
+        expect(self.page.locator("#pulse-text")).to_have_text("live")
 
     def switch_colours(self) -> None:
         button = self.page.get_by_role("button", name=re.compile("colours"))

@@ -13,7 +13,6 @@ from pocketmq.console.group_progress import GroupProgress
 from pocketmq.console.rendering import matching, rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
 from pocketmq.console.snapshot import Snapshot
-from pocketmq.console.users import Session
 from pocketmq.doctor import async_examine
 from pocketmq.errors import UsageError
 from pocketmq.model.names import is_internal_group
@@ -40,7 +39,7 @@ async def broker(site: Site, visit: Visit) -> Mapping[str, Any]:
     }
 
 
-async def change(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def change(site: Site, visit: Visit) -> ActionResult:
     name, key, value = visit.parts["broker"], visit.form.get("key", "").strip(), visit.form.get("value", "").strip()
     if not key:
         raise UsageError("enter the name of a setting, as in the table")

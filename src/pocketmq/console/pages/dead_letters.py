@@ -11,7 +11,6 @@ from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.console.bodies import editable_text, shown_body, whole_body
 from pocketmq.console.rendering import matching, read_field, rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
-from pocketmq.console.users import Session
 from pocketmq.errors import InvalidMessage, NotFound, UsageError
 from pocketmq.model import properties as names
 from pocketmq.model.human import parse_whole
@@ -102,7 +101,7 @@ async def body(site: Site, visit: Visit) -> bytes:
     return await asyncio.to_thread(whole_body, (await _letter(site, visit)).message)
 
 
-async def resend(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def resend(site: Site, visit: Visit) -> ActionResult:
     """Send a dead letter again, with the edited body, topic and properties."""
     one, form = await _letter(site, visit), visit.form
     edited = parse_properties_text(form.get("properties", ""))
@@ -138,13 +137,13 @@ def parse_properties_text(text: str) -> dict[str, str]:
     return found
 
 
-async def replay(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def replay(site: Site, visit: Visit) -> ActionResult:
     group = visit.parts["group"]
     started = await site.replays.begin(group, visit.form.get("topic", "").strip() or None)
     return ActionResult(f"/letters/{quote(group, safe='')}", f"Sending {started.total:,} dead letters again.")
 
 
-async def stop_replay(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def stop_replay(site: Site, visit: Visit) -> ActionResult:
     group = visit.parts["group"]
     site.replays.end(read_field("number", visit.form.get("number", ""), parse_whole))
     return ActionResult(f"/letters/{quote(group, safe='')}", "Stopping the replay.")

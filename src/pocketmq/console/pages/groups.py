@@ -9,7 +9,6 @@ from pocketmq.client.admin.lag import GroupLag
 from pocketmq.client.admin.offsets import ResetTo
 from pocketmq.console.rendering import matching, read_field, rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
-from pocketmq.console.users import Session
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.human import count, parse_time
 from pocketmq.model.names import is_internal_group
@@ -97,7 +96,7 @@ def reset_target(query: Mapping[str, str]) -> ResetTo:
             raise UsageError(f"cannot reset to {other!r}: choose earliest, latest or a time")
 
 
-async def reset(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def reset(site: Site, visit: Visit) -> ActionResult:
     name, topic = visit.parts["group"], visit.form.get("topic", "")
     done = await site.admin.offsets.reset(name, topic, reset_target(visit.form))
     again, skipped = sum(row.again for row in done.queues), sum(row.skipped for row in done.queues)
@@ -109,7 +108,7 @@ async def reset(site: Site, visit: Visit, session: Session) -> ActionResult:
     return ActionResult(f"/groups/{quote(name, safe='')}", text)
 
 
-async def delete(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def delete(site: Site, visit: Visit) -> ActionResult:
     name = visit.parts["group"]
     if visit.form.get("confirm", "").strip() != name:
         raise UsageError(f"To delete the group with its retries and dead letters, enter its name, {name}")
@@ -118,7 +117,7 @@ async def delete(site: Site, visit: Visit, session: Session) -> ActionResult:
     return ActionResult("/groups", f"Deleted group {name}.")
 
 
-async def create(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def create(site: Site, visit: Visit) -> ActionResult:
     name = visit.form.get("name", "").strip()
     await site.admin.groups.create(name)
     await site.collector.refresh_now("tables")

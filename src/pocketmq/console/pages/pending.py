@@ -7,7 +7,6 @@ from pocketmq.client.admin.transactions import OpenTransaction
 from pocketmq.console.bodies import preview
 from pocketmq.console.rendering import rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
-from pocketmq.console.users import Session
 from pocketmq.errors import NotFound, UsageError
 
 READ_AT_MOST: Final = 1_000
@@ -37,7 +36,7 @@ async def transactions(site: Site, visit: Visit) -> Mapping[str, Any]:
     }
 
 
-async def decide(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def decide(site: Site, visit: Visit) -> ActionResult:
     """Commit or roll back a transaction in place of its producer."""
     one = await _transaction(site, visit.form.get("id", ""), visit.form.get("broker", ""))
     if visit.form.get("decision") == "commit":

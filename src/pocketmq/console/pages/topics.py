@@ -8,7 +8,6 @@ from urllib.parse import quote
 from pocketmq.client.admin.topics import QueueState
 from pocketmq.console.rendering import is_user_topic, matching, read_field, rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
-from pocketmq.console.users import Session
 from pocketmq.errors import TopicNotFound, UsageError
 from pocketmq.model.human import parse_perm, parse_whole
 from pocketmq.model.names import is_internal_group
@@ -89,7 +88,7 @@ async def _statistics(site: Site, topic_name: str, brokers: list[str]) -> list[t
     return found
 
 
-async def create(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def create(site: Site, visit: Visit) -> ActionResult:
     name = visit.form.get("name", "").strip()
     await site.admin.topics.create(
         name,
@@ -101,7 +100,7 @@ async def create(site: Site, visit: Visit, session: Session) -> ActionResult:
     return ActionResult(_url(name), f"Created topic {name}.")
 
 
-async def alter(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def alter(site: Site, visit: Visit) -> ActionResult:
     name, form = visit.parts["topic"], visit.form
     await site.admin.topics.alter(
         name,
@@ -114,7 +113,7 @@ async def alter(site: Site, visit: Visit, session: Session) -> ActionResult:
     return ActionResult(_url(name), f"Changed topic {name}.")
 
 
-async def delete(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def delete(site: Site, visit: Visit) -> ActionResult:
     name = visit.parts["topic"]
     if visit.form.get("confirm", "").strip() != name:
         raise UsageError(f"To delete the topic with all its messages, enter its name, {name}")
@@ -123,7 +122,7 @@ async def delete(site: Site, visit: Visit, session: Session) -> ActionResult:
     return ActionResult("/topics", f"Deleted topic {name}.")
 
 
-async def send(site: Site, visit: Visit, session: Session) -> ActionResult:
+async def send(site: Site, visit: Visit) -> ActionResult:
     name, form = visit.parts["topic"], visit.form
     if not await site.admin.topics.exists(name):
         raise TopicNotFound(f"topic {name} does not exist")
