@@ -21,7 +21,7 @@ SAID = {
     "/letters/payments-worker": "could not convert string to float",
     "/letters/payments-worker/broker-a:0:0": "Reason",
     "/delayed": "timer",
-    "/transactions": "till",
+    "/transactions": "Undecided transactions",
     "/clients": "Clients",
     "/brokers": "DefaultCluster",
     "/brokers/broker-a": "brokerPermission",

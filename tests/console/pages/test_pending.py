@@ -1,4 +1,4 @@
-"""What waits, on pages."""
+"""Pages of delayed messages and undecided transactions."""
 
 from tests.console.visitor import Visitor, text_of
 
