@@ -30,7 +30,7 @@ from pocketmq.broker import setting_keys as broker_keys
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.cli import main
 from pocketmq.client.admin.admin import AsyncAdmin
-from pocketmq.client.admin.reach import AdminSettings
+from pocketmq.client.admin.targets import AdminSettings
 from pocketmq.client.consumer import settings as consumers
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.telemetry.metrics import ALL as CLIENT_METRICS

@@ -8,7 +8,7 @@ from conformance.python.stage import Act, Stage, Traits, played
 from tests.client.real_cluster import NAME_SERVER, RealCluster, real_cluster
 
 from pocketmq.broker.settings import TransactionSettings
-from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.testing import run
 
 TRAITS = Traits(threads=False)
@@ -25,8 +25,8 @@ class MemoryStage(Stage):
         self._cluster = cluster
         self._hosts = 0
 
-    def around(self) -> Surroundings:
-        return self._cluster.around(f"10.0.5.{self._hosts}")
+    def dependencies(self) -> Dependencies:
+        return self._cluster.dependencies(f"10.0.5.{self._hosts}")
 
     def options(self) -> dict[str, Any]:
         self._hosts += 1

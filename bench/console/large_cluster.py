@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from pocketmq.client.admin.reach import AdminSettings, BrokerPlace, Reach
+from pocketmq.client.admin.targets import AdminSettings, BrokerAddress, Targets
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.model.message import Message
@@ -29,10 +29,10 @@ async def fill(name_server: str, size: Size) -> None:
     settings = AdminSettings(name_servers=name_server, route_timeout_ms=60_000, call_timeout_ms=30_000)
     instance = Instance.join(settings)
     try:
-        reach = Reach(instance, settings)
-        place = await reach.master("broker-a")
-        await _make(reach, place, size)
-        await reach.until_routed(TopicName(DEAD), [place.name])
+        targets = Targets(instance, settings)
+        place = await targets.master("broker-a")
+        await _make(targets, place, size)
+        await targets.until_routed(TopicName(DEAD), [place.name])
         async with AsyncProducer(name_server, send_timeout_ms=30_000) as producer:
             for number in range(size.groups):
                 await producer.send(TOPIC.format(number), b"x" * 100)
@@ -44,16 +44,16 @@ async def fill(name_server: str, size: Size) -> None:
         await instance.leave()
 
 
-async def _make(reach: Reach, place: BrokerPlace, size: Size) -> None:
+async def _make(targets: Targets, place: BrokerAddress, size: Size) -> None:
     """Hundreds at once, as no user could."""
     topics = [TopicConfig(TOPIC.format(number), QUEUES, QUEUES) for number in range(size.topics)]
     groups = [SubscriptionGroupConfig(GROUP.format(number)) for number in range(size.groups)]
     for at in range(0, len(topics), BATCH):
-        await reach.brokers.topics.create_all(place.address, topics[at : at + BATCH])
+        await targets.brokers.topics.create_all(place.address, topics[at : at + BATCH])
     for at in range(0, len(groups), BATCH):
-        await reach.brokers.groups.create_all(place.address, groups[at : at + BATCH])
-    await reach.brokers.topics.create_all(place.address, [TopicConfig(DEAD, 1, 1)])
+        await targets.brokers.groups.create_all(place.address, groups[at : at + BATCH])
+    await targets.brokers.topics.create_all(place.address, [TopicConfig(DEAD, 1, 1)])
     for number in range(size.groups):
         for queue_id in range(QUEUES):
             queue = MessageQueue(TOPIC.format(number), place.name, queue_id)
-            await reach.brokers.offsets.commit(GROUP.format(number), queue, 0)
+            await targets.brokers.offsets.commit(GROUP.format(number), queue, 0)

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pocketmq.client import AsyncAdmin, AsyncLitePullConsumer, AsyncProducer, AsyncPullConsumer, AsyncPushConsumer
-from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import RETRY_PREFIX
 
@@ -61,9 +61,9 @@ class Stage:
 
     # clients
 
-    def around(self) -> Surroundings:
+    def dependencies(self) -> Dependencies:
         """What a client takes from outside."""
-        return Surroundings()
+        return Dependencies()
 
     def options(self) -> dict[str, Any]:
         """What every client here is told; each is a client of its own, as if it were another program's."""
@@ -80,23 +80,23 @@ class Stage:
 
     def producer(self, **options: Any) -> AsyncProducer:
         made = {**self.options(), "group": self.name("PG"), "send_timeout_ms": CALL_MS, **options}
-        return AsyncProducer(self.name_server, surroundings=self.around(), **made)
+        return AsyncProducer(self.name_server, surroundings=self.dependencies(), **made)
 
     def push(self, group: str, **options: Any) -> AsyncPushConsumer:
         """One that begins with the first message, unless told otherwise."""
         made = {**self.consumer_options(), "group": group, "start_at": "first", **options}
-        return AsyncPushConsumer(self.name_server, surroundings=self.around(), **made)
+        return AsyncPushConsumer(self.name_server, surroundings=self.dependencies(), **made)
 
     def lite(self, group: str, **options: Any) -> AsyncLitePullConsumer:
         made = {**self.consumer_options(), "group": group, "start_at": "first", **options}
-        return AsyncLitePullConsumer(self.name_server, surroundings=self.around(), **made)
+        return AsyncLitePullConsumer(self.name_server, surroundings=self.dependencies(), **made)
 
     def pull(self, group: str, **options: Any) -> AsyncPullConsumer:
         made = {**self.consumer_options(), "group": group, **options}
-        return AsyncPullConsumer(self.name_server, surroundings=self.around(), **made)
+        return AsyncPullConsumer(self.name_server, surroundings=self.dependencies(), **made)
 
     def admin(self, **options: Any) -> AsyncAdmin:
-        return AsyncAdmin(self.name_server, surroundings=self.around(), **{**self.options(), **options})
+        return AsyncAdmin(self.name_server, surroundings=self.dependencies(), **{**self.options(), **options})
 
     # names
 
@@ -136,7 +136,7 @@ class Stage:
         return asyncio.get_running_loop().time()
 
     def now_ms(self) -> int:
-        return self.around().clock.now_ms()
+        return self.dependencies().clock.now_ms()
 
     async def until(self, what: str, condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
         """Wait until it is so; a flaw that ends the act when it never is."""

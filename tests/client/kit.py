@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import TopicNotFound
@@ -154,7 +154,7 @@ class Cluster:
         }
         self.topics: dict[str, TopicRouteData] = {}
         self.clock = FakeClock(asyncio.get_running_loop())
-        self.around = Surroundings(clock=self.clock, network=self.network, dice=random.Random(seed))
+        self.dependencies = Dependencies(clock=self.clock, network=self.network, dice=random.Random(seed))
 
     @property
     def broker(self) -> FakeBroker:
@@ -181,7 +181,7 @@ class Cluster:
 
     def new_producer(self, **options: Any) -> AsyncProducer:
         options.setdefault("client_ip", CLIENT_IP)
-        return AsyncProducer(NAME_SERVER, surroundings=self.around, **options)
+        return AsyncProducer(NAME_SERVER, surroundings=self.dependencies, **options)
 
 
 @asynccontextmanager

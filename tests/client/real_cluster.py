@@ -13,7 +13,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.messages.appending import Draft
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.client.admin.admin import AsyncAdmin
-from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
@@ -93,7 +93,9 @@ class RealCluster:
 
     async def delete_topic(self, topic: str) -> None:
         """As an administrator deletes it: from the brokers, then from the name server."""
-        async with AsyncAdmin(str(NAME_SERVER), surroundings=self.around("10.0.4.1"), client_ip="10.0.4.1") as admin:
+        async with AsyncAdmin(
+            str(NAME_SERVER), surroundings=self.dependencies("10.0.4.1"), client_ip="10.0.4.1"
+        ) as admin:
             await admin.topics.delete(topic)
 
     def place(self, name: str) -> str:
@@ -108,23 +110,27 @@ class RealCluster:
             )
             parts.announce()
 
-    def around(self, host: str = "10.0.2.1") -> Surroundings:
+    def dependencies(self, host: str = "10.0.2.1") -> Dependencies:
         """What a client at `host` sees. Clients of one host share their connections."""
         network = self._networks.setdefault(host, self.network.at(host))
         dice = random.Random(self._dice.random())
-        return Surroundings(clock=self.clock, network=network, files=self.files, dice=dice)
+        return Dependencies(clock=self.clock, network=network, files=self.files, dice=dice)
 
     def push_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncPushConsumer:
         """A consumer of its own client, on this loop."""
-        return AsyncPushConsumer(str(NAME_SERVER), surroundings=self.around(host), **self._own(group, host, options))
+        return AsyncPushConsumer(
+            str(NAME_SERVER), surroundings=self.dependencies(host), **self._own(group, host, options)
+        )
 
     def lite_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncLitePullConsumer:
         return AsyncLitePullConsumer(
-            str(NAME_SERVER), surroundings=self.around(host), **self._own(group, host, options)
+            str(NAME_SERVER), surroundings=self.dependencies(host), **self._own(group, host, options)
         )
 
     def pull_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncPullConsumer:
-        return AsyncPullConsumer(str(NAME_SERVER), surroundings=self.around(host), **self._own(group, host, options))
+        return AsyncPullConsumer(
+            str(NAME_SERVER), surroundings=self.dependencies(host), **self._own(group, host, options)
+        )
 
     def _own(self, group: str, host: str, options: dict[str, Any]) -> dict[str, Any]:
         return {"group": group, "client_ip": host, "own_thread": False, **options}
@@ -133,7 +139,7 @@ class RealCluster:
     async def producer(self, **options: Any) -> AsyncIterator[AsyncProducer]:
         host = options.pop("host", "10.0.3.1")
         made = AsyncProducer(
-            str(NAME_SERVER), surroundings=self.around(host), **{"group": "PG", "client_ip": host, **options}
+            str(NAME_SERVER), surroundings=self.dependencies(host), **{"group": "PG", "client_ip": host, **options}
         )
         async with made as producer:
             yield producer

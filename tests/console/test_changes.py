@@ -4,13 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from pocketmq.client.admin.cluster import BrokerState
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.console.snapshot import change_counts
 from pocketmq.net.address import Address
 
 
 def state_of(name: str, changes: dict[str, int], *, broker_id: int = 0) -> BrokerState:
-    place = BrokerPlace(name, "c", broker_id, Address("127.0.0.1", 1))
+    place = BrokerAddress(name, "c", broker_id, Address("127.0.0.1", 1))
     return BrokerState(place=place, booted_ms=7, changes=changes)
 
 

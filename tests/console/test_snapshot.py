@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pocketmq.client.admin.cluster import BrokerState
 from pocketmq.client.admin.lag import GroupLag, QueueLag
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.console.snapshot import Collector, Snapshot
 from pocketmq.errors import NetworkError
@@ -44,12 +44,12 @@ class ToldAdmin:
 
     async def describe(self) -> list[BrokerState]:
         await self._asked("brokers")
-        place = BrokerPlace("broker-a", "c", 0, Address("127.0.0.1", 1))
+        place = BrokerAddress("broker-a", "c", 0, Address("127.0.0.1", 1))
         runtime = {"refusedNoRight": str(self.refused)}
         state = BrokerState(place=place, put_per_s=5.0, disk_used=0.5, booted_ms=7, runtime=runtime)
         return [replace(state, changes=dict(self.changes))]
 
-    async def brokers(self) -> list[BrokerPlace]:
+    async def brokers(self) -> list[BrokerAddress]:
         return []
 
     async def configs(self) -> dict[str, Any]:

@@ -19,10 +19,10 @@ HOST = "10.0.4.1"
 async def examine(
     cluster: RealCluster, name_servers: str = str(NAME_SERVER), *, clock: Clock | None = None, **options: Any
 ) -> Report:
-    around = cluster.around(HOST)
+    dependencies = cluster.dependencies(HOST)
     if clock is not None:
-        around = replace(around, clock=clock)
-    return await async_examine(name_servers, surroundings=around, **{"client_ip": HOST, **options})
+        dependencies = replace(dependencies, clock=clock)
+    return await async_examine(name_servers, surroundings=dependencies, **{"client_ip": HOST, **options})
 
 
 @asynccontextmanager

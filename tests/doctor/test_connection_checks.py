@@ -3,8 +3,8 @@
 from tests.client.real_cluster import real_cluster
 from tests.doctor.examining import HOST, broken, examine
 
-from pocketmq.client.admin.reach import BrokerPlace
-from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.admin.targets import BrokerAddress
+from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.doctor import DoctorSettings, Report
 from pocketmq.doctor.connection_checks import waits
 from pocketmq.doctor.context import DoctorContext
@@ -38,8 +38,8 @@ def test_a_broker_behind_a_firewall() -> None:
 
 
 def test_requests_that_wait_long_at_a_broker_are_a_note() -> None:
-    place = BrokerPlace("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
-    context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Surroundings(), None, None)
+    place = BrokerAddress("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
+    context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Dependencies(), None, None)
     context.runtime = {
         place: {"sendThreadPoolQueueHeadWaitTimeMills": "1500", "pullThreadPoolQueueHeadWaitTimeMills": "200"}
     }

@@ -8,8 +8,8 @@ from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 from tests.doctor.examining import broken, examine, first, reading
 
 from pocketmq.client.admin.lag import GroupLag, QueueLag
-from pocketmq.client.admin.reach import BrokerPlace
-from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.admin.targets import BrokerAddress
+from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.doctor import DoctorSettings, Report, Verdict
 from pocketmq.doctor.context import DoctorContext
 from pocketmq.doctor.group_checks import check_retention
@@ -139,11 +139,11 @@ def test_messages_that_were_deleted_while_the_group_had_no_members() -> None:
 
 
 def test_how_many_messages_were_deleted_before_they_were_read() -> None:
-    place = BrokerPlace("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
+    place = BrokerAddress("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
     queue = QueueLag(
         queue=MessageQueue("T", "broker-a", 0), min_offset=9, max_offset=12, committed=2, messages=3, time_ms=5, lost=7
     )
-    context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Surroundings(), "T", "G")
+    context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Dependencies(), "T", "G")
     context.brokers = [place]
     context.broker_settings = {place: {"fileReservedTime": "72"}}
     context.lag = GroupLag(group="G", at_ms=0, queues=(queue,))
@@ -155,7 +155,7 @@ def test_how_many_messages_were_deleted_before_they_were_read() -> None:
 
 
 def test_the_retention_is_unknown_if_no_broker_reports_it() -> None:
-    context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Surroundings(), None, None)
+    context = DoctorContext(DoctorSettings(name_servers="10.0.0.1:9876"), Dependencies(), None, None)
 
     assert run(check_retention(context)).verdict is Verdict.UNKNOWN
 

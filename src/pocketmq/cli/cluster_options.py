@@ -43,7 +43,7 @@ from pocketmq.protocol.signing import SECRET_VARIABLE, credentials_of
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
-    from pocketmq.client.admin.reach import BrokerPlace
+    from pocketmq.client.admin.targets import BrokerAddress
     from pocketmq.client.settings import ClientOptions
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
@@ -195,7 +195,7 @@ def _names(request: Callable[[], list[str]]) -> list[str]:
         return []
 
 
-def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerPlace]":
+def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerAddress]":
     """All brokers. NetworkError if there are none, so that a cluster without brokers does not look empty."""
     places = admin.cluster.brokers()
     if not places:

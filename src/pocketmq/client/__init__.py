@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin, AsyncAdmin
-    from pocketmq.client.admin.reach import AdminSettings
-    from pocketmq.client.cluster.instance import Instance, Surroundings
+    from pocketmq.client.admin.targets import AdminSettings
+    from pocketmq.client.cluster.instance import Dependencies, Instance
     from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
     from pocketmq.client.consumer.consume_result import (
         COMMIT,
@@ -113,6 +113,7 @@ __all__ = [
     "Credentials",
     "DeadLetter",
     "DecisionEvent",
+    "Dependencies",
     "FilterEvent",
     "Hooks",
     "Instance",
@@ -139,7 +140,6 @@ __all__ = [
     "SendEvent",
     "SendResult",
     "SendStatus",
-    "Surroundings",
     "Suspend",
     "Transaction",
     "TransactionListener",

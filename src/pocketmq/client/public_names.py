@@ -3,8 +3,8 @@
 # ruff: noqa: F401 - re-exported
 
 from pocketmq.client.admin.admin import Admin, AsyncAdmin
-from pocketmq.client.admin.reach import AdminSettings
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.admin.targets import AdminSettings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
 from pocketmq.client.consumer.consume_result import (
     COMMIT,

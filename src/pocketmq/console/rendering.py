@@ -8,7 +8,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pocketmq import __version__
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.errors import NetworkError, PocketMQError, ProtocolError, RemoteError, UsageError
 from pocketmq.model import human
 from pocketmq.model.flags import compression_of
@@ -65,7 +65,7 @@ def is_user_topic(topic: str) -> bool:
     return not (is_system_topic(topic) or group_of(topic))
 
 
-def user_topics(topics: Iterable[str], places: Collection[BrokerPlace]) -> tuple[str, ...]:
+def user_topics(topics: Iterable[str], places: Collection[BrokerAddress]) -> tuple[str, ...]:
     """The sorted topics of users: without retry, dead letter and system topics, and the brokers' own topics."""
     clusters = {place.cluster for place in places}
     own = {place.name for place in places} | clusters | {reply_topic(cluster) for cluster in clusters}

@@ -33,7 +33,7 @@ from pocketmq.client.admin.admin import AsyncAdmin
 from pocketmq.client.admin.cluster import BrokerState
 from pocketmq.client.admin.groups import Member
 from pocketmq.client.admin.lag import GroupLag
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.clock import Clock
 from pocketmq.console.group_progress import GroupProgress, ProgressSampler, ProgressTracker
 from pocketmq.console.rendering import sentence, user_topics
@@ -44,7 +44,7 @@ from pocketmq.protocol.bodies.clients import ProducerInfo
 from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 
-Changes = Mapping[BrokerPlace, tuple[int | None, ...]]
+Changes = Mapping[BrokerAddress, tuple[int | None, ...]]
 """The boot time of each master, with its counts of changes since."""
 
 

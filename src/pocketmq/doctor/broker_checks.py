@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.codes import RequestCode
 from pocketmq.doctor.context import DoctorContext
@@ -142,7 +142,7 @@ def broker_now_ms(runtime: Mapping[str, str]) -> int | None:
     return int(booted) + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
 
 
-async def _accepts_unsigned(context: DoctorContext, place: BrokerPlace) -> bool:
+async def _accepts_unsigned(context: DoctorContext, place: BrokerAddress) -> bool:
     instance = Instance.join(replace(context.settings, credentials=None), context.surroundings)
     try:
         await instance.rpc.ask(place.address, RequestCode.GET_BROKER_RUNTIME_INFO)

@@ -8,7 +8,7 @@ broker        no answer at the address that it advertises: a container's own add
 
 import os
 
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.client.cluster.name_servers import DEFAULT_PORT, parse_name_servers
 from pocketmq.codes import RequestCode
 from pocketmq.doctor.context import DoctorContext
@@ -40,7 +40,7 @@ WAITING_KEYS = {
 async def check_address(context: DoctorContext) -> Finding:
     try:
         context.addresses = parse_name_servers(context.settings.name_servers, os.environ)
-        _ = context.reach  # raises for settings that can never work
+        _ = context.targets  # raises for settings that can never work
     except InvalidSetting as error:
         return broken(str(error), "Give the name servers as HOST:PORT, several with ';' between them")
     unknown_names: list[str] = []
@@ -63,14 +63,19 @@ async def check_name_servers(context: DoctorContext) -> Finding:
 
     async def ask(address: Address) -> set[str] | None:
         try:
-            answer = await context.reach.instance.rpc.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+            answer = await context.targets.instance.rpc.ask(address, RequestCode.GET_BROKER_CLUSTER_INFO)
         except NoPermission as error:
             context.refusals.append(f"name server {address} rejected the account: {_cause(error, address)}")
             return None
         return set(read_body(ClusterInfo, answer.body).broker_addr_table)
 
+<<<<<<< HEAD
     found, failed = await context.reach.gather_what_goes(context.addresses, ask)
     context.registered = {address: names for address, names in found.items() if names is not None}
+=======
+    found, failed = await context.targets.gather_what_goes(context.addresses, ask)
+    context.cluster_infos = {address: info for address, info in found.items() if info is not None}
+>>>>>>> ff80f3e (Name admin targets, dependencies and reconnects for what they are)
     silent = [_problem(address, error) for address, error in failed.items()]
     if not found:
         return broken("; ".join(silent), _advice(context, next(iter(failed.values()))))
@@ -88,7 +93,7 @@ async def check_route(context: DoctorContext) -> Finding:
             f"no broker is registered at {', '.join(map(str, registered))}",
             "Start a broker with these name servers (namesrvAddr, `pocketmq broker --namesrv`); its log shows each registration",
         )
-    context.brokers = await context.reach.places()
+    context.brokers = await context.targets.places()
     with_master = {place.name for place in context.masters}
     if missing := sorted(everything - with_master):
         return broken(
@@ -108,14 +113,14 @@ async def check_brokers(context: DoctorContext) -> Finding:
     if not context.brokers:
         return skipped("the account has no permission to list brokers")
 
-    async def ask(place: BrokerPlace) -> None:
+    async def ask(place: BrokerAddress) -> None:
         try:
-            context.runtime[place] = await context.reach.brokers.state.runtime_info(place.address)
+            context.runtime[place] = await context.targets.brokers.state.runtime_info(place.address)
             context.runtime_ms[place] = context.now_ms
         except NoPermission as error:
             context.refusals.append(f"broker {place.name} rejected the account: {_cause(error, place.address)}")
 
-    _, failed = await context.reach.gather_what_goes(context.brokers, ask)
+    _, failed = await context.targets.gather_what_goes(context.brokers, ask)
     for place, error in failed.items():
         return broken(
             f"broker {place.name} does not answer at its registered address {place.address} ({_cause(error, place.address)})",
@@ -158,7 +163,7 @@ def _advice(context: DoctorContext, error: PocketMQError) -> str:
     return "Start the name server (`pocketmq serve`), or correct the address"
 
 
-def _broker_advice(context: DoctorContext, place: BrokerPlace, error: PocketMQError) -> str:
+def _broker_advice(context: DoctorContext, place: BrokerAddress, error: PocketMQError) -> str:
     if place.address.is_loopback and not any(address.is_loopback for address in context.addresses):
         return "It advertises a loopback address: set brokerIP1 to an address that clients can connect to, and restart the broker"
     if isinstance(error, NetworkError):

@@ -7,9 +7,9 @@ from pocketmq.client.admin.dead_letters import DeadLetterAdmin
 from pocketmq.client.admin.groups import GroupAdmin, GroupState, Member
 from pocketmq.client.admin.lag import GroupLag
 from pocketmq.client.admin.offsets import OffsetAdmin
-from pocketmq.client.admin.reach import AdminOptions, AdminSettings, BrokerPlace, Reach
+from pocketmq.client.admin.targets import AdminOptions, AdminSettings, BrokerAddress, Targets
 from pocketmq.client.admin.topics import TopicAdmin
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.errors import InvalidSetting
 from pocketmq.net.address import Address
 from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
@@ -52,7 +52,7 @@ class DoctorContext:
     """One examination of a cluster."""
 
     def __init__(
-        self, settings: DoctorSettings, surroundings: Surroundings, topic: str | None, group: str | None
+        self, settings: DoctorSettings, surroundings: Dependencies, topic: str | None, group: str | None
     ) -> None:
         self.settings = settings
         self.surroundings = surroundings
@@ -64,11 +64,11 @@ class DoctorContext:
         """The names of the registered brokers, by name server."""
         self.refusals: list[str] = []
         """Servers that rejected the account."""
-        self.brokers: list[BrokerPlace] = []
-        self.runtime: dict[BrokerPlace, Mapping[str, str]] = {}
-        self.runtime_ms: dict[BrokerPlace, int] = {}
+        self.brokers: list[BrokerAddress] = []
+        self.runtime: dict[BrokerAddress, Mapping[str, str]] = {}
+        self.runtime_ms: dict[BrokerAddress, int] = {}
         """When each broker answered, by the clock of this machine."""
-        self.broker_settings: dict[BrokerPlace, Mapping[str, str]] = {}
+        self.broker_settings: dict[BrokerAddress, Mapping[str, str]] = {}
         self.topics: Sequence[str] = ()
         """The topic of the examination, or the topics of its group."""
         self.group_state: GroupState | None = None
@@ -81,17 +81,17 @@ class DoctorContext:
         self.lag: GroupLag | None = None
 
     @cached_property
-    def reach(self) -> Reach:
+    def targets(self) -> Targets:
         """The connection to the cluster. InvalidSetting if a setting can never work; it sends no request yet."""
-        return Reach(Instance.join(self.settings, self.surroundings), self.settings)
+        return Targets(Instance.join(self.settings, self.surroundings), self.settings)
 
     @property
     def groups(self) -> GroupAdmin:
-        return GroupAdmin(self.reach)
+        return GroupAdmin(self.targets)
 
     @property
     def offsets(self) -> OffsetAdmin:
-        return OffsetAdmin(self.reach)
+        return OffsetAdmin(self.targets)
 
     @property
     def dead_letters(self) -> DeadLetterAdmin:
@@ -99,28 +99,28 @@ class DoctorContext:
 
     @property
     def topic_admin(self) -> TopicAdmin:
-        return TopicAdmin(self.reach)
+        return TopicAdmin(self.targets)
 
     async def leave(self) -> None:
-        if "reach" in vars(self):
-            await self.reach.instance.leave()
+        if "targets" in vars(self):
+            await self.targets.instance.leave()
 
     @property
     def now_ms(self) -> int:
         return self.surroundings.clock.now_ms()
 
     @property
-    def masters(self) -> list[BrokerPlace]:
+    def masters(self) -> list[BrokerAddress]:
         return [place for place in self.brokers if place.is_master]
 
     @property
     def members(self) -> Sequence[Member]:
         return () if self.group_state is None else self.group_state.members
 
-    def setting(self, place: BrokerPlace, name: str) -> str | None:
+    def setting(self, place: BrokerAddress, name: str) -> str | None:
         """A setting of a broker; None if the broker did not report it."""
         return self.broker_settings.get(place, {}).get(name)
 
-    def number_setting(self, place: BrokerPlace, name: str) -> int | None:
+    def number_setting(self, place: BrokerAddress, name: str) -> int | None:
         text = self.setting(place, name) or ""
         return int(text) if text.isascii() and text.isdigit() else None

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple, Unpack
 
-from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.client.lifecycle import SHARED_PORTAL
 from pocketmq.client.settings import settings_of
 from pocketmq.doctor.broker_checks import check_accounts, check_clocks, check_disk, check_flush, check_tls
@@ -80,7 +80,7 @@ async def examine_steps(
     *,
     topic: str | None = None,
     group: str | None = None,
-    surroundings: Surroundings | None = None,
+    surroundings: Dependencies | None = None,
     **options: Unpack[DoctorOptions],
 ) -> AsyncGenerator[Step, None]:
     """Run the steps one by one and yield each when it is done. Use `aclosing` if you may stop before the last one.
@@ -92,7 +92,7 @@ async def examine_steps(
         parse_topic(wrap(settings.namespace, topic))
     if group is not None:
         parse_group(wrap(settings.namespace, group))
-    context = DoctorContext(settings, surroundings or Surroundings(), topic, group)
+    context = DoctorContext(settings, surroundings or Dependencies(), topic, group)
     causes: dict[str, str] = {}
     try:
         for check in CHECKS:
@@ -107,11 +107,11 @@ async def async_examine(
     topic: str | None = None,
     group: str | None = None,
     on_step: OnStep = lambda _: None,
-    surroundings: Surroundings | None = None,
+    surroundings: Dependencies | None = None,
     **options: Unpack[DoctorOptions],
 ) -> Report:
     """Run all steps and return the report. `on_step` is called after each step."""
-    surroundings = surroundings or Surroundings()
+    surroundings = surroundings or Dependencies()
     steps: list[Step] = []
     running = examine_steps(name_servers, topic=topic, group=group, surroundings=surroundings, **options)
     async with aclosing(running):

@@ -6,7 +6,13 @@ the last heartbeat.
 
 from collections.abc import Iterator, Mapping
 
+<<<<<<< HEAD
 from pocketmq.client.admin.reach import first_at
+=======
+from pocketmq.client.admin.dead_letters import DeadLetterAdmin
+from pocketmq.client.admin.lag import GroupLag, QueueLag
+from pocketmq.client.admin.targets import first_at
+>>>>>>> ff80f3e (Name admin targets, dependencies and reconnects for what they are)
 from pocketmq.doctor.context import DoctorContext
 from pocketmq.doctor.report import Finding, broken, ok, skipped, unknown, with_suggestion
 from pocketmq.errors import GroupNotFound
@@ -125,7 +131,7 @@ async def _load_members(context: DoctorContext) -> None:
     context.members_ms = (
         context.now_ms
     )  # before they answer: waiting for one that does not answer must not age the others
-    found, failed = await context.reach.gather_what_goes(
+    found, failed = await context.targets.gather_what_goes(
         clients, lambda client_id: context.groups.running_info(group, client_id)
     )
     context.member_infos = dict(found)
@@ -134,7 +140,7 @@ async def _load_members(context: DoctorContext) -> None:
 
 def _filters(context: DoctorContext, info: ConsumerRunningInfo) -> Filters:
     return frozenset(
-        (context.reach.shown(each.topic), _filter(each)) for each in info.subscription_set if not group_of(each.topic)
+        (context.targets.shown(each.topic), _filter(each)) for each in info.subscription_set if not group_of(each.topic)
     )
 
 
@@ -173,13 +179,13 @@ def _owners(context: DoctorContext) -> dict[MessageQueue, list[str]]:
         owned = [queue for queue, state in info.mq_table.items() if not state.dropped]
         owned += [queue for queue, state in info.mq_pop_table.items() if not state.dropped]
         for queue in owned:
-            found.setdefault(context.reach.shown_queue(queue), []).append(client_id)
+            found.setdefault(context.targets.shown_queue(queue), []).append(client_id)
     return found
 
 
 async def _readable(context: DoctorContext, topic: str) -> list[MessageQueue]:
-    route = await context.reach.route(context.reach.topic(topic))
-    return [context.reach.shown_queue(queue) for queue in route.readable]
+    route = await context.targets.route(context.targets.topic(topic))
+    return [context.targets.shown_queue(queue) for queue in route.readable]
 
 
 def _named(context: DoctorContext) -> str:
@@ -209,7 +215,7 @@ async def check_pulls(context: DoctorContext) -> Finding:
         ages.append(age_ms)
         if age_ms > context.settings.max_pull_age_ms and not _cached(state):
             return broken(
-                f"member {client_id} has not pulled from {context.reach.shown_queue(queue)} for {duration(age_ms)}",
+                f"member {client_id} has not pulled from {context.targets.shown_queue(queue)} for {duration(age_ms)}",
                 "Check whether it is paused, and what it logs about this queue; a restart assigns the queue to other members",
             )
     if not ages:
@@ -227,7 +233,7 @@ async def check_handlers(context: DoctorContext) -> Finding:
         if age_ms is not None and age_ms > context.settings.max_handler_age_ms:
             waiting = count(_cached(state), "message")
             return broken(
-                f"member {client_id} has processed {context.reach.shown_queue(queue)} offset {_first(state)} for {duration(age_ms)}; "
+                f"member {client_id} has processed {context.targets.shown_queue(queue)} offset {_first(state)} for {duration(age_ms)}; "
                 f"{waiting} cached",
                 "Check what its handler waits for (`Admin.groups.running_info(…, stacks=True)` returns its thread stacks), and set "
                 "timeouts for its calls",
@@ -261,7 +267,7 @@ async def _handled_for_ms(context: DoctorContext, queue: MessageQueue, state: Pr
     since_ms = context.members_ms - state.last_consume_timestamp
     if since_ms <= context.settings.max_handler_age_ms:
         return max(0, since_ms)
-    message = await first_at(context.reach, queue, _first(state))
+    message = await first_at(context.targets, queue, _first(state))
     return None if message is None else min(since_ms, context.members_ms - message.store_ms)
 
 
@@ -271,7 +277,7 @@ def _failures(context: DoctorContext) -> list[str]:
         for topic, status in info.status_table.items():
             failed[topic] = failed.get(topic, 0) + status.consume_failed_msgs
     return [
-        f"handlers failed on {count(many, 'message')} of {context.reach.shown(topic)} in the last hour"
+        f"handlers failed on {count(many, 'message')} of {context.targets.shown(topic)} in the last hour"
         for topic, many in sorted(failed.items())
         if many
     ]
@@ -279,7 +285,11 @@ def _failures(context: DoctorContext) -> list[str]:
 
 async def _letters(context: DoctorContext) -> list[str]:
     assert context.group is not None, "only steps of a group count dead letters"
+<<<<<<< HEAD
     letters = await context.dead_letters.count(context.group)
+=======
+    letters = await DeadLetterAdmin(context.targets).count(context.group)
+>>>>>>> ff80f3e (Name admin targets, dependencies and reconnects for what they are)
     if not letters:
         return []
     return [f"{count(letters, 'dead letter')} of {context.group}: `pocketmq dlq show {context.group}` lists them"]

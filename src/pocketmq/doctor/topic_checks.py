@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.client.admin.topics import TopicState
 from pocketmq.doctor.context import DoctorContext
 from pocketmq.doctor.report import Finding, broken, ok, skipped, with_suggestion
@@ -76,10 +76,10 @@ async def check_topic(context: DoctorContext) -> Finding:
 
 
 async def _load_settings(context: DoctorContext) -> list[str]:
-    async def load(place: BrokerPlace) -> None:
-        context.broker_settings[place] = await context.reach.brokers.state.settings(place.address)
+    async def load(place: BrokerAddress) -> None:
+        context.broker_settings[place] = await context.targets.brokers.state.settings(place.address)
 
-    _, failed = await context.reach.gather_what_goes(context.masters, load)
+    _, failed = await context.targets.gather_what_goes(context.masters, load)
     refused = [place.name for place, error in failed.items() if isinstance(error, NoPermission)]
     if not refused:
         return []
@@ -104,7 +104,7 @@ async def _load_topics(context: DoctorContext) -> None:
 
 async def _queue_datas(context: DoctorContext, topic: str) -> Sequence[QueueData]:
     try:
-        return (await context.reach.route(context.reach.topic(topic))).data.queue_datas
+        return (await context.targets.route(context.targets.topic(topic))).data.queue_datas
     except TopicNotFound:
         return ()  # the next step reports it
 

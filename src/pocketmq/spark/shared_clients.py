@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from pocketmq.client.admin.reach import AdminSettings, Reach
+from pocketmq.client.admin.targets import AdminSettings, Targets
 from pocketmq.client.blocking import BlockingClient, Core
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.message_calls import is_hole, passes_over
@@ -113,35 +113,35 @@ class ReadingCore:
         self._pulls: dict[tuple[str, int], Pulling] = {}
 
     @cached_property
-    def reach(self) -> Reach:
+    def targets(self) -> Targets:
         """The requests to the cluster. The first use joins the cluster on the current event loop, that of `start`."""
-        return Reach(Instance.join(self._settings), self._settings)
+        return Targets(Instance.join(self._settings), self._settings)
 
     async def start(self) -> None:
-        _ = self.reach
+        _ = self.targets
 
     async def stop(self) -> None:
         self._connections.close()
-        await self.reach.instance.leave()
+        await self.targets.instance.leave()
 
     def puller(self, group: str) -> "GroupPuller":
-        return GroupPuller(self, self.reach.group(group))
+        return GroupPuller(self, self.targets.group(group))
 
     async def bounds(self, queue: MessageQueue) -> Bounds:
         """The bounds of a queue at its master."""
-        wire_queue = self.reach.wire_queue(queue)
-        await self.reach.instance.routes.find(wire_queue.topic)
-        low = await self.reach.brokers.offsets.smallest(wire_queue)
+        wire_queue = self.targets.wire_queue(queue)
+        await self.targets.instance.routes.find(wire_queue.topic)
+        low = await self.targets.brokers.offsets.smallest(wire_queue)
         # Requested second, so that a queue that was emptied in between ends where it begins, never before.
-        return Bounds(low, max(low, await self.reach.brokers.offsets.largest(wire_queue)))
+        return Bounds(low, max(low, await self.targets.brokers.offsets.largest(wire_queue)))
 
     async def direct_pulls(self, group: str, topics: Collection[str], max_bytes: int) -> DirectPulls | None:
         """For a thread that pulls these topics itself; None for encrypted connections, which need the event loop."""
         if self._settings.tls is not False:
             return None
         for topic in topics:
-            await self.reach.instance.routes.find(self.reach.topic(topic))
-        pulls = self.pulling(self.reach.group(group), max_bytes)
+            await self.targets.instance.routes.find(self.targets.topic(topic))
+        pulls = self.pulling(self.targets.group(group), max_bytes)
         return DirectPulls(pulls, self._connections, timeout_s=self.pull_timeout_s)
 
     @property
@@ -152,7 +152,7 @@ class ReadingCore:
         pulls = self._pulls.get((group, max_bytes))
         if pulls is None:
             pulls = self._pulls[group, max_bytes] = Pulling(
-                self.reach.instance, group, flags=PullFlag.SUBSCRIPTION, max_bytes=max_bytes, wait_ms=0
+                self.targets.instance, group, flags=PullFlag.SUBSCRIPTION, max_bytes=max_bytes, wait_ms=0
             )
         return pulls
 
@@ -170,9 +170,9 @@ class GroupPuller:
         """A response that redirects the group, because an administrator reset its offset, leaves the offset unchanged: a task
         reads its range all the same.
         """
-        core, wire_queue = self._core, self._core.reach.wire_queue(queue)
+        core, wire_queue = self._core, self._core.targets.wire_queue(queue)
         pulls = core.pulling(self._group, max_bytes)
-        await core.reach.instance.routes.find(wire_queue.topic)
+        await core.targets.instance.routes.find(wire_queue.topic)
         pulled = await pulls.pull_records(wire_queue, offset, subscription, max_messages, timeout_s=core.pull_timeout_s)
         header = pulled.header
         next_offset = offset if pulled.code == ResponseCode.PULL_OFFSET_MOVED else header.next_begin_offset

@@ -7,7 +7,7 @@ from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import Basket, real_cluster, until
 
 from pocketmq.client.admin.cluster import COUNTED, read_state
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.errors import NetworkError, NoPermission, UsageError
 from pocketmq.net.address import Address
 from pocketmq.testing import run
@@ -57,7 +57,7 @@ def test_brokers_count_changes_of_topics_groups_and_members() -> None:
 
 
 def test_what_a_broker_of_4_9_says_is_understood_as_it_spells_it() -> None:
-    place = BrokerPlace("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
+    place = BrokerAddress("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
 
     old = read_state(place, {"putTps": "3.5 0.0 0.0", "getTransferedTps": "7.0 0.0 0.0"})
     new = read_state(place, {"putTps": "3.5 0.0 0.0", "getTransferredTps": "8.0 0.0 0.0", "getTransferedTps": "7.0"})

@@ -9,7 +9,7 @@ from tests.client.administration.administrating import HOST, admin_of
 from tests.client.real_cluster import RealCluster, real_cluster
 
 from pocketmq.client.admin.admin import AsyncAdmin
-from pocketmq.client.admin.reach import AdminSettings, Reach, first_at, read_queue
+from pocketmq.client.admin.targets import AdminSettings, Targets, first_at, read_queue
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.message_calls import MessageCalls, Pulled
 from pocketmq.codes import ResponseCode
@@ -24,23 +24,23 @@ from pocketmq.testing import run
 FIRST = MessageQueue("T", "broker-a", 0)
 
 
-async def reach_of(c: RealCluster) -> Reach:
+async def reach_of(c: RealCluster) -> Targets:
     settings = AdminSettings(name_servers="10.0.0.1:9876", client_ip=HOST)
-    reach = Reach(Instance.join(settings, c.around(HOST)), settings)
-    await reach.route(parse_topic("T"))
-    return reach
+    targets = Targets(Instance.join(settings, c.dependencies(HOST)), settings)
+    await targets.route(parse_topic("T"))
+    return targets
 
 
 def test_a_queue_is_read_over_as_many_pulls_as_it_takes() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             await c.send("T", *(b"%d" % number for number in range(200)), queue=0)
-            reach = await reach_of(c)
+            targets = await reach_of(c)
 
-            offsets = [message.queue_offset async for message in read_queue(reach, FIRST, 10, 190)]
+            offsets = [message.queue_offset async for message in read_queue(targets, FIRST, 10, 190)]
 
             assert offsets == list(range(10, 190))
-            await reach.instance.leave()
+            await targets.instance.leave()
 
     run(main())
 
@@ -63,14 +63,14 @@ def test_a_hole_in_a_queue_is_not_taken_for_its_end(monkeypatch: pytest.MonkeyPa
     async def main() -> None:
         async with real_cluster() as c:
             await c.send("T", *(b"%d" % number for number in range(50)), queue=0)
-            reach = await reach_of(c)
+            targets = await reach_of(c)
             monkeypatch.setattr(MessageCalls, "pull", pull_around_a_hole)
 
-            offsets = [message.queue_offset async for message in read_queue(reach, FIRST, 0, 50)]
+            offsets = [message.queue_offset async for message in read_queue(targets, FIRST, 0, 50)]
 
             assert offsets == [*range(20), *range(30, 50)]
-            assert [one.queue_offset async for one in read_queue(reach, FIRST, 24, 32)] == [30, 31]
-            await reach.instance.leave()
+            assert [one.queue_offset async for one in read_queue(targets, FIRST, 24, 32)] == [30, 31]
+            await targets.instance.leave()
 
     run(main())
 
@@ -103,12 +103,12 @@ def test_reading_beyond_the_end_ends_there() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             await c.send("T", b"1", queue=0)
-            reach = await reach_of(c)
+            targets = await reach_of(c)
 
-            assert [message.body async for message in read_queue(reach, FIRST, 0, 99)] == [b"1"]
-            assert [message.body async for message in read_queue(reach, FIRST, 50, 99)] == []
-            assert await first_at(reach, FIRST, 1) is None
-            await reach.instance.leave()
+            assert [message.body async for message in read_queue(targets, FIRST, 0, 99)] == [b"1"]
+            assert [message.body async for message in read_queue(targets, FIRST, 50, 99)] == []
+            assert await first_at(targets, FIRST, 1) is None
+            await targets.instance.leave()
 
     run(main())
 

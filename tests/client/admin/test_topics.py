@@ -6,7 +6,7 @@ import pytest
 from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import real_cluster
 
-from pocketmq.client.admin.reach import BrokerPlace
+from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.errors import ConnectionLost, ImpossibleRequest, InvalidName, PocketMQError, TopicNotFound, UsageError
 from pocketmq.model.flags import Perm
@@ -184,7 +184,7 @@ def test_a_topic_that_one_of_the_brokers_refuses_is_told_to_be_on_the_others(mon
         async with real_cluster("broker-a", "broker-b", topics=()) as c, admin_of(c) as admin:
             put = TopicAdmin._put
 
-            async def failing(self: TopicAdmin, place: BrokerPlace, *rest: Any) -> None:
+            async def failing(self: TopicAdmin, place: BrokerAddress, *rest: Any) -> None:
                 if place.name == "broker-b":
                     raise ConnectionLost("it is gone")
                 await put(self, place, *rest)

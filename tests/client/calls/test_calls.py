@@ -312,7 +312,7 @@ def with_brokers(test: Callable[[Cluster, Brokers], Awaitable[None]], **options:
     async def main() -> None:
         async with cluster() as c:
             settings = ClientSettings(name_servers=NAME_SERVER, client_ip=CLIENT_IP)
-            instance = Instance.join(settings, c.around, **options)
+            instance = Instance.join(settings, c.dependencies, **options)
             await instance.routes.find("T")
             await test(c, instance.brokers)
             await instance.leave()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 from tests.client.kit import CLIENT_IP, NAME_SERVER, Cluster, cluster, ignore, refuse, until
 
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.settings import ClientSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectFailed, InvalidSetting, WrongState
@@ -79,7 +79,7 @@ def settings(**options: object) -> ClientSettings:
 
 
 def join(c: Cluster, **options: object) -> Instance:
-    return Instance.join(settings(**options), c.around)
+    return Instance.join(settings(**options), c.dependencies)
 
 
 def test_clients_with_the_same_name_share_one_instance() -> None:
@@ -89,7 +89,7 @@ def test_clients_with_the_same_name_share_one_instance() -> None:
             others = [
                 join(c, instance_name="two"),
                 join(c, credentials=Credentials("a", "b")),
-                Instance.join(settings(), c.around, stream=True),
+                Instance.join(settings(), c.dependencies, stream=True),
             ]
 
             assert one is same
@@ -113,12 +113,12 @@ def test_instances_that_cannot_be_shared_have_client_ids_of_their_own() -> None:
         async with cluster() as c:
             await c.network.listen(c.name_server._new_connection, Address("localhost", 9876))
             one = join(c)
-            elsewhere = Instance.join(ClientSettings(name_servers="localhost", client_ip=CLIENT_IP), c.around)
+            elsewhere = Instance.join(ClientSettings(name_servers="localhost", client_ip=CLIENT_IP), c.dependencies)
             signed = join(c, credentials=Credentials("a", "b"))
             named = join(c, instance_name="two", unit_name="hz")
             named_elsewhere = Instance.join(
                 ClientSettings(name_servers="localhost", client_ip=CLIENT_IP, instance_name="two", unit_name="hz"),
-                c.around,
+                c.dependencies,
                 stream=True,
             )
             named_signed = join(c, instance_name="two", unit_name="hz", credentials=Credentials("a", "b"))
@@ -129,7 +129,7 @@ def test_instances_that_cannot_be_shared_have_client_ids_of_their_own() -> None:
             assert named_elsewhere.client_id == f"{CLIENT_IP}@two@hz@STREAM"
             assert named_signed.client_id == f"{CLIENT_IP}@two#2@hz"
             await elsewhere.leave()
-            again = Instance.join(ClientSettings(name_servers="localhost", client_ip=CLIENT_IP), c.around)
+            again = Instance.join(ClientSettings(name_servers="localhost", client_ip=CLIENT_IP), c.dependencies)
             assert again.client_id == one.client_id + "#2", "it is free when its last user has left"
             for instance in (one, again, signed, named, named_elsewhere, named_signed):
                 await instance.leave()
@@ -139,7 +139,7 @@ def test_instances_that_cannot_be_shared_have_client_ids_of_their_own() -> None:
 
 def test_each_event_loop_has_a_client_id_of_its_own_until_it_is_closed() -> None:
     async def main() -> str:
-        return Instance.join(settings(), Surroundings()).client_id  # and never left
+        return Instance.join(settings(), Dependencies()).client_id  # and never left
 
     loops = [asyncio.new_event_loop() for _ in range(3)]
     first, second = (loop.run_until_complete(main()) for loop in loops[:2])
@@ -161,7 +161,7 @@ def test_a_setting_that_cannot_work_is_told_before_anything_is_started() -> None
     async def main() -> None:
         async with cluster() as c:
             with pytest.raises(InvalidSetting, match="write it as host:port"):
-                Instance.join(ClientSettings(name_servers="a:b"), c.around)
+                Instance.join(ClientSettings(name_servers="a:b"), c.dependencies)
 
     run(main())
 

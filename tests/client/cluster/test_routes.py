@@ -58,7 +58,7 @@ def test_a_topic_from_a_template_has_as_many_queues_as_asked_and_as_the_template
 
 def joined(c: Cluster, **options: int) -> Instance:
     settings = ClientSettings(name_servers=NAME_SERVER, client_ip=CLIENT_IP, **options)  # type: ignore[arg-type]
-    return Instance.join(settings, c.around)
+    return Instance.join(settings, c.dependencies)
 
 
 def test_a_route_is_asked_for_once_and_again_every_30_s() -> None:

@@ -66,7 +66,7 @@ class Consumer:
 async def asked() -> AsyncIterator[tuple[Peer, Consumer]]:
     """A consumer, and a broker's side of its line."""
     async with cluster() as c:
-        instance = Instance.join(ClientSettings(name_servers=NAME_SERVER, client_ip=CLIENT_IP), c.around)
+        instance = Instance.join(ClientSettings(name_servers=NAME_SERVER, client_ip=CLIENT_IP), c.dependencies)
         consumer = Consumer()
         instance.add_consumer(consumer)
         await instance.routes.find("T")

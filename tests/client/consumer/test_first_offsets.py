@@ -27,29 +27,29 @@ class Brokers:
         self.kept: dict[MessageQueue, int] = {}
         self.away: set[MessageQueue] = set()
 
-    def _reach(self, queue: MessageQueue) -> None:
+    def _targets(self, queue: MessageQueue) -> None:
         if queue in self.away:
             raise ConnectFailed("away")
 
     async def smallest(self, queue: MessageQueue) -> int:
-        self._reach(queue)
+        self._targets(queue)
         return 10
 
     async def largest(self, queue: MessageQueue) -> int:
-        self._reach(queue)
+        self._targets(queue)
         return 99
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        self._reach(queue)
+        self._targets(queue)
         assert timestamp_ms == 1234
         return 50
 
     async def of_group(self, group: str, queue: MessageQueue) -> int | None:
-        self._reach(queue)
+        self._targets(queue)
         return self.kept.get(queue)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        self._reach(queue)
+        self._targets(queue)
         self.kept[queue] = offset
 
 

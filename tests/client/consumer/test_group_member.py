@@ -24,7 +24,9 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 @asynccontextmanager
 async def administrator(c: RealCluster) -> AsyncIterator[Instance]:
-    instance = Instance.join(ClientSettings(name_servers=str(NAME_SERVER), client_ip="10.0.9.9"), c.around("10.0.9.9"))
+    instance = Instance.join(
+        ClientSettings(name_servers=str(NAME_SERVER), client_ip="10.0.9.9"), c.dependencies("10.0.9.9")
+    )
     await instance.routes.find("T")
     yield instance
     await instance.leave()

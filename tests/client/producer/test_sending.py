@@ -137,7 +137,7 @@ def test_answers_may_come_in_any_order_and_lines_are_shared() -> None:
         async with cluster("broker-a", "broker-b", weather=weather, seed=5) as c, c.producer() as producer:
             for broker in c.brokers.values():
                 broker.answers[SEND] = lambda command, broker=broker: after(  # type: ignore[misc]
-                    c.around.dice.random() / 10, broker.store
+                    c.dependencies.dice.random() / 10, broker.store
                 )(command)
 
             results = await asyncio.gather(*(producer.send("T", b"%d" % n) for n in range(300)))

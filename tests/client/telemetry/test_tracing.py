@@ -156,7 +156,7 @@ def test_consumption_is_traced_before_and_after() -> None:
     async def main() -> None:
         async with traced() as c:
             settings = ClientSettings(name_servers=NAME_SERVER, client_ip=CLIENT_IP)
-            tracer = Tracer(settings, "CG", Traced.CONSUMPTION, c.around)
+            tracer = Tracer(settings, "CG", Traced.CONSUMPTION, c.dependencies)
             tracer.start()
             messages = [stored(1), stored(2), stored(3, TRACE_ON="false")]
             event = ConsumeEvent(group="CG", messages=messages, queue=MessageQueue("T", "broker-a", 1), started_ms=1000)

@@ -3,7 +3,7 @@
 Modules in reading order:
 
     admin          AsyncAdmin and Admin: all operations in one class each
-    reach          which brokers and name servers an operation asks
+    targets        which brokers and name servers an operation asks
     topics         topics
     groups         consumer groups and their members
     offsets        offsets of groups: query, reset, clone

@@ -34,11 +34,11 @@ from pocketmq.client.admin.delays import DelayAdmin
 from pocketmq.client.admin.groups import GroupAdmin
 from pocketmq.client.admin.messages import MessageAdmin
 from pocketmq.client.admin.offsets import OffsetAdmin
-from pocketmq.client.admin.reach import AdminOptions, AdminSettings, Reach
+from pocketmq.client.admin.targets import AdminOptions, AdminSettings, Targets
 from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.admin.transactions import TransactionAdmin
 from pocketmq.client.blocking import BlockingClient
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.lifecycle import AsyncClient, State
 from pocketmq.client.settings import settings_of
 
@@ -50,20 +50,20 @@ class AsyncAdmin(AsyncClient):
         self,
         name_servers: str | Sequence[str] | None = None,
         *,
-        surroundings: Surroundings | None = None,
+        surroundings: Dependencies | None = None,
         **options: Unpack[AdminOptions],
     ) -> None:
         super().__init__("admin")
         self._settings = settings_of(AdminSettings, name_servers, options)
-        self._around = surroundings or Surroundings()
+        self._dependencies = surroundings or Dependencies()
         self._instance: Instance
-        self._reach: Reach
+        self._targets: Targets
 
     async def start(self) -> None:
         """Be ready. Nothing is asked of any server yet, so it does not fail when none is there."""
         self._require_new()
-        self._instance = Instance.join(self._settings, self._around)
-        self._reach = Reach(self._instance, self._settings)
+        self._instance = Instance.join(self._settings, self._dependencies)
+        self._targets = Targets(self._instance, self._settings)
         self._state = State.RUNNING
 
     async def _end(self) -> None:
@@ -109,9 +109,9 @@ class AsyncAdmin(AsyncClient):
     def name_servers(self) -> NameServerAdmin:
         return NameServerAdmin(self._running())
 
-    def _running(self) -> Reach:
+    def _running(self) -> Targets:
         self._require_running()
-        return self._reach
+        return self._targets
 
 
 F = TypeVar("F")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pocketmq.client.admin.reach import BrokerPlace, Reach
+from pocketmq.client.admin.targets import BrokerAddress, Targets
 from pocketmq.client.admin.topics import ORDER_NAMESPACE
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
@@ -40,7 +40,7 @@ COUNTED = ("member", "topic", "group")
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
     """A broker and what it says about itself. What it does not say is None; `problem` is why it said nothing at all."""
 
-    place: BrokerPlace
+    place: BrokerAddress
     problem: str = ""
     version: str | None = None
     put_per_s: float | None = None
@@ -64,22 +64,22 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterAdmin:
     """Brokers of a cluster; `broker` is always the name of one, and means its master."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
-    async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
+    async def brokers(self, cluster: str | None = None) -> list[BrokerAddress]:
         """All brokers that are registered, slaves too."""
-        return await self._reach.places(cluster)
+        return await self._targets.places(cluster)
 
     async def clusters(self) -> dict[str, list[str]]:
         """The names of brokers by cluster."""
-        info = await self._reach.cluster_info()
+        info = await self._targets.cluster_info()
         return {cluster: sorted(names) for cluster, names in sorted(info.cluster_addr_table.items())}
 
     async def describe(self, cluster: str | None = None) -> list[BrokerState]:
         """Every broker; one that cannot be asked says so in its `problem`."""
-        places = await self._reach.places(cluster)
-        found, failed = await self._reach.gather_what_goes(places, self._runtime_info)
+        places = await self._targets.places(cluster)
+        found, failed = await self._targets.gather_what_goes(places, self._runtime_info)
         return [
             read_state(place, found[place])
             if place in found
@@ -89,21 +89,21 @@ class ClusterAdmin:
 
     async def runtime_info(self, broker: str) -> Mapping[str, str]:
         """The numbers that `mqadmin brokerStatus` shows."""
-        return await self._runtime_info(await self._reach.master(broker))
+        return await self._runtime_info(await self._targets.master(broker))
 
     async def settings(self, broker: str) -> dict[str, str]:
         """All settings as they are now, by RocketMQ's names."""
-        return await self._reach.brokers.state.settings((await self._reach.master(broker)).address)
+        return await self._targets.brokers.state.settings((await self._targets.master(broker)).address)
 
     async def change_settings(self, broker: str, changes: Mapping[str, str | int | bool]) -> None:
         """Change settings while the broker runs; it refuses those that it can only take at its start."""
         texts = {name: _text(value) for name, value in changes.items()}
-        await self._reach.brokers.state.change_settings((await self._reach.master(broker)).address, texts)
+        await self._targets.brokers.state.change_settings((await self._targets.master(broker)).address, texts)
 
     async def statistic(self, broker: str, name: str, key: str) -> BrokerStatsData | None:
         """One statistic, such as TOPIC_PUT_NUMS of a topic; None when the broker has counted nothing of that kind."""
         try:
-            return await self._reach.brokers.state.stats((await self._reach.master(broker)).address, name, key)
+            return await self._targets.brokers.state.stats((await self._targets.master(broker)).address, name, key)
         except ServerFailed as error:
             if error.response_code == ResponseCode.SYSTEM_ERROR and "not exist" in (error.remark or ""):
                 return None
@@ -111,27 +111,29 @@ class ClusterAdmin:
 
     async def producers(self, group: str) -> list[ClientConnection]:
         """Who is connected for a producer group, at any broker."""
-        name = self._reach.group(group)
+        name = self._targets.group(group)
 
-        async def ask(place: BrokerPlace) -> tuple[ClientConnection, ...]:
+        async def ask(place: BrokerAddress) -> tuple[ClientConnection, ...]:
             try:
-                return (await self._reach.brokers.members.producers(place.address, name)).connection_set
+                return (await self._targets.brokers.members.producers(place.address, name)).connection_set
             except ServerFailed as error:
                 if error.response_code != ResponseCode.SYSTEM_ERROR:
                     raise
                 return ()  # RocketMQ has no other word for nobody
 
-        answers = await self._reach.gather(await self._reach.masters(), ask)
+        answers = await self._targets.gather(await self._targets.masters(), ask)
         return list({client.client_id: client for clients in answers for client in clients}.values())
 
     async def all_producers(self) -> dict[str, list[ProducerInfo]]:
         """All producers by group, as brokers know them; RequestNotSupported at RocketMQ 4.9."""
-        calls = self._reach.brokers.members
-        tables = await self._reach.gather(await self._reach.masters(), lambda place: calls.all_producers(place.address))
+        calls = self._targets.brokers.members
+        tables = await self._targets.gather(
+            await self._targets.masters(), lambda place: calls.all_producers(place.address)
+        )
         found: dict[str, dict[str, ProducerInfo]] = {}
         for table in tables:
             for group, clients in table.data.items():
-                found.setdefault(self._reach.shown(group), {}).update({one.client_id: one for one in clients})
+                found.setdefault(self._targets.shown(group), {}).update({one.client_id: one for one in clients})
         return {group: list(clients.values()) for group, clients in sorted(found.items())}
 
     async def stop_writes(self, broker: str) -> int:
@@ -139,9 +141,9 @@ class ClusterAdmin:
 
         Name servers say so until the broker registers its topics anew, or `allow_writes`.
         """
-        counts = await self._reach.gather(
-            self._reach.instance.name_servers.addresses,
-            lambda address: self._reach.instance.rpc.ask(
+        counts = await self._targets.gather(
+            self._targets.instance.name_servers.addresses,
+            lambda address: self._targets.instance.rpc.ask(
                 address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePerm(broker)
             ),
         )
@@ -149,9 +151,9 @@ class ClusterAdmin:
 
     async def allow_writes(self, broker: str) -> int:
         """Undo `stop_writes`; how many topics that concerns."""
-        counts = await self._reach.gather(
-            self._reach.instance.name_servers.addresses,
-            lambda address: self._reach.instance.rpc.ask(
+        counts = await self._targets.gather(
+            self._targets.instance.name_servers.addresses,
+            lambda address: self._targets.instance.rpc.ask(
                 address, RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePerm(broker)
             ),
         )
@@ -159,16 +161,16 @@ class ClusterAdmin:
 
     async def clean_up(self, broker: str) -> None:
         """Let a broker drop files that may go: expired log files, queues of which nothing is left, queues of deleted topics."""
-        address = (await self._reach.master(broker)).address
-        await self._reach.brokers.state.delete_expired_log(address)
-        await self._reach.brokers.state.clean_queues(address)
-        await self._reach.brokers.topics.clean_unused(address)
+        address = (await self._targets.master(broker)).address
+        await self._targets.brokers.state.delete_expired_log(address)
+        await self._targets.brokers.state.clean_queues(address)
+        await self._targets.brokers.topics.clean_unused(address)
 
-    async def _runtime_info(self, place: BrokerPlace) -> Mapping[str, str]:
-        return await self._reach.brokers.state.runtime_info(place.address)
+    async def _runtime_info(self, place: BrokerAddress) -> Mapping[str, str]:
+        return await self._targets.brokers.state.runtime_info(place.address)
 
 
-def read_state(place: BrokerPlace, runtime: Mapping[str, str]) -> BrokerState:
+def read_state(place: BrokerAddress, runtime: Mapping[str, str]) -> BrokerState:
     """A broker, by the table that it tells about itself."""
     put_now, put_before = _whole(runtime, "msgPutTotalTodayNow"), _whole(runtime, "msgPutTotalTodayMorning")
     got_now, got_before = _whole(runtime, "msgGetTotalTodayNow"), _whole(runtime, "msgGetTotalTodayMorning")
@@ -210,8 +212,8 @@ def _text(value: str | int | bool) -> str:
 class NameServerAdmin:
     """Name servers of the cluster."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
     async def values(self, namespace: str) -> dict[str, str]:
         """All keys and values of a namespace."""
@@ -229,14 +231,14 @@ class NameServerAdmin:
         return read_fields(KvConfigReply, answer.ext).value
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        await self._reach.tell_name_servers(RequestCode.PUT_KV_CONFIG, PutKvConfig(namespace, key, value))
+        await self._targets.tell_name_servers(RequestCode.PUT_KV_CONFIG, PutKvConfig(namespace, key, value))
 
     async def delete(self, namespace: str, key: str) -> None:
-        await self._reach.tell_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKvConfig(namespace, key))
+        await self._targets.tell_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKvConfig(namespace, key))
 
     async def order(self, topic: str) -> dict[str, int]:
         """The fixed number of queues of an ordered topic, by broker; empty when none is fixed."""
-        text = await self.value(ORDER_NAMESPACE, self._reach.topic(topic)) or ""
+        text = await self.value(ORDER_NAMESPACE, self._targets.topic(topic)) or ""
         pairs = (word.partition(":") for word in text.split(";"))
         return {broker: int(count) for broker, _, count in pairs if broker and count.isdecimal()}
 
@@ -248,22 +250,22 @@ class NameServerAdmin:
         if not queues or any(count < 1 for count in queues.values()):
             raise UsageError(f"an order needs brokers with at least one queue each, not {dict(queues)}")
         text = ";".join(f"{broker}:{count}" for broker, count in queues.items())
-        await self.put(ORDER_NAMESPACE, self._reach.topic(topic), text)
+        await self.put(ORDER_NAMESPACE, self._targets.topic(topic), text)
 
     async def delete_order(self, topic: str) -> None:
-        await self.delete(ORDER_NAMESPACE, self._reach.topic(topic))
+        await self.delete(ORDER_NAMESPACE, self._targets.topic(topic))
 
     async def settings(self) -> dict[str, dict[str, str]]:
         """The settings of each name server, by its address."""
-        addresses = self._reach.instance.name_servers.addresses
-        answers = await self._reach.gather(
-            addresses, lambda address: self._reach.instance.rpc.ask(address, RequestCode.GET_NAMESRV_CONFIG)
+        addresses = self._targets.instance.name_servers.addresses
+        answers = await self._targets.gather(
+            addresses, lambda address: self._targets.instance.rpc.ask(address, RequestCode.GET_NAMESRV_CONFIG)
         )
         return {str(at): read_properties(answer.body) for at, answer in zip(addresses, answers, strict=True)}
 
     async def change_settings(self, changes: Mapping[str, str]) -> None:
         """Change settings of all name servers while they run; they refuse those that they can only take at their start."""
-        await self._reach.tell_name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, body=write_properties(changes))
+        await self._targets.tell_name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, body=write_properties(changes))
 
     async def _ask(self, code: RequestCode, header: GetKvList | GetKvConfig) -> Command:
-        return await self._reach.instance.name_servers.ask(code, header)
+        return await self._targets.instance.name_servers.ask(code, header)

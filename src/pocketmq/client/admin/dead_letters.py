@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from pocketmq.client.admin.reach import Reach, check_limit, read_queue, shown_message
+from pocketmq.client.admin.targets import Targets, check_limit, read_queue, shown_message
 from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.producer.outbox import Outbox
 from pocketmq.client.producer.results import SendResult
@@ -69,18 +69,18 @@ class Resent(msgspec.Struct, frozen=True, kw_only=True):
 class DeadLetterAdmin:
     """Dead letters of groups."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
     async def counts(self) -> dict[str, int]:
         """How many dead letters there are, by group; groups that never had one are not named."""
-        await self._reach.masters()  # where no broker is registered, nobody knows
-        answer = await self._reach.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        await self._targets.masters()  # where no broker is registered, nobody knows
+        answer = await self._targets.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = [topic for topic in read_body(TopicList, answer.body).topic_list if is_dlq(topic)]
         mine = sorted(
-            self._reach.shown(topic).removeprefix(DLQ_PREFIX) for topic in topics if self._reach.is_ours(topic)
+            self._targets.shown(topic).removeprefix(DLQ_PREFIX) for topic in topics if self._targets.is_ours(topic)
         )
-        counts = await self._reach.gather(mine, self.count)
+        counts = await self._targets.gather(mine, self.count)
         return dict(zip(mine, counts, strict=True))
 
     async def count(self, group: str) -> int:
@@ -94,9 +94,9 @@ class DeadLetterAdmin:
         async def of(place: tuple[MessageQueue, int, int]) -> list[Letter]:
             queue, begin, end = place
             begin, end = (max(begin, end - limit), end) if newest else (begin, min(end, begin + limit))
-            return [self._letter(group, queue, one) async for one in read_queue(self._reach, queue, begin, end)]
+            return [self._letter(group, queue, one) async for one in read_queue(self._targets, queue, begin, end)]
 
-        parts = await self._reach.gather(await self.ranges(group), of)
+        parts = await self._targets.gather(await self.ranges(group), of)
         letters = sorted((letter for part in parts for letter in part), key=lambda letter: letter.died_ms)
         return letters[-limit:] if newest else letters[:limit]
 
@@ -137,29 +137,29 @@ class DeadLetterAdmin:
         """
         letters = await self.count(group)
         try:
-            await TopicAdmin(self._reach).delete(f"{DLQ_PREFIX}{group}")
+            await TopicAdmin(self._targets).delete(f"{DLQ_PREFIX}{group}")
         except TopicNotFound:
             return 0
         return letters
 
     async def in_queue(self, group: str, queue: MessageQueue, begin: int, end: int) -> list[Letter]:
         """Letters of one of `ranges`, with offsets from `begin` to below `end`: for whoever looks at many, page by page."""
-        wire_queue = self._reach.wire_queue(queue)
-        await self._reach.route(TopicName(wire_queue.topic))
-        return [self._letter(group, wire_queue, one) async for one in read_queue(self._reach, wire_queue, begin, end)]
+        wire_queue = self._targets.wire_queue(queue)
+        await self._targets.route(TopicName(wire_queue.topic))
+        return [self._letter(group, wire_queue, one) async for one in read_queue(self._targets, wire_queue, begin, end)]
 
     async def ranges(self, group: str) -> list[tuple[MessageQueue, int, int]]:
         """Queues with dead letters, and from where to where they lie there."""
-        topic = dlq_topic(self._reach.group(group))
+        topic = dlq_topic(self._targets.group(group))
         try:
-            route = await self._reach.route(topic)
+            route = await self._targets.route(topic)
         except TopicNotFound:
-            await self._reach.masters()  # where no broker is registered, nobody knows
+            await self._targets.masters()  # where no broker is registered, nobody knows
             return []
         queues = sorted({*route.readable, *route.writable})
-        calls = self._reach.brokers.offsets
-        ends = await self._reach.gather(queues, calls.largest)
-        begins = await self._reach.gather(queues, calls.smallest)
+        calls = self._targets.brokers.offsets
+        ends = await self._targets.gather(queues, calls.largest)
+        begins = await self._targets.gather(queues, calls.smallest)
         return list(zip(queues, begins, ends, strict=True))
 
     def _letter(self, group: str, queue: MessageQueue, message: StoredMessage) -> Letter:
@@ -167,15 +167,15 @@ class DeadLetterAdmin:
         topic = properties.get(names.RETRY_TOPIC) or properties.get(names.REAL_TOPIC) or ""
         return Letter(
             group=group,
-            queue=self._reach.shown_queue(queue),
-            message=shown_message(self._reach, message),
-            topic=self._reach.shown(topic),
+            queue=self._targets.shown_queue(queue),
+            message=shown_message(self._targets, message),
+            topic=self._targets.shown(topic),
             original_id=properties.get(names.UNIQ_KEY) or properties.get(names.ORIGIN_MESSAGE_ID) or message.message_id,
             reason=properties.get(DEAD_LETTER_REASON),
         )
 
     def _outbox(self) -> Outbox:
-        instance, settings = self._reach.instance, self._reach.settings
+        instance, settings = self._targets.instance, self._targets.settings
         own = ProducerSettings(
             name_servers=settings.name_servers, namespace=settings.namespace, group=INNER_PRODUCER_GROUP
         )

@@ -7,7 +7,7 @@ rmq_sys_wheel_timer   one queue; each message says when it is due, and a recall 
 import msgspec
 
 from pocketmq.client.admin.messages import END_OF_TIME_MS, MAX_BY_KEY
-from pocketmq.client.admin.reach import BrokerPlace, Reach, check_limit, read_queue, shown_message
+from pocketmq.client.admin.targets import BrokerAddress, Targets, check_limit, read_queue, shown_message
 from pocketmq.errors import ImpossibleRequest, NotFound
 from pocketmq.model import properties as names
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels, queue_of_level
@@ -48,15 +48,15 @@ class DelayedMessages(msgspec.Struct, frozen=True, kw_only=True):
 class DelayAdmin:
     """Delayed messages of the cluster."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
     async def waiting(self, *, limit: int = DEFAULT_LIMIT) -> DelayedMessages:
         """Messages that are not due yet; `limit` of each level, and of those with a time, are read at most."""
         check_limit(limit)
-        places = await self._reach.masters()
-        parts = await self._reach.gather(places, lambda place: self._by_level(place, limit))
-        parts += await self._reach.gather(places, lambda place: self._by_time(place, limit))
+        places = await self._targets.masters()
+        parts = await self._targets.gather(places, lambda place: self._by_level(place, limit))
+        parts += await self._targets.gather(places, lambda place: self._by_time(place, limit))
         found = sorted((one for part, _ in parts for one in part), key=lambda one: one.due_ms)
         return DelayedMessages(found=tuple(found), is_complete=all(is_complete for _, is_complete in parts))
 
@@ -70,7 +70,7 @@ class DelayAdmin:
                 f"message {delayed.message.message_id} waits by delay level {delayed.level}: brokers can take back "
                 "messages with a time of their own only"
             )
-        wire_topic = self._reach.topic(delayed.topic)
+        wire_topic = self._targets.topic(delayed.topic)
         handle = RecallHandle(wire_topic, delayed.broker, delayed.due_ms + 1, delayed.message.message_id)
         return await self.cancel_by_handle(str(handle))
 
@@ -81,58 +81,60 @@ class DelayAdmin:
         """
         check_limit(limit)
         meant = RecallHandle.parse(handle)
-        place = await self._reach.master(meant.broker_name)
+        place = await self._targets.master(meant.broker_name)
         if records := await self._with_id(place, meant.unique_id):
             found = [self._delayed(place, one, meant.deliver_ms - 1, None) for one in records if _is_meant(one, meant)]
-            is_over = meant.deliver_ms <= self._reach.clock.now_ms() or any(_takes_back(one, meant) for one in records)
+            is_over = meant.deliver_ms <= self._targets.clock.now_ms() or any(
+                _takes_back(one, meant) for one in records
+            )
             return found[0] if found and not is_over else None
         waiting, _ = await self._by_time(place, limit)
-        shown = self._reach.shown(meant.topic), meant.deliver_ms - 1, meant.unique_id
+        shown = self._targets.shown(meant.topic), meant.deliver_ms - 1, meant.unique_id
         return next((one for one in waiting if (one.topic, one.due_ms, one.message.message_id) == shown), None)
 
     async def cancel_by_handle(self, handle: str) -> str:
         """The same by the `recall_handle` that its producer got; that the message waits, or ever was, the broker does not say."""
         read = RecallHandle.parse(handle)
-        await self._reach.master(read.broker_name)
+        await self._targets.master(read.broker_name)
         header = RecallMessage(read.topic, handle, INNER_PRODUCER_GROUP)
-        return await self._reach.brokers.messages.recall(read.broker_name, header)
+        return await self._targets.brokers.messages.recall(read.broker_name, header)
 
-    async def _with_id(self, place: BrokerPlace, unique_id: str) -> list[StoredMessage]:
+    async def _with_id(self, place: BrokerAddress, unique_id: str) -> list[StoredMessage]:
         """What lies in the timer topic of a broker with this id: the message, itself and stored again, and recalls of it."""
         header = QueryMessage(TIMER_TOPIC, unique_id, MAX_BY_KEY, 0, END_OF_TIME_MS, True)
         try:
-            found, _ = await self._reach.brokers.messages.by_key(place.name, header)
+            found, _ = await self._targets.brokers.messages.by_key(place.name, header)
         except NotFound:
             return []
         return found
 
-    async def _by_level(self, place: BrokerPlace, limit: int) -> tuple[list[Delayed], bool]:
-        settings = await self._reach.brokers.state.settings(place.address)
+    async def _by_level(self, place: BrokerAddress, limit: int) -> tuple[list[Delayed], bool]:
+        settings = await self._targets.brokers.state.settings(place.address)
         levels = DelayLevels(settings[LEVELS_KEY]) if settings.get(LEVELS_KEY) else DELAY_LEVELS
-        progress = (await self._reach.brokers.state.delay_offsets(place.address)).offset_table
+        progress = (await self._targets.brokers.state.delay_offsets(place.address)).offset_table
         found: list[Delayed] = []
         is_complete = True
         for level in range(1, len(levels) + 1):
             queue = MessageQueue(SCHEDULE_TOPIC, place.name, queue_of_level(level))
-            begin, end = progress.get(level, 0), await self._reach.brokers.offsets.largest(queue)
+            begin, end = progress.get(level, 0), await self._targets.brokers.offsets.largest(queue)
             is_complete = is_complete and end - begin <= limit
             found += [
                 self._delayed(place, message, levels.due_ms(level, message.store_ms), level)
-                async for message in read_queue(self._reach, queue, begin, min(end, begin + limit))
+                async for message in read_queue(self._targets, queue, begin, min(end, begin + limit))
             ]
         return found, is_complete
 
-    async def _by_time(self, place: BrokerPlace, limit: int) -> tuple[list[Delayed], bool]:
+    async def _by_time(self, place: BrokerAddress, limit: int) -> tuple[list[Delayed], bool]:
         """From as long ago as a message may wait. One that was stored again counts once, one that was recalled not at all."""
-        settings = await self._reach.brokers.state.settings(place.address)
+        settings = await self._targets.brokers.state.settings(place.address)
         longest_s = settings.get(MAX_DELAY_KEY, "")
         reach_ms = (int(longest_s) if longest_s.isdecimal() else DEFAULT_MAX_DELAY_S) * 1000 + ROLL_SLACK_MS
-        now_ms = self._reach.clock.now_ms()
+        now_ms = self._targets.clock.now_ms()
         queue = MessageQueue(TIMER_TOPIC, place.name, 0)
-        calls = self._reach.brokers.offsets
+        calls = self._targets.brokers.offsets
         begin, end = await calls.at_time(queue, now_ms - reach_ms), await calls.largest(queue)
         waiting: dict[str, Delayed] = {}
-        async for message in read_queue(self._reach, queue, max(begin, end - limit), end):
+        async for message in read_queue(self._targets, queue, max(begin, end - limit), end):
             due_ms = _number(message.properties.get(names.TIMER_OUT_MS))
             recalled = message.properties.get(names.TIMER_DEL_UNIQKEY)
             if recalled is not None:
@@ -142,13 +144,13 @@ class DelayAdmin:
                 waiting[key] = self._delayed(place, message, due_ms, None)
         return list(waiting.values()), end - begin <= limit
 
-    def _delayed(self, place: BrokerPlace, message: StoredMessage, due_ms: int, level: int | None) -> Delayed:
+    def _delayed(self, place: BrokerAddress, message: StoredMessage, due_ms: int, level: int | None) -> Delayed:
         return Delayed(
             broker=place.name,
-            topic=self._reach.shown(message.properties.get(names.REAL_TOPIC, "")),
+            topic=self._targets.shown(message.properties.get(names.REAL_TOPIC, "")),
             due_ms=due_ms,
             level=level,
-            message=shown_message(self._reach, message),
+            message=shown_message(self._targets, message),
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from pocketmq.client.admin.reach import BrokerPlace, Reach
+from pocketmq.client.admin.targets import BrokerAddress, Targets
 from pocketmq.codes import RequestCode
 from pocketmq.errors import (
     ConsumerNotOnline,
@@ -65,36 +65,38 @@ class Owners(msgspec.Struct, frozen=True, kw_only=True):
 class GroupAdmin:
     """Consumer groups of the cluster."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
     async def names(self, *, everything: bool = False) -> list[str]:
         """All groups that brokers know, sorted; with `everything` also internal ones: of RocketMQ itself, of traces, of Spark's sinks."""
-        calls = self._reach.brokers.groups
-        tables = await self._reach.gather(await self._reach.masters(), lambda place: calls.all_configs(place.address))
+        calls = self._targets.brokers.groups
+        tables = await self._targets.gather(
+            await self._targets.masters(), lambda place: calls.all_configs(place.address)
+        )
         found = {group for table in tables for group in table.subscription_group_table}
         return sorted(
-            self._reach.shown(group)
+            self._targets.shown(group)
             for group in found
-            if self._reach.is_ours(group) and (everything or not is_internal_group(group))
+            if self._targets.is_ours(group) and (everything or not is_internal_group(group))
         )
 
     async def configs(self) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """How every broker has every group, RocketMQ's own among them: by group, then by broker."""
-        places = await self._reach.masters()
-        calls = self._reach.brokers.groups
-        tables = await self._reach.gather(places, lambda place: calls.all_configs(place.address))
+        places = await self._targets.masters()
+        calls = self._targets.brokers.groups
+        tables = await self._targets.gather(places, lambda place: calls.all_configs(place.address))
         found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
         for place, table in zip(places, tables, strict=True):
             for group, config in table.subscription_group_table.items():
-                if self._reach.is_ours(group):
-                    found.setdefault(self._reach.shown(group), {})[place.name] = config
+                if self._targets.is_ours(group):
+                    found.setdefault(self._targets.shown(group), {})[place.name] = config
         return found
 
     async def describe(self, group: str) -> GroupState:
         """How a group is set up, and who is in it; GroupNotFound when no broker knows it."""
-        name = self._reach.group(group)
-        places = await self._reach.masters()
+        name = self._targets.group(group)
+        places = await self._targets.masters()
         configs = await self._configs(name, places)
         connections = await self._connections(name, places)
         if not configs and not connections:
@@ -104,27 +106,27 @@ class GroupAdmin:
             group=group,
             configs=configs,
             members=tuple(_members(connections)),
-            subscriptions={self._reach.shown(topic): one for topic, one in sorted(last.subscription_table.items())},
+            subscriptions={self._targets.shown(topic): one for topic, one in sorted(last.subscription_table.items())},
             consume_type=last.consume_type,
             message_model=last.message_model,
         )
 
     async def members(self, group: str) -> list[Member]:
         """Who is in a group now; nobody when nobody is."""
-        return _members(await self._connections(self._reach.group(group), await self._reach.masters()))
+        return _members(await self._connections(self._targets.group(group), await self._targets.masters()))
 
     async def members_of_many(self, groups: Iterable[str]) -> dict[str, list[Member]]:
         """The same of many groups: one question for each of them and each broker."""
-        calls, names = self._reach.brokers.members, list(groups)
-        places = await self._reach.masters()
+        calls, names = self._targets.brokers.members, list(groups)
+        places = await self._targets.masters()
         asked = [(name, place) for name in names for place in places]
-        found, failed = await self._reach.gather_what_goes(
-            asked, lambda pair: calls.consumers(pair[1].address, self._reach.group(pair[0]))
+        found, failed = await self._targets.gather_what_goes(
+            asked, lambda pair: calls.consumers(pair[1].address, self._targets.group(pair[0]))
         )
         for error in failed.values():
             if not _means_nobody(error):
                 raise error
-        connections: dict[str, dict[BrokerPlace, ConsumerConnection]] = {name: {} for name in names}
+        connections: dict[str, dict[BrokerAddress, ConsumerConnection]] = {name: {} for name in names}
         for (name, place), connection in found.items():
             if connection.connection_set:
                 connections[name][place] = connection
@@ -132,25 +134,25 @@ class GroupAdmin:
 
     async def running_info(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerRunningInfo:
         """What a member tells about itself; with `stacks` also what its threads are doing."""
-        name = self._reach.group(group)
-        for place, connection in (await self._connections(name, await self._reach.masters())).items():
+        name = self._targets.group(group)
+        for place, connection in (await self._connections(name, await self._targets.masters())).items():
             if any(client.client_id == client_id for client in connection.connection_set):
                 return await self._running_info(place, name, client_id, stacks=stacks)
         raise ConsumerNotOnline(f"no broker knows a member {client_id!r} of the group {group!r}")
 
     async def owners(self, group: str) -> Owners:
         """Who reads which queue. Each member is asked through a broker that knows it."""
-        name = self._reach.group(group)
-        connections = await self._connections(name, await self._reach.masters())
+        name = self._targets.group(group)
+        connections = await self._connections(name, await self._targets.masters())
         through = {client.client_id: place for place, one in connections.items() for client in one.connection_set}
-        found, failed = await self._reach.gather_what_goes(
+        found, failed = await self._targets.gather_what_goes(
             sorted(through), lambda client_id: self._running_info(through[client_id], name, client_id)
         )
         owned: dict[MessageQueue, list[str]] = {}
         for client_id, info in found.items():
             for queue, state in info.mq_table.items():
                 if not state.dropped:
-                    owned.setdefault(self._reach.shown_queue(queue), []).append(client_id)
+                    owned.setdefault(self._targets.shown_queue(queue), []).append(client_id)
         return Owners(
             queues={queue: tuple(clients) for queue, clients in sorted(owned.items())},
             silent={client_id: f"{type(error).__name__}: {error}" for client_id, error in failed.items()},
@@ -169,8 +171,8 @@ class GroupAdmin:
         brokers: Iterable[str] | None = None,
     ) -> None:
         """Make a group, on all brokers, those of a cluster, or those that are named. ImpossibleRequest when one has it."""
-        name = self._reach.group(group)
-        places = await self._reach.masters(cluster, brokers)
+        name = self._targets.group(group)
+        places = await self._targets.masters(cluster, brokers)
         config = SubscriptionGroupConfig(
             name,
             consume_enable=may_consume,
@@ -182,7 +184,7 @@ class GroupAdmin:
         _check(config)
         if there := list(await self._configs(name, places)):
             raise ImpossibleRequest(f"group {group!r} is on broker {there[0]} already; `alter` changes it")
-        await self._reach.gather(places, lambda place: self._reach.brokers.groups.create(place.address, config))
+        await self._targets.gather(places, lambda place: self._targets.brokers.groups.create(place.address, config))
 
     async def alter(
         self,
@@ -195,8 +197,8 @@ class GroupAdmin:
         ordered: bool | None = None,
     ) -> None:
         """Change what is named, on all brokers that have the group."""
-        places = {place.name: place for place in await self._reach.masters()}
-        configs = await self._configs(self._reach.group(group), list(places.values()))
+        places = {place.name: place for place in await self._targets.masters()}
+        configs = await self._configs(self._targets.group(group), list(places.values()))
         if not configs:
             raise GroupNotFound(f"no broker knows the group {group!r}")
         wanted = {
@@ -210,17 +212,17 @@ class GroupAdmin:
         changed = [(places[broker], replace(config, **changes)) for broker, config in configs.items()]
         for _, config in changed:
             _check(config)
-        await self._reach.gather(changed, lambda pair: self._reach.brokers.groups.create(pair[0].address, pair[1]))
+        await self._targets.gather(changed, lambda pair: self._targets.brokers.groups.create(pair[0].address, pair[1]))
 
     async def delete(self, group: str, *, with_topics: bool = True) -> None:
         """Forget a group and how far it was; `with_topics` its retries and dead letters, too.
 
         ImpossibleRequest while it has members: they would make it anew at once.
         """
-        name = self._reach.group(group)
+        name = self._targets.group(group)
         if is_system_group(name):
             raise ImpossibleRequest(f"group {group!r} is RocketMQ's own")
-        places = await self._reach.masters()
+        places = await self._targets.masters()
         configs, connections = await self._configs(name, places), await self._connections(name, places)
         if members := _members(connections):
             raise ImpossibleRequest(
@@ -232,46 +234,50 @@ class GroupAdmin:
             for topic in (retry_topic(name), dlq_topic(name)):
                 await self._delete_topic(topic, places)
         # Last, because pulls that a broker still holds for the group end with its topics, and would make it anew.
-        calls = self._reach.brokers.groups
-        await self._reach.gather(places, lambda place: calls.delete(place.address, name, with_offsets=True))
+        calls = self._targets.brokers.groups
+        await self._targets.gather(places, lambda place: calls.delete(place.address, name, with_offsets=True))
 
-    async def _delete_topic(self, topic: str, places: list[BrokerPlace]) -> None:
+    async def _delete_topic(self, topic: str, places: list[BrokerAddress]) -> None:
         """On all brokers and name servers. One that does not exist is no matter."""
 
-        async def delete(place: BrokerPlace) -> None:
+        async def delete(place: BrokerAddress) -> None:
             try:
-                await self._reach.brokers.topics.delete(place.address, topic)
+                await self._targets.brokers.topics.delete(place.address, topic)
             except TopicNotFound:
                 return
 
-        await self._reach.gather(places, delete)
+        await self._targets.gather(places, delete)
         for cluster in sorted({place.cluster for place in places}):
-            await self._reach.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(topic, cluster))
+            await self._targets.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(topic, cluster))
 
-    async def _configs(self, group: GroupName, places: list[BrokerPlace]) -> dict[str, SubscriptionGroupConfig]:
+    async def _configs(self, group: GroupName, places: list[BrokerAddress]) -> dict[str, SubscriptionGroupConfig]:
         """By broker. All are listed instead of asking for one, because a broker may make a group that it is asked for."""
-        calls = self._reach.brokers.groups
-        tables = await self._reach.gather(places, lambda place: calls.all_configs(place.address))
+        calls = self._targets.brokers.groups
+        tables = await self._targets.gather(places, lambda place: calls.all_configs(place.address))
         return {
             place.name: table.subscription_group_table[group]
             for place, table in zip(places, tables, strict=True)
             if group in table.subscription_group_table
         }
 
-    async def _connections(self, group: GroupName, places: list[BrokerPlace]) -> dict[BrokerPlace, ConsumerConnection]:
+    async def _connections(
+        self, group: GroupName, places: list[BrokerAddress]
+    ) -> dict[BrokerAddress, ConsumerConnection]:
         """What brokers know of the members, where they know any."""
-        calls = self._reach.brokers.members
-        found, failed = await self._reach.gather_what_goes(places, lambda place: calls.consumers(place.address, group))
+        calls = self._targets.brokers.members
+        found, failed = await self._targets.gather_what_goes(
+            places, lambda place: calls.consumers(place.address, group)
+        )
         for error in failed.values():
             if not _means_nobody(error):
                 raise error
         return {place: connection for place, connection in found.items() if connection.connection_set}
 
     async def _running_info(
-        self, place: BrokerPlace, group: GroupName, client_id: str, *, stacks: bool = False
+        self, place: BrokerAddress, group: GroupName, client_id: str, *, stacks: bool = False
     ) -> ConsumerRunningInfo:
-        return await self._reach.brokers.members.running_info(
-            place.address, group, client_id, stacks=stacks, timeout_s=self._reach.settings.relay_timeout_ms / 1000
+        return await self._targets.brokers.members.running_info(
+            place.address, group, client_id, stacks=stacks, timeout_s=self._targets.settings.relay_timeout_ms / 1000
         )
 
 
@@ -279,7 +285,7 @@ def _means_nobody(error: PocketMQError) -> bool:
     return isinstance(error, ConsumerNotOnline | GroupNotFound)
 
 
-def _members(connections: Mapping[BrokerPlace, ConsumerConnection]) -> list[Member]:
+def _members(connections: Mapping[BrokerAddress, ConsumerConnection]) -> list[Member]:
     """Each client once, whatever brokers it is connected to."""
     clients = {client.client_id: client for one in connections.values() for client in one.connection_set}
     return [

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from pocketmq.client.admin.reach import BrokerPlace, Reach, first_at
+from pocketmq.client.admin.targets import BrokerAddress, Targets, first_at
 from pocketmq.codes import VERSION, Version
 from pocketmq.errors import GroupNotFound, PocketMQError, TopicNotFound
 from pocketmq.model.names import GroupName, TopicName
@@ -121,64 +121,66 @@ Problems = Mapping[str, str]
 """Why a broker could not be asked, by its name."""
 
 
-async def group_lag(reach: Reach, group: GroupName, topic: TopicName | None) -> GroupLag:
+async def group_lag(targets: Targets, group: GroupName, topic: TopicName | None) -> GroupLag:
     """A group in one topic, or in all that it has offsets in or wants; GroupNotFound and TopicNotFound when there is no such."""
-    stats, problems = await _progress(reach, group, topic)
+    stats, problems = await _progress(targets, group, topic)
     rows = {queue: row for one in stats for queue, row in one.offset_table.items()}
     topics = sorted({queue.topic for queue in rows} | ({topic} if topic else set()))
-    begins = await _begins(reach, topics)
-    absent = await _never_there(reach, group, [queue for queue, row in rows.items() if not row.consumer_offset])
+    begins = await _begins(targets, topics)
+    absent = await _never_there(targets, group, [queue for queue, row in rows.items() if not row.consumer_offset])
 
     async def of_queue(queue: MessageQueue) -> QueueLag:
         committed = None if queue in absent else rows[queue].consumer_offset
         try:
-            return await _of_queue(reach, queue, begins.get(queue), rows[queue], committed)
+            return await _of_queue(targets, queue, begins.get(queue), rows[queue], committed)
         except PocketMQError as error:
             return unknown(queue, f"{type(error).__name__}: {error}")
 
-    lags = await reach.gather(sorted(rows), of_queue)
-    lags += await _unasked(reach, topics, problems)
+    lags = await targets.gather(sorted(rows), of_queue)
+    lags += await _unasked(targets, topics, problems)
     if not lags:
-        if not await _is_known(reach, group):
-            raise GroupNotFound(f"no broker knows the group {reach.shown(group)!r}")
+        if not await _is_known(targets, group):
+            raise GroupNotFound(f"no broker knows the group {targets.shown(group)!r}")
         if topic is not None:
-            await reach.route(topic)  # a group that has read nothing of a topic is not one that reads no such topic
+            await targets.route(topic)  # a group that has read nothing of a topic is not one that reads no such topic
     return GroupLag(
-        group=reach.shown(group),
-        at_ms=reach.clock.now_ms(),
-        queues=tuple(replace(lag, queue=reach.shown_queue(lag.queue)) for lag in lags),
+        group=targets.shown(group),
+        at_ms=targets.clock.now_ms(),
+        queues=tuple(replace(lag, queue=targets.shown_queue(lag.queue)) for lag in lags),
         per_s=sum(one.consume_tps for one in stats) if stats else None,
     )
 
 
-async def all_lags(reach: Reach) -> list[GroupLag]:
+async def all_lags(targets: Targets) -> list[GroupLag]:
     """Every group that has offsets, in messages only, by two questions to each broker: what lies how deep is not looked up.
 
     A broker that cannot be asked leaves out its queues; who needs to know asks for one group.
     """
-    state = reach.brokers.state
-    told, failed = await reach.gather_what_goes(await reach.masters(), lambda place: state.consume_stats(place.address))
+    state = targets.brokers.state
+    told, failed = await targets.gather_what_goes(
+        await targets.masters(), lambda place: state.consume_stats(place.address)
+    )
     if failed and not told:
         raise next(iter(failed.values()))
-    stored = await reach.gather(list(told), lambda place: state.consumer_offsets(place.address))
+    stored = await targets.gather(list(told), lambda place: state.consumer_offsets(place.address))
     lags: dict[str, list[GroupLag]] = {}
     for table, offsets in zip(told.values(), stored, strict=True):
         for by_group in table.consume_stats_list:
             for group, stats in by_group.items():
-                if reach.is_ours(group):
-                    lags.setdefault(group, []).append(_without_time(reach, group, stats, offsets.offset_table))
+                if targets.is_ours(group):
+                    lags.setdefault(group, []).append(_without_time(targets, group, stats, offsets.offset_table))
     return [_together(parts) for _, parts in sorted(lags.items())]
 
 
-def _without_time(reach: Reach, group: str, stats: Iterable[ConsumeStats], stored: StoredOffsets) -> GroupLag:
+def _without_time(targets: Targets, group: str, stats: Iterable[ConsumeStats], stored: StoredOffsets) -> GroupLag:
     """A group at one broker. Statistics say 0 of a queue in which the group never was; what is stored says whether it was."""
     queues = []
     for queue, row in ((queue, row) for one in stats for queue, row in one.offset_table.items()):
         was_there = row.consumer_offset or queue.queue_id in stored.get(f"{queue.topic}@{group}", {})
         committed = row.consumer_offset if was_there else None
-        queues.append(queue_lag(reach.shown_queue(queue), None, row.broker_offset, committed))
+        queues.append(queue_lag(targets.shown_queue(queue), None, row.broker_offset, committed))
     per_s = sum(one.consume_tps for one in stats)
-    return GroupLag(group=reach.shown(group), at_ms=reach.clock.now_ms(), queues=tuple(queues), per_s=per_s)
+    return GroupLag(group=targets.shown(group), at_ms=targets.clock.now_ms(), queues=tuple(queues), per_s=per_s)
 
 
 def _together(parts: Sequence[GroupLag]) -> GroupLag:
@@ -186,22 +188,22 @@ def _together(parts: Sequence[GroupLag]) -> GroupLag:
     return replace(parts[0], queues=queues, per_s=sum(part.per_s or 0 for part in parts))
 
 
-async def stored_offset(reach: Reach, group: GroupName, queue: MessageQueue) -> int | None:
+async def stored_offset(targets: Targets, group: GroupName, queue: MessageQueue) -> int | None:
     """Where a group is in one queue; None when it never was there."""
-    absent = await _never_there(reach, group, [queue])
-    return None if queue in absent else await reach.brokers.offsets.of_group(group, queue)
+    absent = await _never_there(targets, group, [queue])
+    return None if queue in absent else await targets.brokers.offsets.of_group(group, queue)
 
 
-async def _progress(reach: Reach, group: GroupName, topic: TopicName | None) -> tuple[list[ConsumeStats], Problems]:
+async def _progress(targets: Targets, group: GroupName, topic: TopicName | None) -> tuple[list[ConsumeStats], Problems]:
     """What each broker says of all topics in which the group has offsets, and of those that its members want."""
-    calls = reach.brokers.groups
-    places = await reach.masters()
-    found, failed = await reach.gather_what_goes(places, lambda place: calls.progress(place.address, group, topic))
+    calls = targets.brokers.groups
+    places = await targets.masters()
+    found, failed = await targets.gather_what_goes(places, lambda place: calls.progress(place.address, group, topic))
     stats = list(found.values())
     if topic is None:
         known = {queue.topic for one in stats for queue in one.offset_table}
-        asked = [(place, wanted) for place in found for wanted in sorted(await _wanted(reach, group, place) - known)]
-        more, _ = await reach.gather_what_goes(asked, lambda pair: calls.progress(pair[0].address, group, pair[1]))
+        asked = [(place, wanted) for place in found for wanted in sorted(await _wanted(targets, group, place) - known)]
+        more, _ = await targets.gather_what_goes(asked, lambda pair: calls.progress(pair[0].address, group, pair[1]))
         stats += more.values()
     problems = {
         place.name: f"{type(error).__name__}: {error}"
@@ -211,22 +213,22 @@ async def _progress(reach: Reach, group: GroupName, topic: TopicName | None) -> 
     return stats, problems
 
 
-async def _wanted(reach: Reach, group: GroupName, place: BrokerPlace) -> set[str]:
+async def _wanted(targets: Targets, group: GroupName, place: BrokerAddress) -> set[str]:
     """The topics that members of the group subscribe to; none when it has no members."""
     try:
-        return set((await reach.brokers.members.consumers(place.address, group)).subscription_table)
+        return set((await targets.brokers.members.consumers(place.address, group)).subscription_table)
     except PocketMQError:
         return set()
 
 
-async def _begins(reach: Reach, topics: Iterable[str]) -> Limits:
-    asked = [(place, topic) for place in await reach.masters() for topic in topics]
-    calls = reach.brokers.topics
-    found, _ = await reach.gather_what_goes(asked, lambda pair: calls.stats(pair[0].address, pair[1]))
+async def _begins(targets: Targets, topics: Iterable[str]) -> Limits:
+    asked = [(place, topic) for place in await targets.masters() for topic in topics]
+    calls = targets.brokers.topics
+    found, _ = await targets.gather_what_goes(asked, lambda pair: calls.stats(pair[0].address, pair[1]))
     return {queue: one.min_offset for table in found.values() for queue, one in table.offset_table.items()}
 
 
-async def _never_there(reach: Reach, group: GroupName, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+async def _never_there(targets: Targets, group: GroupName, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
     """Those of `queues` in which the group has no offset. Statistics say 0 of them, as of one that stands at its begin.
 
     RocketMQ 4.9 says 0 even when asked for the offset itself. Only its whole table tells.
@@ -235,49 +237,49 @@ async def _never_there(reach: Reach, group: GroupName, queues: Iterable[MessageQ
     tables: dict[str, StoredOffsets] = {}
     for queue in queues:
         name = queue.broker_name
-        if name not in tables and await _version(reach, name) < Version.V5_0_0:
-            tables[name] = (await reach.brokers.state.consumer_offsets(name)).offset_table
+        if name not in tables and await _version(targets, name) < Version.V5_0_0:
+            tables[name] = (await targets.brokers.state.consumer_offsets(name)).offset_table
         if name in tables:
             is_there = queue.queue_id in tables[name].get(f"{queue.topic}@{group}", {})
         else:
-            is_there = await reach.brokers.offsets.of_group(group, queue) is not None
+            is_there = await targets.brokers.offsets.of_group(group, queue) is not None
         if not is_there:
             absent.add(queue)
     return absent
 
 
-async def _version(reach: Reach, broker: str) -> int:
+async def _version(targets: Targets, broker: str) -> int:
     """What a broker's answer to our heartbeat said."""
-    address = reach.brokers.master(broker)
-    await reach.brokers.peer(address)
-    await reach.instance.heartbeats.wait_heard(address)
-    return reach.instance.heartbeats.versions.get(address, VERSION)
+    address = targets.brokers.master(broker)
+    await targets.brokers.peer(address)
+    await targets.instance.heartbeats.wait_heard(address)
+    return targets.instance.heartbeats.versions.get(address, VERSION)
 
 
 async def _of_queue(
-    reach: Reach, queue: MessageQueue, begin: int | None, row: OffsetProgress, committed: int | None
+    targets: Targets, queue: MessageQueue, begin: int | None, row: OffsetProgress, committed: int | None
 ) -> QueueLag:
     end = row.broker_offset
     if committed is not None and committed > end:  # it may have gone on since the broker looked
-        end = await reach.brokers.offsets.largest(queue)
+        end = await targets.brokers.offsets.largest(queue)
     lag = queue_lag(queue, begin, end, committed)
     offset = next_offset(lag)
     if offset is None:
         return lag
-    message = await first_at(reach, queue, offset)
-    return with_time(lag, None if message is None else message.store_ms, reach.clock.now_ms())
+    message = await first_at(targets, queue, offset)
+    return with_time(lag, None if message is None else message.store_ms, targets.clock.now_ms())
 
 
-async def _unasked(reach: Reach, topics: Iterable[str], problems: Problems) -> list[QueueLag]:
+async def _unasked(targets: Targets, topics: Iterable[str], problems: Problems) -> list[QueueLag]:
     """The queues of brokers that could not be asked."""
     if not problems:
         return []
-    routes = await reach.gather([TopicName(topic) for topic in topics], reach.route)
+    routes = await targets.gather([TopicName(topic) for topic in topics], targets.route)
     queues = [queue for route in routes for queue in route.readable if queue.broker_name in problems]
     return [unknown(queue, problems[queue.broker_name]) for queue in queues]
 
 
-async def _is_known(reach: Reach, group: GroupName) -> bool:
-    calls = reach.brokers.groups
-    found, _ = await reach.gather_what_goes(await reach.masters(), lambda place: calls.all_configs(place.address))
+async def _is_known(targets: Targets, group: GroupName) -> bool:
+    calls = targets.brokers.groups
+    found, _ = await targets.gather_what_goes(await targets.masters(), lambda place: calls.all_configs(place.address))
     return any(group in table.subscription_group_table for table in found.values())

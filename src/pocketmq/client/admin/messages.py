@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from pocketmq.client.admin.reach import Reach, check_limit, read_queue, shown_message
+from pocketmq.client.admin.targets import Targets, check_limit, read_queue, shown_message
 from pocketmq.client.received import readable
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
@@ -84,8 +84,8 @@ DEFAULT_LIMIT = 1_000
 class MessageAdmin:
     """Messages of the cluster. Bodies are as they were before they were compressed, unless the option `decompress` is False."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
     # finding
 
@@ -95,22 +95,22 @@ class MessageAdmin:
         `topic` is for brokers that let nobody read without it.
         """
         place = OffsetId.parse(offset_id)
-        wire_topic = None if topic is None else self._reach.topic(topic)
+        wire_topic = None if topic is None else self._targets.topic(topic)
         address = Address(place.host.ip_text, place.host.port)
         try:
-            found = await self._reach.brokers.messages.at_log_offset(address, place.offset, wire_topic)
+            found = await self._targets.brokers.messages.at_log_offset(address, place.offset, wire_topic)
         except ServerFailed as error:
             if error.response_code != ResponseCode.SYSTEM_ERROR:
                 raise
             raise NotFound(f"no message {offset_id} is at {address} any more") from error
-        return shown_message(self._reach, found)
+        return shown_message(self._targets, found)
 
     async def by_id(self, topic: str, message_id: str) -> list[StoredMessage]:
         """The message with this id of its producer, such as `SendResult.message_id`, oldest first.
 
         There may be several: when it was sent again after a failure, and in retry topics.
         """
-        found = await self._by_key(self._reach.topic(topic), message_id, 0, END_OF_TIME_MS, MAX_BY_KEY, is_id=True)
+        found = await self._by_key(self._targets.topic(topic), message_id, 0, END_OF_TIME_MS, MAX_BY_KEY, is_id=True)
         return [message for message in found if message.message_id == message_id]
 
     async def by_key(
@@ -125,7 +125,7 @@ class MessageAdmin:
         """Messages with one of their keys, stored between two times, oldest first; 64 of each broker at most."""
         check_limit(limit)
         most = min(limit, MAX_BY_KEY)
-        found = await self._by_key(self._reach.topic(topic), key, begin_ms, end_ms, most, is_id=False)
+        found = await self._by_key(self._targets.topic(topic), key, begin_ms, end_ms, most, is_id=False)
         return [message for message in found if key in message.keys][:limit]
 
     async def in_queue(
@@ -133,10 +133,10 @@ class MessageAdmin:
     ) -> list[StoredMessage]:
         """Messages of one queue with offsets from `begin` to below `end`, `limit` of them at most."""
         check_limit(limit)
-        wire_queue = self._reach.wire_queue(queue)
-        await self._reach.route(parse_topic(wire_queue.topic))
+        wire_queue = self._targets.wire_queue(queue)
+        await self._targets.route(parse_topic(wire_queue.topic))
         if end is None:
-            end = await self._reach.brokers.offsets.largest(wire_queue)
+            end = await self._targets.brokers.offsets.largest(wire_queue)
         return await self._read(wire_queue, begin, min(end, begin + limit))
 
     async def in_time(
@@ -144,8 +144,8 @@ class MessageAdmin:
     ) -> list[StoredMessage]:
         """Messages of a topic that were stored from `begin_ms` to below `end_ms`, oldest first, `limit` of them at most."""
         check_limit(limit)
-        route = await self._reach.route(self._reach.topic(topic))
-        calls = self._reach.brokers.offsets
+        route = await self._targets.route(self._targets.topic(topic))
+        calls = self._targets.brokers.offsets
 
         async def of(queue: MessageQueue) -> list[StoredMessage]:
             # Of a time after the last message, RocketMQ 4.9 says the last message and not the end: one more does no harm.
@@ -153,28 +153,28 @@ class MessageAdmin:
             found = await self._read(queue, begin, min(end, begin + limit))
             return [message for message in found if begin_ms <= message.store_ms < end_ms]
 
-        return _oldest_first(await self._reach.gather(route.readable, of))[:limit]
+        return _oldest_first(await self._targets.gather(route.readable, of))[:limit]
 
     # what became of one
 
     async def trace(self, message_id: str, *, trace_topic: str | None = None) -> MessageTrace:
         """What clients with `trace=True` wrote about a message; it is empty when none of them did."""
-        topic = parse_topic(trace_topic or self._reach.settings.trace_topic)
+        topic = parse_topic(trace_topic or self._targets.settings.trace_topic)
         found = await self._by_key(topic, message_id, 0, END_OF_TIME_MS, MAX_BY_KEY, is_id=False)
         plain = (readable(message, None).body for message in found)
         return trace_of(message_id, (record for body in plain for record in decode_trace(body)))
 
     async def passed_by(self, queue: MessageQueue, offset: int) -> dict[str, bool]:
         """Which groups have read past a message, of those that read its topic and have an offset in its queue."""
-        wire_queue = self._reach.wire_queue(queue)
-        await self._reach.route(parse_topic(wire_queue.topic))
+        wire_queue = self._targets.wire_queue(queue)
+        await self._targets.route(parse_topic(wire_queue.topic))
         target = queue.broker_name
-        groups = (await self._reach.brokers.groups.reading(target, wire_queue.topic)).group_list
+        groups = (await self._targets.brokers.groups.reading(target, wire_queue.topic)).group_list
         wanted = sorted(set(groups) - {wire_queue.topic})
-        calls = self._reach.brokers.offsets
-        offsets = await self._reach.gather(wanted, lambda group: calls.of_group(group, wire_queue))
+        calls = self._targets.brokers.offsets
+        offsets = await self._targets.gather(wanted, lambda group: calls.of_group(group, wire_queue))
         return {
-            self._reach.shown(group): at > offset for group, at in zip(wanted, offsets, strict=True) if at is not None
+            self._targets.shown(group): at > offset for group, at in zip(wanted, offsets, strict=True) if at is not None
         }
 
     # once more
@@ -182,48 +182,48 @@ class MessageAdmin:
     async def consume_directly(self, group: str, client_id: str, message: StoredMessage) -> DirectConsumption:
         """Let a member of a group handle a message now, and tell what came of it. Its offsets do not change."""
         header = ConsumeMessageDirectly(
-            consumer_group=self._reach.group(group),
+            consumer_group=self._targets.group(group),
             client_id=client_id,
             msg_id=message.offset_id,
-            topic=self._reach.topic(message.topic),
+            topic=self._targets.topic(message.topic),
         )
-        timeout_s = self._reach.settings.relay_timeout_ms / 1000
-        return await self._reach.brokers.members.consume_directly(_home(message), header, timeout_s=timeout_s)
+        timeout_s = self._targets.settings.relay_timeout_ms / 1000
+        return await self._targets.brokers.members.consume_directly(_home(message), header, timeout_s=timeout_s)
 
     async def send_back(self, group: str, message: StoredMessage, *, delay_level: int = 0) -> None:
         """Let a group get a message once more, through its retry topic; level -1 makes it a dead letter."""
         header = SendMessageBack(
             offset=message.log_offset,
-            group=self._reach.group(group),
+            group=self._targets.group(group),
             delay_level=delay_level,
             origin_msg_id=message.message_id,
-            origin_topic=self._reach.topic(message.topic),
+            origin_topic=self._targets.topic(message.topic),
         )
-        places = {place.address: place.name for place in await self._reach.masters()}
+        places = {place.address: place.name for place in await self._targets.masters()}
         home = _home(message)
         if home not in places:
             raise UsageError(f"the message is at {home}, where no broker of this cluster is")
-        await self._reach.brokers.messages.send_back(places[home], header)
+        await self._targets.brokers.messages.send_back(places[home], header)
 
     async def _by_key(
         self, topic: TopicName, key: str, begin_ms: int, end_ms: int, limit: int, *, is_id: bool
     ) -> list[StoredMessage]:
         """Of all brokers of the topic, oldest first. Different keys may share a place in the index."""
         header = QueryMessage(topic, key, limit, begin_ms, end_ms, is_id)
-        route = await self._reach.route(topic)
+        route = await self._targets.route(topic)
         names = sorted({queue.broker_name for queue in route.readable})
 
         async def ask(broker: str) -> list[StoredMessage]:
             try:
-                found, _ = await self._reach.brokers.messages.by_key(broker, header)
+                found, _ = await self._targets.brokers.messages.by_key(broker, header)
             except NotFound:
                 return []
-            return [shown_message(self._reach, message) for message in found]
+            return [shown_message(self._targets, message) for message in found]
 
-        return _oldest_first(await self._reach.gather(names, ask))
+        return _oldest_first(await self._targets.gather(names, ask))
 
     async def _read(self, queue: MessageQueue, begin: int, end: int) -> list[StoredMessage]:
-        return [shown_message(self._reach, message) async for message in read_queue(self._reach, queue, begin, end)]
+        return [shown_message(self._targets, message) async for message in read_queue(self._targets, queue, begin, end)]
 
 
 def _oldest_first(parts: Iterable[Iterable[StoredMessage]]) -> list[StoredMessage]:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pocketmq.client.admin.lag import GroupLag, all_lags, group_lag, stored_offset
-from pocketmq.client.admin.reach import BrokerPlace, Reach
+from pocketmq.client.admin.targets import BrokerAddress, Targets
 from pocketmq.client.consumer.first_offsets import start_time_ms
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest, NotFound, UsageError
 from pocketmq.model.names import GroupName, TopicName
@@ -70,22 +70,24 @@ class ResetWay(NamedTuple):
     has_members: bool
 
 
-async def plan_reset(reach: Reach, group: GroupName, topic: TopicName, to: ResetTo) -> list[QueueReset]:
+async def plan_reset(targets: Targets, group: GroupName, topic: TopicName, to: ResetTo) -> list[QueueReset]:
     """Where each queue would go; UsageError for offsets that are not there."""
-    queues = list((await reach.route(topic)).readable)
+    queues = list((await targets.route(topic)).readable)
     if isinstance(to, Mapping):
-        wanted = {reach.wire_queue(queue): offset for queue, offset in to.items()}
+        wanted = {targets.wire_queue(queue): offset for queue, offset in to.items()}
         if strange := [queue for queue in wanted if queue not in queues]:
             raise UsageError(f"{strange[0]} is no queue of topic {topic!r} that can be read")
-        return await reach.gather(list(wanted), lambda queue: _plan_queue(reach, group, queue, offset=wanted[queue]))
-    time_ms = _time_ms(to, reach.clock.now_ms())
-    return await reach.gather(queues, lambda queue: _plan_queue(reach, group, queue, time_ms=time_ms))
+        return await targets.gather(
+            list(wanted), lambda queue: _plan_queue(targets, group, queue, offset=wanted[queue])
+        )
+    time_ms = _time_ms(to, targets.clock.now_ms())
+    return await targets.gather(queues, lambda queue: _plan_queue(targets, group, queue, time_ms=time_ms))
 
 
-async def look_ahead(reach: Reach, group: GroupName, to: ResetTo, plan: list[QueueReset]) -> list[ResetWay]:
+async def look_ahead(targets: Targets, group: GroupName, to: ResetTo, plan: list[QueueReset]) -> list[ResetWay]:
     """How each broker would do it. One that cannot stops it before it has begun: GroupNotFound, ImpossibleRequest."""
     brokers = sorted({row.queue.broker_name for row in plan})
-    ways = await reach.gather(brokers, lambda broker: _way(reach, broker, group))
+    ways = await targets.gather(brokers, lambda broker: _way(targets, broker, group))
     for way in ways:
         if isinstance(to, Mapping) and way.has_members and not way.is_server_side:
             raise ImpossibleRequest(
@@ -93,38 +95,38 @@ async def look_ahead(reach: Reach, group: GroupName, to: ResetTo, plan: list[Que
             )
         rows = [row for row in plan if row.queue.broker_name == way.broker]
         is_new = not way.has_members and all(row.before is None for row in rows)
-        if is_new and not await _is_known(reach, way.broker, group):
-            raise GroupNotFound(f"broker {way.broker} does not know the group {reach.shown(group)!r}")
+        if is_new and not await _is_known(targets, way.broker, group):
+            raise GroupNotFound(f"broker {way.broker} does not know the group {targets.shown(group)!r}")
     return ways
 
 
 async def do_reset(
-    reach: Reach, group: GroupName, topic: TopicName, to: ResetTo, plan: list[QueueReset], ways: list[ResetWay]
+    targets: Targets, group: GroupName, topic: TopicName, to: ResetTo, plan: list[QueueReset], ways: list[ResetWay]
 ) -> None:
     """Do it at every broker, in its way."""
-    time_ms = None if isinstance(to, Mapping) else _time_ms(to, reach.clock.now_ms())
+    time_ms = None if isinstance(to, Mapping) else _time_ms(to, targets.clock.now_ms())
     for broker, is_server_side, has_members in ways:
         rows = [row for row in plan if row.queue.broker_name == broker]
         if is_server_side:
             for row in rows:
                 queue_id = row.queue.queue_id
                 header = ResetOffset(group, topic, LATEST_MS, is_force=True, queue_id=queue_id, offset=row.after)
-                await reach.brokers.offsets.reset(broker, header)
+                await targets.brokers.offsets.reset(broker, header)
         elif has_members:
             assert time_ms is not None, "looked at above"
             for row in rows:
                 if row.before is None:  # RocketMQ 4.9 knows of no group that has not committed everywhere
-                    await reach.brokers.offsets.commit(group, row.queue, row.after)
-            await reach.brokers.offsets.reset(broker, ResetOffset(group, topic, time_ms, is_force=True))
+                    await targets.brokers.offsets.commit(group, row.queue, row.after)
+            await targets.brokers.offsets.reset(broker, ResetOffset(group, topic, time_ms, is_force=True))
         else:
             for row in rows:
-                await reach.brokers.offsets.commit(group, row.queue, row.after)
+                await targets.brokers.offsets.commit(group, row.queue, row.after)
 
 
 async def _plan_queue(
-    reach: Reach, group: GroupName, queue: MessageQueue, *, offset: int | None = None, time_ms: int = LATEST_MS
+    targets: Targets, group: GroupName, queue: MessageQueue, *, offset: int | None = None, time_ms: int = LATEST_MS
 ) -> QueueReset:
-    calls = reach.brokers.offsets
+    calls = targets.brokers.offsets
     begin, end = await calls.smallest(queue), await calls.largest(queue)
     if offset is not None:
         if not begin <= offset <= end:
@@ -134,26 +136,26 @@ async def _plan_queue(
         after = end if time_ms == LATEST_MS else begin
     else:
         after = min(max(await calls.at_time(queue, time_ms), begin), end)
-    before = await stored_offset(reach, group, queue)
+    before = await stored_offset(targets, group, queue)
     return QueueReset(queue=queue, min_offset=begin, max_offset=end, before=before, after=after)
 
 
-async def _way(reach: Reach, broker: str, group: GroupName) -> ResetWay:
-    return ResetWay(broker, await _resets_itself(reach, broker), await _is_online(reach, broker, group))
+async def _way(targets: Targets, broker: str, group: GroupName) -> ResetWay:
+    return ResetWay(broker, await _resets_itself(targets, broker), await _is_online(targets, broker, group))
 
 
-async def _is_known(reach: Reach, broker: str, group: GroupName) -> bool:
+async def _is_known(targets: Targets, broker: str, group: GroupName) -> bool:
     """All are asked for: a broker of RocketMQ that is asked about one makes it."""
-    return group in (await reach.brokers.groups.all_configs(broker)).subscription_group_table
+    return group in (await targets.brokers.groups.all_configs(broker)).subscription_group_table
 
 
-async def _resets_itself(reach: Reach, broker: str) -> bool:
-    return (await reach.brokers.state.settings(broker)).get(SERVER_SIDE_KEY) == "true"
+async def _resets_itself(targets: Targets, broker: str) -> bool:
+    return (await targets.brokers.state.settings(broker)).get(SERVER_SIDE_KEY) == "true"
 
 
-async def _is_online(reach: Reach, broker: str, group: GroupName) -> bool:
+async def _is_online(targets: Targets, broker: str, group: GroupName) -> bool:
     try:
-        return bool((await reach.brokers.members.consumers(broker, group)).connection_set)
+        return bool((await targets.brokers.members.consumers(broker, group)).connection_set)
     except ConsumerNotOnline:
         return False
 
@@ -174,15 +176,15 @@ def _time_ms(to: ResetTo, now_ms: int) -> int:
 class OffsetAdmin:
     """Where groups are."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
     async def committed(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
         """Where a group is in each queue of a topic; None where it never was."""
-        name = self._reach.group(group)
-        queues = list((await self._reach.route(self._reach.topic(topic))).readable)
-        offsets = await self._reach.gather(queues, lambda queue: stored_offset(self._reach, name, queue))
-        return {self._reach.shown_queue(queue): offset for queue, offset in zip(queues, offsets, strict=True)}
+        name = self._targets.group(group)
+        queues = list((await self._targets.route(self._targets.topic(topic))).readable)
+        offsets = await self._targets.gather(queues, lambda queue: stored_offset(self._targets, name, queue))
+        return {self._targets.shown_queue(queue): offset for queue, offset in zip(queues, offsets, strict=True)}
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
         """How far a group is behind, in messages and in time, in one topic or in all that it reads, its retries among them.
@@ -190,12 +192,12 @@ class OffsetAdmin:
         What a broker says is of one moment. A broker that cannot be asked leaves its queues unknown, and so does a queue
         in which the group never was. GroupNotFound when no broker has heard of the group, TopicNotFound for a topic that is none.
         """
-        wire_topic = None if topic is None else self._reach.topic(topic)
-        return await group_lag(self._reach, self._reach.group(group), wire_topic)
+        wire_topic = None if topic is None else self._targets.topic(topic)
+        return await group_lag(self._targets, self._targets.group(group), wire_topic)
 
     async def all_lags(self) -> list[GroupLag]:
         """How far every group is behind, in messages only. Two questions to each broker, however many groups there are."""
-        return await all_lags(self._reach)
+        return await all_lags(self._targets)
 
     async def reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False) -> Reset:
         """Let a group go on elsewhere: at `"earliest"`, `"latest"`, a time, or the offsets of a table by queue.
@@ -203,12 +205,12 @@ class OffsetAdmin:
         A time is milliseconds, a datetime, or a timedelta before now. With `dry_run` nothing is done: what would be is
         returned, and what could not be done is refused. Running members at brokers of RocketMQ 4.9 can be sent to a time only, not to given offsets.
         """
-        name, wire_topic = self._reach.group(group), self._reach.topic(topic)
-        plan = await plan_reset(self._reach, name, wire_topic, to)
-        ways = await look_ahead(self._reach, name, to, plan)
+        name, wire_topic = self._targets.group(group), self._targets.topic(topic)
+        plan = await plan_reset(self._targets, name, wire_topic, to)
+        ways = await look_ahead(self._targets, name, to, plan)
         if not dry_run:
-            await do_reset(self._reach, name, wire_topic, to, plan, ways)
-        rows = tuple(replace(row, queue=self._reach.shown_queue(row.queue)) for row in plan)
+            await do_reset(self._targets, name, wire_topic, to, plan, ways)
+        rows = tuple(replace(row, queue=self._targets.shown_queue(row.queue)) for row in plan)
         return Reset(group=group, topic=topic, queues=rows, is_done=not dry_run)
 
     async def clone(self, source: str, target: str, topic: str, *, dry_run: bool = False) -> dict[MessageQueue, int]:
@@ -217,17 +219,17 @@ class OffsetAdmin:
         ImpossibleRequest while `target` has members, who would soon commit what they think; and when it was reset before and
         nobody has followed yet, for then the reset counts and not what was cloned.
         """
-        name = self._reach.group(target)
+        name = self._targets.group(target)
         where = await self.committed(source, topic)
         known = {queue: offset for queue, offset in where.items() if offset is not None}
         if not known:
             raise NotFound(f"group {source!r} has no offset in topic {topic!r}")
-        places = await self._reach.masters()
-        if any(await self._reach.gather(places, lambda place: self._has_members(place, name))):
+        places = await self._targets.masters()
+        if any(await self._targets.gather(places, lambda place: self._has_members(place, name))):
             raise ImpossibleRequest(f"group {target!r} has members, who would overwrite its offsets: stop them first")
         if not dry_run:
             for queue, offset in known.items():
-                await self._reach.brokers.offsets.commit(name, self._reach.wire_queue(queue), offset)
+                await self._targets.brokers.offsets.commit(name, self._targets.wire_queue(queue), offset)
             now = await self.committed(target, topic)
             if any(now[queue] != offset for queue, offset in known.items()):
                 raise ImpossibleRequest(
@@ -236,8 +238,8 @@ class OffsetAdmin:
                 )
         return known
 
-    async def _has_members(self, place: BrokerPlace, group: GroupName) -> bool:
+    async def _has_members(self, place: BrokerAddress, group: GroupName) -> bool:
         try:
-            return bool((await self._reach.brokers.members.consumers(place.address, group)).connection_set)
+            return bool((await self._targets.brokers.members.consumers(place.address, group)).connection_set)
         except ConsumerNotOnline:
             return False

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from pocketmq.client.admin.reach import BrokerPlace, Reach
+from pocketmq.client.admin.targets import BrokerAddress, Targets
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, PocketMQError, RequestNotSupported, TopicNotFound, UsageError
 from pocketmq.model.flags import Perm
@@ -64,45 +64,45 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
 class TopicAdmin:
     """Topics of the cluster."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
     async def names(self, *, everything: bool = False) -> list[str]:
         """All topics, sorted. With `everything` also retry, dead-letter and the brokers' own topics."""
-        answer = await self._reach.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        answer = await self._targets.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         found = set(read_body(TopicList, answer.body).topic_list)
         if not everything:
-            info = await self._reach.cluster_info()
+            info = await self._targets.cluster_info()
             own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
             found = {topic for topic in found - own if _is_ordinary(topic)}
-        return sorted(self._reach.shown(topic) for topic in found if self._reach.is_ours(topic))
+        return sorted(self._targets.shown(topic) for topic in found if self._targets.is_ours(topic))
 
     async def configs(self) -> dict[str, dict[str, TopicConfig]]:
         """How every broker has every topic, of all kinds: by topic, then by broker. One question to each broker."""
-        places = await self._reach.masters()
-        calls = self._reach.brokers.topics
-        tables = await self._reach.gather(places, lambda place: calls.all_configs(place.address))
+        places = await self._targets.masters()
+        calls = self._targets.brokers.topics
+        tables = await self._targets.gather(places, lambda place: calls.all_configs(place.address))
         found: dict[str, dict[str, TopicConfig]] = {}
         for place, table in zip(places, tables, strict=True):
             for topic, config in table.topic_config_table.items():
-                if self._reach.is_ours(topic):
-                    found.setdefault(self._reach.shown(topic), {})[place.name] = config
+                if self._targets.is_ours(topic):
+                    found.setdefault(self._targets.shown(topic), {})[place.name] = config
         return found
 
     async def queues(self, topic: str) -> list[QueueState]:
         """What lies in the queues of a topic, and nothing else about it."""
-        name = self._reach.topic(topic)
-        tables = await self._reach.gather(await self._masters_with(name), lambda place: self._stats(place, name))
+        name = self._targets.topic(topic)
+        tables = await self._targets.gather(await self._masters_with(name), lambda place: self._stats(place, name))
         return self._queue_states(tables)
 
     async def queues_of_many(self, brokers: Mapping[str, Iterable[str]]) -> dict[str, list[QueueState]]:
         """The same of many topics, by the brokers that have them: one question for each pair. What cannot be asked is left out."""
-        places = {place.name: place for place in await self._reach.masters()}
+        places = {place.name: place for place in await self._targets.masters()}
         asked = [
             (topic, places[broker]) for topic, names in brokers.items() for broker in sorted(names) if broker in places
         ]
-        found, failed = await self._reach.gather_what_goes(
-            asked, lambda pair: self._stats(pair[1], self._reach.topic(pair[0]))
+        found, failed = await self._targets.gather_what_goes(
+            asked, lambda pair: self._stats(pair[1], self._targets.topic(pair[0]))
         )
         silent = {topic for topic, _ in failed}
         return {
@@ -113,11 +113,11 @@ class TopicAdmin:
 
     async def describe(self, topic: str) -> TopicState:
         """How a topic is set up, and what lies in its queues; TopicNotFound when there is none."""
-        name = self._reach.topic(topic)
-        data = (await self._reach.route(name)).data
+        name = self._targets.topic(topic)
+        data = (await self._targets.route(name)).data
         places = await self._masters_with(name)
-        configs = await self._reach.gather(places, lambda place: self._config(place, name))
-        tables = await self._reach.gather(places, lambda place: self._stats(place, name))
+        configs = await self._targets.gather(places, lambda place: self._config(place, name))
+        tables = await self._targets.gather(places, lambda place: self._stats(place, name))
         return TopicState(
             topic=topic,
             configs={place.name: config for place, config in zip(places, configs, strict=True)},
@@ -128,20 +128,20 @@ class TopicAdmin:
 
     async def exists(self, topic: str) -> bool:
         try:
-            await self._reach.route(self._reach.topic(topic))
+            await self._targets.route(self._targets.topic(topic))
         except TopicNotFound:
             return False
         return True
 
     async def readers(self, topic: str) -> list[str]:
         """The consumer groups that read a topic, or have read it."""
-        name = self._reach.topic(topic)
-        calls = self._reach.brokers.groups
+        name = self._targets.topic(topic)
+        calls = self._targets.brokers.groups
         places = await self._masters_with(name)
-        answers = await self._reach.gather(places, lambda place: calls.reading(place.address, name))
+        answers = await self._targets.gather(places, lambda place: calls.reading(place.address, name))
         # RocketMQ 5.3 names the topic itself as one of its groups.
         found = {group for answer in answers for group in answer.group_list} - {name}
-        return sorted(map(self._reach.shown, found))
+        return sorted(map(self._targets.shown, found))
 
     async def create(
         self,
@@ -159,21 +159,21 @@ class TopicAdmin:
         On all brokers, those of a cluster, or those that are named. ImpossibleRequest when one of them has it already. A broker
         that fails does not undo what others did: the error says where it is made.
         """
-        name = self._reach.topic(topic)
-        places = await self._reach.masters(cluster, brokers)
+        name = self._targets.topic(topic)
+        places = await self._targets.masters(cluster, brokers)
         config = TopicConfig(name, queues, queues, perm, order=ordered)
         _check(config)
         having = {place.name for place in await self._masters_with(name, missing_ok=True)}
         if there := [place.name for place in places if place.name in having]:
             raise ImpossibleRequest(f"topic {topic!r} is on broker {there[0]} already; `alter` changes it")
         added = {f"+{key}": value for key, value in (attributes or {}).items()}
-        made, failed = await self._reach.gather_what_goes(places, lambda place: self._put(place, config, added))
+        made, failed = await self._targets.gather_what_goes(places, lambda place: self._put(place, config, added))
         for place, error in failed.items():
             if not made:
                 raise error
             where = ", ".join(one.name for one in made)
             raise PocketMQError(f"topic {topic!r} is made on {where}, but not on {place.name}: {error}") from error
-        await self._reach.until_routed(name, [place.name for place in places])
+        await self._targets.until_routed(name, [place.name for place in places])
 
     async def alter(
         self,
@@ -191,11 +191,11 @@ class TopicAdmin:
 
         To have fewer queues without losing messages, first lower `write_queues`, and `read_queues` when all is read.
         """
-        name = self._reach.topic(topic)
+        name = self._targets.topic(topic)
         places = await self._masters_with(name)
         if brokers is not None:
             places = _only(places, set(brokers), topic)
-        configs = await self._reach.gather(places, lambda place: self._config(place, name))
+        configs = await self._targets.gather(places, lambda place: self._config(place, name))
         wanted: dict[str, object] = {
             "read_queue_nums": read_queues if read_queues is not None else queues,
             "write_queue_nums": write_queues if write_queues is not None else queues,
@@ -208,20 +208,20 @@ class TopicAdmin:
             _check(config)
         edits = {f"-{key}" if value is None else f"+{key}": value or "" for key, value in (attributes or {}).items()}
         pairs = list(zip(places, changed, strict=True))
-        await self._reach.gather(pairs, lambda pair: self._put(*pair, edits))
+        await self._targets.gather(pairs, lambda pair: self._put(*pair, edits))
 
     async def delete(self, topic: str) -> None:
         """Drop a topic with its messages and everybody's offsets in it, on all brokers and name servers."""
-        name = self._reach.topic(topic)
+        name = self._targets.topic(topic)
         if is_system_topic(name):
             raise ImpossibleRequest(f"topic {topic!r} is the brokers' own")
         places = await self._masters_with(name)
-        await self._reach.gather(places, lambda place: self._reach.brokers.topics.delete(place.address, name))
+        await self._targets.gather(places, lambda place: self._targets.brokers.topics.delete(place.address, name))
         for cluster in sorted({place.cluster for place in places}):
-            await self._reach.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(name, cluster))
-        await self._reach.tell_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKvConfig(ORDER_NAMESPACE, name))
+            await self._targets.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(name, cluster))
+        await self._targets.tell_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKvConfig(ORDER_NAMESPACE, name))
 
-    async def _put(self, place: BrokerPlace, config: TopicConfig, attributes: Mapping[str, str]) -> None:
+    async def _put(self, place: BrokerAddress, config: TopicConfig, attributes: Mapping[str, str]) -> None:
         header = CreateTopic(
             topic=config.topic_name,
             default_topic=AUTO_CREATE_TOPIC,
@@ -233,10 +233,10 @@ class TopicAdmin:
             topic_sys_flag=config.topic_sys_flag,
             attributes=",".join(f"{key}={value}" if value else key for key, value in attributes.items()) or None,
         )
-        await self._reach.brokers.topics.create(place.address, header)
+        await self._targets.brokers.topics.create(place.address, header)
 
-    async def _config(self, place: BrokerPlace, topic: TopicName) -> TopicConfig:
-        calls = self._reach.brokers.topics
+    async def _config(self, place: BrokerAddress, topic: TopicName) -> TopicConfig:
+        calls = self._targets.brokers.topics
         try:
             return await calls.config(place.address, topic)
         except RequestNotSupported:  # RocketMQ 4.9 tells all of them or none
@@ -245,13 +245,13 @@ class TopicAdmin:
                 raise TopicNotFound(f"topic {topic} is not on broker {place.name}") from None
             return config
 
-    async def _stats(self, place: BrokerPlace, topic: TopicName) -> TopicStatsTable:
-        return await self._reach.brokers.topics.stats(place.address, topic)
+    async def _stats(self, place: BrokerAddress, topic: TopicName) -> TopicStatsTable:
+        return await self._targets.brokers.topics.stats(place.address, topic)
 
     def _queue_states(self, tables: Iterable[TopicStatsTable]) -> list[QueueState]:
         return [
             QueueState(
-                self._reach.shown_queue(queue),
+                self._targets.shown_queue(queue),
                 one.min_offset,
                 one.max_offset,
                 one.last_update_timestamp if one.last_update_timestamp > 0 else None,
@@ -260,23 +260,23 @@ class TopicAdmin:
             for queue, one in sorted(table.offset_table.items())
         ]
 
-    async def _masters_with(self, topic: TopicName, *, missing_ok: bool = False) -> list[BrokerPlace]:
+    async def _masters_with(self, topic: TopicName, *, missing_ok: bool = False) -> list[BrokerAddress]:
         """The brokers that have a topic, by what a name server says."""
         try:
-            route = await self._reach.route(topic)
+            route = await self._targets.route(topic)
         except TopicNotFound:
             if missing_ok:
                 return []
             raise
         having = {each.broker_name for each in route.data.queue_datas}
-        return [place for place in await self._reach.masters() if place.name in having]
+        return [place for place in await self._targets.masters() if place.name in having]
 
 
 def _is_ordinary(topic: str) -> bool:
     return not (is_system_topic(topic) or is_retry(topic) or is_dlq(topic) or group_of(topic))
 
 
-def _only(places: list[BrokerPlace], names: set[str], topic: str) -> list[BrokerPlace]:
+def _only(places: list[BrokerAddress], names: set[str], topic: str) -> list[BrokerAddress]:
     having = {place.name for place in places}
     if missing := sorted(names - having):
         raise UsageError(f"topic {topic!r} is not on broker {missing[0]!r}; it is on: {', '.join(sorted(having))}")

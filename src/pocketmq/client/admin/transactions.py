@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pocketmq.client.admin.reach import Reach, check_limit, read_queue
+from pocketmq.client.admin.targets import Targets, check_limit, read_queue
 from pocketmq.errors import TopicNotFound
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
@@ -42,8 +42,8 @@ class OpenTransactions(msgspec.Struct, frozen=True, kw_only=True):
 class TransactionAdmin:
     """Undecided transactions of the cluster."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
     async def undecided(self, *, limit: int = DEFAULT_LIMIT) -> OpenTransactions:
         """All of them, by age. `limit` half messages of each broker are read at most.
@@ -51,8 +51,8 @@ class TransactionAdmin:
         One that was just decided may still be among them: brokers write down decisions every few seconds.
         """
         check_limit(limit)
-        brokers = [place.name for place in await self._reach.masters()]
-        parts = await self._reach.gather(brokers, lambda broker: self._of_broker(broker, limit))
+        brokers = [place.name for place in await self._targets.masters()]
+        parts = await self._targets.gather(brokers, lambda broker: self._of_broker(broker, limit))
         found = sorted((one for part, _ in parts for one in part), key=lambda one: one.born_ms)
         return OpenTransactions(found=tuple(found), is_complete=all(is_complete for _, is_complete in parts))
 
@@ -67,8 +67,8 @@ class TransactionAdmin:
     async def given_up(self, *, limit: int = DEFAULT_LIMIT) -> list[GivenUp]:
         """Transactions that brokers stopped to ask about, oldest first; the newest `limit` of each broker are read."""
         check_limit(limit)
-        places = await self._reach.masters()
-        parts = await self._reach.gather(places, lambda place: self._given_up_at(place.name, limit))
+        places = await self._targets.masters()
+        parts = await self._targets.gather(places, lambda place: self._given_up_at(place.name, limit))
         return sorted((one for part in parts for one in part), key=lambda one: one.born_ms)
 
     async def check_again(self, broker: str, message_id: str) -> None:
@@ -77,7 +77,7 @@ class TransactionAdmin:
         RocketMQ does not look whether that happened before: twice is two transactions.
         """
         header = ResumeCheckHalfMessage(HALF_TOPIC, message_id)
-        await self._reach.brokers.messages.check_again((await self._reach.master(broker)).address, header)
+        await self._targets.brokers.messages.check_again((await self._targets.master(broker)).address, header)
 
     async def _end(self, transaction: OpenTransaction, state: TransactionState) -> None:
         header = EndTransaction(
@@ -86,15 +86,15 @@ class TransactionAdmin:
             commit_log_offset=transaction.log_offset,
             commit_or_rollback=int(state),
             msg_id=transaction.transaction_id,
-            topic=self._reach.topic(transaction.topic),
+            topic=self._targets.topic(transaction.topic),
             transaction_id=transaction.transaction_id,
         )
-        place = await self._reach.master(transaction.broker)
-        await self._reach.brokers.messages.decide(place.address, place.name, header)
+        place = await self._targets.master(transaction.broker)
+        await self._targets.brokers.messages.decide(place.address, place.name, header)
 
     async def _given_up_at(self, broker: str, limit: int) -> list[GivenUp]:
         queue = MessageQueue(CHECK_MAX_TIME_TOPIC, broker, 0)
-        calls = self._reach.brokers.offsets
+        calls = self._targets.brokers.offsets
         try:
             begin, end = await calls.smallest(queue), await calls.largest(queue)
         except TopicNotFound:
@@ -102,11 +102,11 @@ class TransactionAdmin:
         begin = max(begin, end - limit)
         return [
             GivenUp(
-                **{**msgspec.structs.asdict(one), "topic": self._reach.shown(one.topic)},
+                **{**msgspec.structs.asdict(one), "topic": self._targets.shown(one.topic)},
                 broker=broker,
                 offset_id=message.offset_id,
             )
-            async for message in read_queue(self._reach, queue, begin, end)
+            async for message in read_queue(self._targets, queue, begin, end)
             for one in (describe(message),)
         ]
 
@@ -118,7 +118,7 @@ class TransactionAdmin:
         except TopicNotFound:
             return [], False  # RocketMQ 4.9 has messages there before it has the topic, which its first check makes
         newest = {one.transaction_id: one for one in undecided(halves, ops)}
-        shown: Callable[[str], str] = self._reach.shown
+        shown: Callable[[str], str] = self._targets.shown
         found = [
             OpenTransaction(**{**msgspec.structs.asdict(one), "topic": shown(one.topic)}, broker=broker)
             for one in newest.values()
@@ -127,9 +127,9 @@ class TransactionAdmin:
 
     async def _read(self, queue: MessageQueue, limit: int | None) -> tuple[list[StoredMessage], bool]:
         """From where the broker itself has dealt with everything; whether that was all."""
-        calls = self._reach.brokers.offsets
+        calls = self._targets.brokers.offsets
         begin = await calls.of_group(TRANSACTION_CHECK_GROUP, queue)
         begin = max(begin or 0, await calls.smallest(queue))
         end = await calls.largest(queue)
         stop = end if limit is None else min(end, begin + limit)
-        return [message async for message in read_queue(self._reach, queue, begin, stop)], stop == end
+        return [message async for message in read_queue(self._targets, queue, begin, stop)], stop == end

@@ -21,16 +21,16 @@ from pocketmq.protocol.fields import Fields
 
 MASTER_ID = 0
 
-Greet = Callable[[Address, Peer], None]
+OnConnected = Callable[[Address, Peer], None]
 """Says who we are on a line that was just made. Must not wait."""
 
 
 class Brokers:
     """All brokers that routes have told of."""
 
-    def __init__(self, rpc: RpcClient, greet: Greet) -> None:
+    def __init__(self, rpc: RpcClient, on_connected: OnConnected) -> None:
         self._rpc = rpc
-        self._greet = greet
+        self._on_connected = on_connected
         self._addresses: dict[str, dict[int, Address]] = {}
         self._peers: dict[Address, Peer] = {}
         self._listed: frozenset[str] = frozenset()
@@ -143,7 +143,7 @@ class Brokers:
         peer = self.live(address) or await self._rpc.peer(address, waits_for_retry=waits_for_retry)
         if self._peers.get(address) is not peer:
             self._peers[address] = peer
-            self._greet(address, peer)
+            self._on_connected(address, peer)
         return peer
 
     # asking them

@@ -80,7 +80,7 @@ Target = str | Address
 """A broker's name, meaning its master, or an address."""
 
 
-class Asking(Protocol):
+class BrokerRpc(Protocol):
     """A way to ask brokers; see `brokers.Brokers`."""
 
     def holders(self, name: str) -> list[Address]:
@@ -124,7 +124,7 @@ class Calls:
 
     __slots__ = ("_brokers",)
 
-    def __init__(self, brokers: Asking) -> None:
+    def __init__(self, brokers: BrokerRpc) -> None:
         self._brokers = brokers
 
     async def _read(

@@ -69,7 +69,7 @@ class _Search:
         self.task: asyncio.Task[bool]
 
 
-class Comebacks:
+class Reconnects:
     """The searches of one client."""
 
     def __init__(self, routes: Routes, brokers: Brokers) -> None:
@@ -161,7 +161,7 @@ BACKOFF_MAX_S = 0.5
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, "Instance"]] = WeakKeyDictionary()
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class Dependencies(msgspec.Struct, frozen=True):
     """What a client takes from outside: time, network, disk and chance. Tests give their own."""
 
     clock: Clock = msgspec.field(default_factory=SystemClock)
@@ -173,18 +173,18 @@ class Surroundings(msgspec.Struct, frozen=True):
 class Instance:
     """Get one by `join`; give it back by `leave`. Whoever is a member uses its parts directly."""
 
-    def __init__(self, settings: ClientSettings, around: Surroundings, key: Hashable, *, stream: bool) -> None:
+    def __init__(self, settings: ClientSettings, dependencies: Dependencies, key: Hashable, *, stream: bool) -> None:
         self._settings = settings
         self._key = key
         self._users = 0
         self._tasks: set[asyncio.Task[None]] = set()
         call_s = settings.call_timeout_ms / 1000
-        self.clock = around.clock
-        self.dice = around.dice
+        self.clock = dependencies.clock
+        self.dice = dependencies.dice
         self.unique_ids = unique_ids(client_ip(settings))
         self.members = Members()
         self.replies = WaitingReplies()
-        self._pool = _pool(settings, around, BrokerRequests(self.members, self.replies))
+        self._pool = _pool(settings, dependencies, BrokerRequests(self.members, self.replies))
         self.rpc = RpcClient(
             self._pool,
             credentials=settings.credentials,
@@ -197,7 +197,7 @@ class Instance:
         self.brokers = Brokers(self.rpc, self.heartbeats.say)
         addresses = parse_name_servers(settings.name_servers, os.environ)
         self.name_servers = NameServers(
-            addresses, self.rpc, around.dice, timeout_s=call_s, is_plain=settings.tls is False
+            addresses, self.rpc, dependencies.dice, timeout_s=call_s, is_plain=settings.tls is False
         )
         self.routes = Routes(
             self.name_servers,
@@ -207,21 +207,23 @@ class Instance:
             on_forget=self._route_forgotten,
             idle_polls=settings.idle_route_polls,
         )
-        self.comebacks = Comebacks(self.routes, self.brokers)
+        self.reconnects = Reconnects(self.routes, self.brokers)
         self._rounds = (
             Repeating("route polling", settings.route_poll_ms / 1000, self.routes.poll, log),
             Repeating("heartbeats", settings.heartbeat_ms / 1000, self._say_heartbeats, log, first_s=FIRST_HEARTBEAT_S),
         )
 
     @classmethod
-    def join(cls, settings: ClientSettings, around: Surroundings | None = None, *, stream: bool = False) -> "Instance":
+    def join(
+        cls, settings: ClientSettings, dependencies: Dependencies | None = None, *, stream: bool = False
+    ) -> "Instance":
         """The instance of this loop for these settings, started if nobody has yet. InvalidSetting names a bad one."""
-        around = around or Surroundings()
-        key = _key(settings, around, stream)
+        dependencies = dependencies or Dependencies()
+        key = _key(settings, dependencies, stream)
         here = _instances.setdefault(asyncio.get_running_loop(), {})
         instance = here.get(key)
         if instance is None:
-            instance = here[key] = cls(settings, around, key, stream=stream)
+            instance = here[key] = cls(settings, dependencies, key, stream=stream)
             for each in instance._rounds:
                 each.start()
         instance._users += 1
@@ -248,7 +250,7 @@ class Instance:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self.comebacks.close()
+        await self.reconnects.close()
         await self.routes.close()
         await self._pool.close()
 
@@ -312,7 +314,7 @@ class Instance:
             producer.topic_forgotten(topic)
 
 
-def _key(settings: ClientSettings, around: Surroundings, stream: bool) -> Hashable:
+def _key(settings: ClientSettings, dependencies: Dependencies, stream: bool) -> Hashable:
     """Clients that differ in one of these cannot share lines."""
     return (
         parse_name_servers(settings.name_servers, os.environ),
@@ -320,18 +322,18 @@ def _key(settings: ClientSettings, around: Surroundings, stream: bool) -> Hashab
         settings.credentials,
         settings.tls,
         settings.rpc_hook,
-        around.network,
+        dependencies.network,
     )
 
 
-def _pool(settings: ClientSettings, around: Surroundings, requests: BrokerRequests) -> Pool:
+def _pool(settings: ClientSettings, dependencies: Dependencies, requests: BrokerRequests) -> Pool:
     peer = PeerSettings(
         connection=ConnectionSettings(pause_reading=False),
         call_s=settings.call_timeout_ms / 1000,
         max_in_flight=settings.max_in_flight_calls,
     )
     return Pool(
-        network=around.network or TcpNetwork(),
+        network=dependencies.network or TcpNetwork(),
         serve=requests.serve,
         tls=_tls(settings.tls),
         settings=PoolSettings(
@@ -340,7 +342,7 @@ def _pool(settings: ClientSettings, around: Surroundings, requests: BrokerReques
             backoff_s=BACKOFF_S,
             backoff_max_s=BACKOFF_MAX_S,
         ),
-        dice=around.dice,
+        dice=dependencies.dice,
     )
 
 

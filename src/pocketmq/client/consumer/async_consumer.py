@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Generic, Protocol, TypeVar
 
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.consumer.settings import GroupSettings
 from pocketmq.client.lifecycle import AsyncClient, HostLoop, OwnThread, State, ThisLoop
@@ -45,14 +45,14 @@ class AsyncConsumer(AsyncClient, Generic[M, S]):
         kind: type[S],
         name_servers: str | Sequence[str] | None,
         options: Mapping[str, Any],
-        surroundings: Surroundings | None,
+        surroundings: Dependencies | None,
         *,
         arguments: Sequence[str] = ("hooks",),
         is_stream: bool,
     ) -> None:
         super().__init__("consumer")
         self._settings = settings_of(kind, name_servers, options, arguments)
-        self._around = surroundings or Surroundings()
+        self._dependencies = surroundings or Dependencies()
         self._names = QueueNames(self._settings.namespace)
         self._is_stream = is_stream
         self._stopped = asyncio.Event()
@@ -93,7 +93,7 @@ class AsyncConsumer(AsyncClient, Generic[M, S]):
         self._state = State.RUNNING
 
     async def _join(self) -> M:
-        instance = Instance.join(self._settings, self._around, stream=self._is_stream)
+        instance = Instance.join(self._settings, self._dependencies, stream=self._is_stream)
         async with AsyncExitStack() as undo:
             undo.push_async_callback(instance.leave)
             member = self._make_member(instance)

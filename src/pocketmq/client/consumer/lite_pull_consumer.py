@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import Never, Unpack
 
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.lite_pull_member import LitePullMember, LiteSelection, PolledMessages
 from pocketmq.client.consumer.settings import LitePullOptions, LitePullSettings
@@ -40,19 +40,19 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
         *,
         on_queues_changed: QueuesChanged | None = None,
         hooks: Iterable[Hooks] = (),
-        surroundings: Surroundings | None = None,
+        surroundings: Dependencies | None = None,
         **options: Unpack[LitePullOptions],
     ) -> None:
         arguments = ("hooks", "on_queues_changed")
         super().__init__(LitePullSettings, name_servers, options, surroundings, arguments=arguments, is_stream=True)
         self._hooks = HookList(hooks)
         self._on_queues_changed = on_queues_changed
-        self._selection = LiteSelection(self._settings.wire_group, self._around.clock)
+        self._selection = LiteSelection(self._settings.wire_group, self._dependencies.clock)
 
     # lifecycle
 
     def _make_member(self, instance: Instance) -> LitePullMember:
-        settings, files = self._settings, self._around.files
+        settings, files = self._settings, self._dependencies.files
         return LitePullMember(settings, instance, files, self._selection, self._hooks, self._queues_changed)
 
     def _queues_changed(self, topic: str, all_queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.cluster.message_calls import OffsetCalls
 from pocketmq.client.consumer.allocation import AVERAGE
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
@@ -266,7 +266,7 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         name_servers: str | Sequence[str] | None = None,
         *,
         hooks: Iterable[Hooks] = (),
-        surroundings: Surroundings | None = None,
+        surroundings: Dependencies | None = None,
         **options: Unpack[PullOptions],
     ) -> None:
         super().__init__(PullSettings, name_servers, options, surroundings, is_stream=True)
@@ -274,7 +274,7 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         self._tasks: dict[str, PullTasks] = {}
 
     def _make_member(self, instance: Instance) -> PullMember:
-        return PullMember(self._settings, self._hooks, instance, self._around.files)
+        return PullMember(self._settings, self._hooks, instance, self._dependencies.files)
 
     # messages
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, Never, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.assignment import QueueLocks
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.concurrent_listening import ConcurrentListening
@@ -245,20 +245,22 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         name_servers: str | Sequence[str] | None = None,
         *,
         hooks: Iterable[Hooks] = (),
-        surroundings: Surroundings | None = None,
+        surroundings: Dependencies | None = None,
         **options: Unpack[PushOptions],
     ) -> None:
         super().__init__(PushSettings, name_servers, options, surroundings, is_stream=False)
         settings = self._settings
-        self._tracer = Tracer(settings, settings.group, Traced.CONSUMPTION, self._around) if settings.trace else None
+        self._tracer = (
+            Tracer(settings, settings.group, Traced.CONSUMPTION, self._dependencies) if settings.trace else None
+        )
         self._hooks = HookList(hooks if self._tracer is None else (*checked_hooks(hooks), self._tracer))
         with_retries = not settings.broadcast
-        now_ms = self._around.clock.now_ms()
+        now_ms = self._dependencies.clock.now_ms()
         self._subscriptions = SubscriptionTable(settings.wire_group, now_ms, with_retries=with_retries)
         self._listeners = ListenerTable(settings.wire_group)
 
     def _make_member(self, instance: Instance) -> PushMember:
-        parts = MemberParts(self._settings, instance, self._around.files, self._subscriptions, self._hooks)
+        parts = MemberParts(self._settings, instance, self._dependencies.files, self._subscriptions, self._hooks)
         loop = self._user_loop if self._listeners_run_here else None
         return PushMember(parts, self._settings, self._listeners, self._tracer, loop)
 
@@ -313,7 +315,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
 
     def _set_listener(self, topic: str, expression: str | None, kind: str, listener: Listener) -> None:
         name = self._wire_topic(topic)
-        self._subscriptions.subscribe(name, expression, kind, now_ms=self._around.clock.now_ms())
+        self._subscriptions.subscribe(name, expression, kind, now_ms=self._dependencies.clock.now_ms())
         self._listeners.put(name, listener)
 
     async def unsubscribe(self, topic: str) -> None:

@@ -58,7 +58,7 @@ class Attempts:
 
     def __init__(self, instance: Instance, settings: ProducerSettings, hooks: HookList, frames: SendFrames) -> None:
         self._brokers = instance.brokers
-        self._comebacks = instance.comebacks
+        self._reconnects = instance.reconnects
         self._rpc = instance.rpc
         self._heartbeats = instance.heartbeats
         self._clock = instance.clock
@@ -159,7 +159,7 @@ class Attempts:
     ) -> set[str]:
         """Return when a broker for the message is connected: those that are not."""
         only = None if destination.is_any else queue.broker_name
-        if not await self._comebacks.wait(out.topic, only, deadline):
+        if not await self._reconnects.wait(out.topic, only, deadline):
             raise ConnectFailed(
                 f"{queue.broker_name} was not connected in the time of this send, and nothing was sent: {failure}"
             ) from failure

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import Final, Never, Unpack
 
 from pocketmq.client.cluster.identity import generation
-from pocketmq.client.cluster.instance import Surroundings
+from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.lifecycle import AsyncClient, State, call
 from pocketmq.client.producer.fault_strategy import SendKind
@@ -56,7 +56,7 @@ class AsyncProducer(AsyncClient):
         check: Check | None = None,
         listener: TransactionListener | None = None,
         hooks: Iterable[Hooks] = (),
-        surroundings: Surroundings | None = None,
+        surroundings: Dependencies | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         super().__init__("producer")
@@ -69,12 +69,12 @@ class AsyncProducer(AsyncClient):
                 "transactions need a group of their own: brokers ask any member of the group how a transaction ended"
             )
         self._listener = listener
-        self._around = surroundings or Surroundings()
+        self._dependencies = surroundings or Dependencies()
         self._limit = InFlightLimit(self._settings.max_in_flight_messages, self._settings.max_in_flight_bytes)
         hooks = checked_hooks(hooks)
         self._tracer = None
         if self._settings.trace:
-            self._tracer = Tracer(self._settings, self._settings.group, Traced.SENDS, self._around)
+            self._tracer = Tracer(self._settings, self._settings.group, Traced.SENDS, self._dependencies)
             hooks = (*hooks, self._tracer)
         self._hooks = HookList(hooks)
         self._member: SendMember | None = None
@@ -86,7 +86,9 @@ class AsyncProducer(AsyncClient):
     async def start(self) -> None:
         """Take part. Nothing is asked of any server yet, so it does not fail when none is there."""
         self._require_new()
-        self._member = SendMember(self._settings, self._hooks, self._limit, self._tracer, self._check, self._around)
+        self._member = SendMember(
+            self._settings, self._hooks, self._limit, self._tracer, self._check, self._dependencies
+        )
         self._buffers = self._member.outbox.plain_buffers
         self._state = State.RUNNING
 

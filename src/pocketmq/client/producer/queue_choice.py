@@ -199,7 +199,7 @@ class QueueChoice:
 
     def __init__(self, instance: Instance, settings: ProducerSettings, health: BrokerHealth | None) -> None:
         self._routes = instance.routes
-        self._comebacks = instance.comebacks
+        self._reconnects = instance.reconnects
         self._clock = instance.clock
         self._settings = settings
         self._names = QueueNames(settings.namespace)
@@ -299,7 +299,7 @@ class QueueChoice:
                         topic, settings.template_topic, settings.new_topic_queues
                     )
             except ConnectFailed:
-                if not await self._comebacks.wait(topic, None, deadline):
+                if not await self._reconnects.wait(topic, None, deadline):
                     raise
             except TimeoutError as error:
                 if isinstance(error, CallTimedOut):

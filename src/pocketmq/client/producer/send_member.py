@@ -19,7 +19,7 @@ import asyncio
 import logging
 import uuid
 
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.hooks import HookList
 from pocketmq.client.producer.bulk import Bulk
 from pocketmq.client.producer.fault_strategy import PROBE_SECONDS
@@ -113,9 +113,9 @@ class Requests:
             except TopicNotFound:
                 continue  # a cluster without request and reply: the broker will say so
             brokers |= {broker.broker_name for broker in replies.data.broker_datas}
-        await asyncio.gather(*(self._greet(name) for name in brokers if name))
+        await asyncio.gather(*(self._on_connected(name) for name in brokers if name))
 
-    async def _greet(self, broker_name: str) -> None:
+    async def _on_connected(self, broker_name: str) -> None:
         brokers = self._instance.brokers
         try:
             address = brokers.master(broker_name)
@@ -138,12 +138,12 @@ class SendMember:
         limit: InFlightLimit,
         tracer: Tracer | None,
         check: Check | None,
-        around: Surroundings,
+        dependencies: Dependencies,
     ) -> None:
         self._settings = settings
         self._tracer = tracer
         self._check = check
-        self.instance = instance = Instance.join(settings, around)
+        self.instance = instance = Instance.join(settings, dependencies)
         self.outbox = Outbox(instance, settings, hooks, limit)
         self.bulk = Bulk(settings, self.outbox)
         self.requests = Requests(instance, self.outbox, settings)

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from pocketmq.client.cluster.instance import Instance, Surroundings
+from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.hooks import ConsumeEvent, DecisionEvent, Hooks, SendEvent
 from pocketmq.client.producer.outbox import Outbox
 from pocketmq.client.producer.results import SendResult, split_result
@@ -190,7 +190,7 @@ class Traced(StrEnum):
 class Tracer(Hooks):
     """Writes traces for one producer or consumer. Give it to its hooks, start it before and stop it after."""
 
-    def __init__(self, settings: ClientSettings, group: str, traced: Traced, around: Surroundings) -> None:
+    def __init__(self, settings: ClientSettings, group: str, traced: Traced, dependencies: Dependencies) -> None:
         name = f"{TRACE_GROUP_PREFIX}-{group}-{traced}-{next(_numbers)}"
         self._settings = ProducerSettings(
             name_servers=settings.name_servers,
@@ -206,8 +206,8 @@ class Tracer(Hooks):
             group=name[-MAX_GROUP_CHARS:],
         )
         self._topic = settings.trace_topic
-        self._around = around
-        self._clock: Clock = around.clock
+        self._dependencies = dependencies
+        self._clock: Clock = dependencies.clock
         self._batches = TraceBatches(self._clock.monotonic(), max_waiting=settings.max_waiting_traces)
         self._instance: Instance | None = None
         self._ids: UniqueIds | None = None
@@ -238,7 +238,7 @@ class Tracer(Hooks):
         """Nobody asks a tracer."""
 
     def start(self) -> None:
-        instance = Instance.join(self._settings, self._around)
+        instance = Instance.join(self._settings, self._dependencies)
         self._instance, self._ids = instance, instance.unique_ids
         self._outbox = Outbox(instance, self._settings)
         instance.add_producer(self)

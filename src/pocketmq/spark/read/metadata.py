@@ -123,7 +123,7 @@ class ClientMetadata:
         )
 
     def topics(self) -> list[str]:
-        self._topics = self._routed(self._topics, lambda core: TopicAdmin(core.reach).names())
+        self._topics = self._routed(self._topics, lambda core: TopicAdmin(core.targets).names())
         return self._topics.found
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -135,7 +135,7 @@ class ClientMetadata:
 
     def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         async def found(core: ReadingCore, queue: MessageQueue) -> int:
-            calls, wire_queue = core.reach.brokers.offsets, core.reach.wire_queue(queue)
+            calls, wire_queue = core.targets.brokers.offsets, core.targets.wire_queue(queue)
             return await calls.at_time(wire_queue, times_ms[queue])
 
         guesses = self._for_each(list(times_ms), found)
@@ -144,7 +144,8 @@ class ClientMetadata:
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         found = self._for_each(
-            queues, lambda core, queue: stored_offset(core.reach, core.reach.group(group), core.reach.wire_queue(queue))
+            queues,
+            lambda core, queue: stored_offset(core.targets, core.targets.group(group), core.targets.wire_queue(queue)),
         )
         return {queue: offset for queue, offset in found.items() if offset is not None}
 
@@ -152,12 +153,12 @@ class ClientMetadata:
         """Commit offsets of a group, and create the group at brokers that do not have it."""
 
         async def commit(core: ReadingCore, queue: MessageQueue) -> None:
-            name, wire_queue = core.reach.group(group), core.reach.wire_queue(queue)
+            name, wire_queue = core.targets.group(group), core.targets.wire_queue(queue)
             try:
-                await core.reach.brokers.offsets.commit(name, wire_queue, offsets[queue])
+                await core.targets.brokers.offsets.commit(name, wire_queue, offsets[queue])
             except GroupNotFound:
                 await _create_group(core, group, queue)
-                await core.reach.brokers.offsets.commit(name, wire_queue, offsets[queue])
+                await core.targets.brokers.offsets.commit(name, wire_queue, offsets[queue])
 
         first = first_of_topics(offsets)
         self._for_each(first, commit)
@@ -165,7 +166,7 @@ class ClientMetadata:
 
     def earliest_store_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         return self._for_each(
-            queues, lambda core, queue: core.reach.brokers.offsets.earliest_store_ms(core.reach.wire_queue(queue))
+            queues, lambda core, queue: core.targets.brokers.offsets.earliest_store_ms(core.targets.wire_queue(queue))
         )
 
     def retention_ms(self, brokers: frozenset[str]) -> dict[str, int]:
@@ -180,8 +181,8 @@ class ClientMetadata:
 
     def _query_retention_ms(self, broker: str) -> int | None:
         async def query(core: ReadingCore) -> str | None:
-            master = await core.reach.master(broker)
-            return (await core.reach.brokers.state.settings(master.address)).get("fileReservedTime")
+            master = await core.targets.master(broker)
+            return (await core.targets.brokers.state.settings(master.address)).get("fileReservedTime")
 
         try:
             hours = self._call(query)
@@ -194,7 +195,9 @@ class ClientMetadata:
         """The log states of brokers of topics whose queues were queried. Brokers that do not report one are omitted."""
 
         async def query(core: ReadingCore) -> dict[str, Mapping[str, str]]:
-            infos, failed = await core.reach.gather_what_goes(sorted(brokers), core.reach.brokers.state.runtime_info)
+            infos, failed = await core.targets.gather_what_goes(
+                sorted(brokers), core.targets.brokers.state.runtime_info
+            )
             for broker, error in failed.items():
                 if error.retriable or not isinstance(error, RemoteError):
                     raise error
@@ -246,8 +249,8 @@ class ClientMetadata:
     ) -> dict[MessageQueue, T]:
         async def all_of(core: ReadingCore) -> list[T]:
             for topic in {queue.topic for queue in queues}:
-                await core.reach.instance.routes.find(core.reach.topic(topic))
-            return await core.reach.gather(queues, lambda queue: query(core, queue))
+                await core.targets.instance.routes.find(core.targets.topic(topic))
+            return await core.targets.gather(queues, lambda queue: query(core, queue))
 
         return dict(zip(queues, self._call(all_of), strict=True)) if queues else {}
 
@@ -279,8 +282,8 @@ def _log_state(infos: Mapping[str, str]) -> LogState | None:
 
 
 async def _readable(core: ReadingCore, topic: str) -> list[MessageQueue]:
-    name: TopicName = core.reach.topic(topic)
-    return [core.reach.shown_queue(queue) for queue in (await core.reach.route(name)).readable]
+    name: TopicName = core.targets.topic(topic)
+    return [core.targets.shown_queue(queue) for queue in (await core.targets.route(name)).readable]
 
 
 async def _create_group(core: ReadingCore, group: str, queue: MessageQueue) -> None:
@@ -289,4 +292,4 @@ async def _create_group(core: ReadingCore, group: str, queue: MessageQueue) -> N
         await core.puller(group).pull(queue, 0, Subscription.parse(queue.topic), 1, SAMPLED_BYTES)
     except GroupNotFound:
         with suppress(ImpossibleRequest):  # another client created it in the meantime
-            await GroupAdmin(core.reach).create(group, brokers=[queue.broker_name])
+            await GroupAdmin(core.targets).create(group, brokers=[queue.broker_name])

@@ -196,7 +196,7 @@ def _pull_starter(
         direct = None
     if direct is None:
         return by_loop
-    chunks = DirectChunks(direct, partition, core.reach.wire_queue, by_loop)
+    chunks = DirectChunks(direct, partition, core.targets.wire_queue, by_loop)
     leave.callback(chunks.close)
     return chunks.start
 

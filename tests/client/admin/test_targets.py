@@ -8,7 +8,7 @@ from tests.client.kit import NAME_SERVER, cluster
 from tests.client.real_cluster import real_cluster
 
 from pocketmq.client.admin.admin import AsyncAdmin
-from pocketmq.client.admin.reach import AdminSettings, Reach
+from pocketmq.client.admin.targets import AdminSettings, Targets
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.codes import RequestCode
 from pocketmq.errors import NetworkError, TopicNotFound
@@ -22,7 +22,7 @@ def test_no_more_questions_are_under_way_at_once_than_may_be() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             settings = AdminSettings(name_servers="10.0.0.1:9876", client_ip=HOST, max_calls_at_once=3)
-            instance = Instance.join(settings, c.around(HOST))
+            instance = Instance.join(settings, c.dependencies(HOST))
             under_way = most = 0
 
             async def ask(number: int) -> int:
@@ -33,7 +33,7 @@ def test_no_more_questions_are_under_way_at_once_than_may_be() -> None:
                 under_way -= 1
                 return number
 
-            assert await Reach(instance, settings).gather(range(10), ask) == list(range(10))
+            assert await Targets(instance, settings).gather(range(10), ask) == list(range(10))
             assert most == 3
             await instance.leave()
 
@@ -46,7 +46,7 @@ def test_the_list_of_brokers_is_asked_for_each_time_unless_it_may_be_good_for_a_
         async with cluster() as c:
             info = ClusterInfo({"broker-a": BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})}, {})
             c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
-            made = AsyncAdmin(NAME_SERVER, surroundings=c.around, client_ip=HOST, brokers_good_ms=brokers_good_ms)
+            made = AsyncAdmin(NAME_SERVER, surroundings=c.dependencies, client_ip=HOST, brokers_good_ms=brokers_good_ms)
             async with made as admin:
                 for _ in range(int(seconds * 2)):
                     assert [place.name for place in await admin.cluster.brokers()] == ["broker-a"]
@@ -84,7 +84,7 @@ def test_a_topic_that_name_servers_never_tell_of_is_not_waited_for_without_end()
             c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
             c.broker.answers[RequestCode.UPDATE_AND_CREATE_TOPIC] = lambda ask: ask.reply()
 
-            async with AsyncAdmin(NAME_SERVER, surroundings=c.around, client_ip=HOST) as admin:
+            async with AsyncAdmin(NAME_SERVER, surroundings=c.dependencies, client_ip=HOST) as admin:
                 with pytest.raises(NetworkError, match="name servers do not tell of it yet"):
                     await admin.topics.create("orders")
 
@@ -99,7 +99,7 @@ def test_every_name_server_is_told_because_they_share_nothing() -> None:
             for server in (c.name_server, second):
                 server.answers[RequestCode.PUT_KV_CONFIG] = lambda ask: ask.reply()
 
-            async with AsyncAdmin([NAME_SERVER, "10.0.0.8:9876"], surroundings=c.around, client_ip=HOST) as admin:
+            async with AsyncAdmin([NAME_SERVER, "10.0.0.8:9876"], surroundings=c.dependencies, client_ip=HOST) as admin:
                 await admin.name_servers.put("app", "colour", "blue")
 
             assert len(c.name_server.requests(RequestCode.PUT_KV_CONFIG)) == 1
@@ -112,18 +112,18 @@ def test_names_of_a_namespace_lead_there_and_back() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             settings = AdminSettings(name_servers="10.0.0.1:9876", client_ip=HOST, namespace="dev")
-            instance = Instance.join(settings, c.around(HOST))
-            reach = Reach(instance, settings)
+            instance = Instance.join(settings, c.dependencies(HOST))
+            targets = Targets(instance, settings)
 
-            assert (reach.topic("T"), reach.group("G")) == ("dev%T", "dev%G")
-            assert reach.shown("%RETRY%dev%G") == "%RETRY%G"
-            assert [reach.is_ours(name) for name in ("dev%T", "%DLQ%dev%G", "T", "other%T")] == [
+            assert (targets.topic("T"), targets.group("G")) == ("dev%T", "dev%G")
+            assert targets.shown("%RETRY%dev%G") == "%RETRY%G"
+            assert [targets.is_ours(name) for name in ("dev%T", "%DLQ%dev%G", "T", "other%T")] == [
                 True,
                 True,
                 False,
                 False,
             ]
-            assert reach.topic("SCHEDULE_TOPIC_XXXX") == parse_topic("SCHEDULE_TOPIC_XXXX")
+            assert targets.topic("SCHEDULE_TOPIC_XXXX") == parse_topic("SCHEDULE_TOPIC_XXXX")
             await instance.leave()
 
     run(main())

@@ -73,7 +73,7 @@ class AdminSettings(ClientSettings, frozen=True, kw_only=True):
         return "#admin"
 
 
-class BrokerPlace(msgspec.Struct, frozen=True):
+class BrokerAddress(msgspec.Struct, frozen=True):
     """One broker: where it is. Id 0 is the master of its name."""
 
     name: str
@@ -86,7 +86,7 @@ class BrokerPlace(msgspec.Struct, frozen=True):
         return self.broker_id == MASTER_ID
 
 
-class Reach:
+class Targets:
     """The ways to servers that all families share."""
 
     def __init__(self, instance: Instance, settings: AdminSettings) -> None:
@@ -132,14 +132,14 @@ class Reach:
         self._listed = now, info
         return info
 
-    async def places(self, cluster: str | None = None) -> list[BrokerPlace]:
+    async def places(self, cluster: str | None = None) -> list[BrokerAddress]:
         """All brokers, slaves too, of one cluster or of all; UsageError when there is no such cluster."""
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
             raise UsageError(f"there is no cluster {cluster!r}; name servers know: {known}")
         found = [
-            BrokerPlace(name, data.cluster or "", number, address)
+            BrokerAddress(name, data.cluster or "", number, address)
             for name, data in sorted(info.broker_addr_table.items())
             if cluster is None or name in info.cluster_addr_table[cluster]
             for number, text in sorted(data.broker_addrs.items())
@@ -148,7 +148,7 @@ class Reach:
         self.brokers.learn_all(info.broker_addr_table.values())
         return found
 
-    async def masters(self, cluster: str | None = None, names: Iterable[str] | None = None) -> list[BrokerPlace]:
+    async def masters(self, cluster: str | None = None, names: Iterable[str] | None = None) -> list[BrokerAddress]:
         """All masters, or those of a cluster, or those of these names; UsageError for a name that is none."""
         places = [place for place in await self.places(cluster) if place.is_master]
         if names is not None:
@@ -161,7 +161,7 @@ class Reach:
             raise NetworkError(f"no broker is registered at the name servers {self.instance.name_servers}")
         return places
 
-    async def master(self, name: str) -> BrokerPlace:
+    async def master(self, name: str) -> BrokerAddress:
         [place] = await self.masters(names=[name])
         return place
 
@@ -222,7 +222,7 @@ class Reach:
                 try:
                     return await ask(one)
                 except PocketMQError as error:
-                    if isinstance(one, BrokerPlace):
+                    if isinstance(one, BrokerAddress):
                         error.add_note(f"broker {one.name} at {one.address} was asked")
                     raise
 
@@ -256,11 +256,11 @@ def check_limit(limit: int) -> None:
         raise UsageError(f"limit = {limit} must be above 0")
 
 
-async def read_queue(reach: Reach, queue: MessageQueue, begin: int, end: int) -> AsyncIterator[StoredMessage]:
+async def read_queue(targets: Targets, queue: MessageQueue, begin: int, end: int) -> AsyncIterator[StoredMessage]:
     """The messages of `queue`, of the wire, with offsets from `begin` to below `end`, as they are stored."""
     offset = begin
     while offset < end:
-        messages, following = await _pull(reach, queue, offset, min(end - offset, PULL_MESSAGES))
+        messages, following = await _pull(targets, queue, offset, min(end - offset, PULL_MESSAGES))
         for message in messages:
             if message.queue_offset >= end:
                 return
@@ -270,26 +270,26 @@ async def read_queue(reach: Reach, queue: MessageQueue, begin: int, end: int) ->
         offset = following
 
 
-async def first_at(reach: Reach, queue: MessageQueue, offset: int) -> StoredMessage | None:
+async def first_at(targets: Targets, queue: MessageQueue, offset: int) -> StoredMessage | None:
     """The message at this offset, or the next one that is there."""
-    messages, following = await _pull(reach, queue, offset, 1)
+    messages, following = await _pull(targets, queue, offset, 1)
     while not messages and following > offset:
         offset = following
-        messages, following = await _pull(reach, queue, offset, 1)
+        messages, following = await _pull(targets, queue, offset, 1)
     return messages[0] if messages else None
 
 
-def shown_message(reach: Reach, message: StoredMessage) -> StoredMessage:
+def shown_message(targets: Targets, message: StoredMessage) -> StoredMessage:
     """A message as users see it; one whose body is damaged stays as it is stored, so that it can be looked at."""
-    if not reach.settings.decompress:
-        return with_shown_topic(message, reach.settings.namespace)
+    if not targets.settings.decompress:
+        return with_shown_topic(message, targets.settings.namespace)
     try:
-        return readable(message, reach.settings.namespace)
+        return readable(message, targets.settings.namespace)
     except ProtocolError:
-        return with_shown_topic(message, reach.settings.namespace)
+        return with_shown_topic(message, targets.settings.namespace)
 
 
-async def _pull(reach: Reach, queue: MessageQueue, offset: int, limit: int) -> tuple[list[StoredMessage], int]:
+async def _pull(targets: Targets, queue: MessageQueue, offset: int, limit: int) -> tuple[list[StoredMessage], int]:
     """Messages, and where to go on; the same offset when there is nothing more."""
     header = PullMessage(
         consumer_group=TOOLS_GROUP,
@@ -304,9 +304,9 @@ async def _pull(reach: Reach, queue: MessageQueue, offset: int, limit: int) -> t
         subscription=ALL,
         expression_type=ExpressionType.TAG,
     )
-    address = reach.brokers.reader(queue.broker_name)
-    timeout_s = reach.settings.call_timeout_ms / 1000
-    pulled = await reach.brokers.messages.pull(address, queue.broker_name, header, timeout_s=timeout_s)
+    address = targets.brokers.reader(queue.broker_name)
+    timeout_s = targets.settings.call_timeout_ms / 1000
+    pulled = await targets.brokers.messages.pull(address, queue.broker_name, header, timeout_s=timeout_s)
     if pulled.code == ResponseCode.SUCCESS:
         return decode_records(pulled.records, queue=queue), pulled.header.next_begin_offset
     following = pulled.header.next_begin_offset

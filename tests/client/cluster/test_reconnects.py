@@ -118,17 +118,17 @@ def test_a_search_that_has_just_failed_does_not_fail_the_next_send() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await producer.send("T", b"before")
-            comebacks = producer.member.outbox.attempts._comebacks
+            reconnects = producer.member.outbox.attempts._reconnects
             c.broker.close()
-            first = asyncio.create_task(comebacks.wait("T", None, now() + 0.1))
+            first = asyncio.create_task(reconnects.wait("T", None, now() + 0.1))
             await asyncio.sleep(0)
-            (search,) = comebacks._searches.values()
+            (search,) = reconnects._searches.values()
             assert not await first
             assert not await search.task
-            comebacks._searches["T", None] = search  # as it is until the callbacks of its task have run
+            reconnects._searches["T", None] = search  # as it is until the callbacks of its task have run
             back = asyncio.create_task(restart(c.broker, 0.5))
 
-            assert await comebacks.wait("T", None, now() + 2)
+            assert await reconnects.wait("T", None, now() + 2)
             await back
 
     run(main())
@@ -305,9 +305,9 @@ def test_a_name_server_that_stays_away_fails_the_send_at_its_deadline() -> None:
 def test_nothing_waits_after_the_last_client_has_left() -> None:
     async def main() -> None:
         async with cluster() as c:
-            instance = Instance.join(ProducerSettings(name_servers="10.0.0.1:9876"), c.around)
+            instance = Instance.join(ProducerSettings(name_servers="10.0.0.1:9876"), c.dependencies)
             c.name_server.close()
-            waiting = asyncio.create_task(instance.comebacks.wait("T", None, now() + 60))
+            waiting = asyncio.create_task(instance.reconnects.wait("T", None, now() + 60))
             await asyncio.sleep(1)
             await instance.leave()
 
