@@ -69,13 +69,8 @@ async def check_name_servers(context: DoctorContext) -> Finding:
             return None
         return set(read_body(ClusterInfo, answer.body).broker_addr_table)
 
-<<<<<<< HEAD
-    found, failed = await context.reach.gather_what_goes(context.addresses, ask)
-    context.registered = {address: names for address, names in found.items() if names is not None}
-=======
     found, failed = await context.targets.gather_what_goes(context.addresses, ask)
-    context.cluster_infos = {address: info for address, info in found.items() if info is not None}
->>>>>>> ff80f3e (Name admin targets, dependencies and reconnects for what they are)
+    context.registered = {address: names for address, names in found.items() if names is not None}
     silent = [_problem(address, error) for address, error in failed.items()]
     if not found:
         return broken("; ".join(silent), _advice(context, next(iter(failed.values()))))

@@ -95,7 +95,7 @@ class DoctorContext:
 
     @property
     def dead_letters(self) -> DeadLetterAdmin:
-        return DeadLetterAdmin(self.reach)
+        return DeadLetterAdmin(self.targets)
 
     @property
     def topic_admin(self) -> TopicAdmin:

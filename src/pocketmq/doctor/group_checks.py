@@ -6,13 +6,7 @@ the last heartbeat.
 
 from collections.abc import Iterator, Mapping
 
-<<<<<<< HEAD
-from pocketmq.client.admin.reach import first_at
-=======
-from pocketmq.client.admin.dead_letters import DeadLetterAdmin
-from pocketmq.client.admin.lag import GroupLag, QueueLag
 from pocketmq.client.admin.targets import first_at
->>>>>>> ff80f3e (Name admin targets, dependencies and reconnects for what they are)
 from pocketmq.doctor.context import DoctorContext
 from pocketmq.doctor.report import Finding, broken, ok, skipped, unknown, with_suggestion
 from pocketmq.errors import GroupNotFound
@@ -285,11 +279,7 @@ def _failures(context: DoctorContext) -> list[str]:
 
 async def _letters(context: DoctorContext) -> list[str]:
     assert context.group is not None, "only steps of a group count dead letters"
-<<<<<<< HEAD
     letters = await context.dead_letters.count(context.group)
-=======
-    letters = await DeadLetterAdmin(context.targets).count(context.group)
->>>>>>> ff80f3e (Name admin targets, dependencies and reconnects for what they are)
     if not letters:
         return []
     return [f"{count(letters, 'dead letter')} of {context.group}: `pocketmq dlq show {context.group}` lists them"]
