@@ -69,6 +69,9 @@ class Newcomer:
         words = shlex.split(self.with_ports(command))
         if words[:2] in (["pocketmq", "serve"], ["pocketmq", "nameserver"], ["pocketmq", "broker"]):
             output = self.start(words)
+        elif words[:2] == ["pocketmq", "store"]:
+            stop(self.servers.pop("broker"))  # the page says so in a sentence
+            output = self.run(words)
         elif shown[-1:] == ["^C"]:
             shown = shown[:-1]
             output = self.interrupt(words, len(shown))
