@@ -1,4 +1,4 @@
-"""One name server: what it is told and when, and what happens when it cannot be told."""
+"""The registration with one name server: what is registered and when, and what happens after a failure."""
 
 import asyncio
 import logging

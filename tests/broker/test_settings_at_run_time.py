@@ -53,11 +53,11 @@ def test_a_key_that_cannot_change_is_refused_with_the_reason() -> None:
             client = await lives.client()
 
             for text, why in (
-                ("brokerName=other", "routes and message ids already bear it"),
-                ("listenPort=1", "listeners are open already"),
-                ("flushDiskType=SYNC_FLUSH", "the store is open already"),
-                ("messageDelayLevel=1s", "messages that wait were stored by it"),
-                ("namesrvAddr=1.2.3.4:9876", "not for a request to decide"),
+                ("brokerName=other", "routes and message ids already contain it"),
+                ("listenPort=1", "listeners are already open"),
+                ("flushDiskType=SYNC_FLUSH", "the store is already open"),
+                ("messageDelayLevel=1s", "waiting messages depend on it"),
+                ("namesrvAddr=1.2.3.4:9876", "requests cannot change access and name servers"),
                 ("brokerRole=SLAVE", "no replication"),
             ):
                 answer = await update(client, text)

@@ -16,7 +16,7 @@ Modules in reading order:
     messages/          checks the destination of a message and appends it to the store
     reads/             filters, cached permission checks of pulls, and long polling
     groups/            consumer groups: members, offsets, queue locks
-    delivery/          delayed messages, timed messages, retries and dead letters
+    delivery/          delayed messages and timed messages
     transactions/      half messages, decisions of producers, check-backs
     stats/             statistics and runtime information
     metrics            all metrics of a broker, read from its parts

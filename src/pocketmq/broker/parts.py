@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from pocketmq.access.authentication import authentication_by
 from pocketmq.broker.access import ACCESS, by_log_offset
 from pocketmq.broker.delivery.delays import Delays
-from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.delivery.timer_progress import TimerCheck, TimerProgress
 from pocketmq.broker.delivery.timers import Timers
 from pocketmq.broker.groups.groups import GroupTable
@@ -32,13 +31,12 @@ from pocketmq.broker.handlers.administration import MaintenanceHandlers, Setting
 from pocketmq.broker.handlers.clients import ClientHandlers
 from pocketmq.broker.handlers.groups import GroupHandlers
 from pocketmq.broker.handlers.message_queries import MessageQueryHandlers
-from pocketmq.broker.handlers.offsets import Consuming, OffsetHandlers
+from pocketmq.broker.handlers.offsets import Consuming, OffsetHandlers, ResetHandlers
 from pocketmq.broker.handlers.pulling import Pulling
 from pocketmq.broker.handlers.recalling import RecallHandlers
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
-from pocketmq.broker.handlers.resets import ResetHandlers
-from pocketmq.broker.handlers.retries import RetryHandlers
+from pocketmq.broker.handlers.retries import Retries, RetryHandlers
 from pocketmq.broker.handlers.sending import Redirects, Sending
 from pocketmq.broker.handlers.topics import TopicHandlers
 from pocketmq.broker.handlers.transactions import TransactionHandlers

@@ -33,9 +33,7 @@ from pocketmq.metrics.families import (
 from pocketmq.metrics.page import MetricsPage
 from pocketmq.model.access import Access, Accesses, Action, Resource
 from pocketmq.model.names import AUTO_CREATE_TOPIC
-from pocketmq.nameserver.handlers.brokers import BrokerHandlers
-from pocketmq.nameserver.handlers.settings import KvConfigHandlers, SettingHandlers
-from pocketmq.nameserver.handlers.topics import TopicHandlers
+from pocketmq.nameserver.handlers import BrokerHandlers, KvConfigHandlers, SettingHandlers, TopicHandlers
 from pocketmq.nameserver.kv_config import KvConfig, KvLimits
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import NameServerSettings, SettingsInUse

@@ -15,9 +15,9 @@ from pocketmq.broker.groups.notices import Notices
 from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.clients import ClientHandlers
+from pocketmq.broker.handlers.offsets import ResetHandlers
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
-from pocketmq.broker.handlers.resets import ResetHandlers
 from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.messages.destinations import Destinations
 from pocketmq.broker.reads.filters import Filters, RequestSubscriptions

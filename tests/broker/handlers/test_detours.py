@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.queue_locks import QueueLockTable
+from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.handlers.sending import Redirects
 from pocketmq.broker.messages.appending import Draft, route
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings

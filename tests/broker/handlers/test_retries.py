@@ -10,10 +10,9 @@ from tests.golden import Captured, captured, needs_golden
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.queue_locks import QueueLockTable
-from pocketmq.broker.handlers.retries import RetryHandlers
+from pocketmq.broker.handlers.retries import Retries, RetryHandlers
 from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.stats import BrokerStats

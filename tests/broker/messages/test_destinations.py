@@ -19,7 +19,7 @@ from pocketmq.testing import FakeClock
 PEER = Peer()
 
 
-class StoredPosition:
+class Stage:
     """Destinations over a table with topic T."""
 
     def __init__(
@@ -50,7 +50,7 @@ class StoredPosition:
 
 
 def test_a_send_goes_to_the_queue_that_it_names() -> None:
-    place = StoredPosition()
+    place = Stage()
 
     assert [place.queue_id(sending("T", queue_id)) for queue_id in range(4)] == [0, 1, 2, 3]
     assert not place.announced
@@ -58,7 +58,7 @@ def test_a_send_goes_to_the_queue_that_it_names() -> None:
 
 @pytest.mark.parametrize("queue_id", [-1, -7, -(2**31)])
 def test_a_send_that_names_none_goes_to_any_that_is_written_to(queue_id: int) -> None:
-    place = StoredPosition()
+    place = Stage()
     place.topics.put([TopicConfig("T", 8, 3)], 0)
 
     assert {place.queue_id(sending("T", queue_id)) for _ in range(200)} == {0, 1, 2}
@@ -66,7 +66,7 @@ def test_a_send_that_names_none_goes_to_any_that_is_written_to(queue_id: int) ->
 
 @pytest.mark.parametrize(("read", "write", "last"), [(4, 4, 3), (8, 2, 7), (2, 8, 7)])
 def test_the_larger_number_of_queues_counts(read: int, write: int, last: int) -> None:
-    place = StoredPosition()
+    place = Stage()
     place.topics.put([TopicConfig("T", read, write)], 0)
 
     assert place.queue_id(sending("T", last)) == last
@@ -75,7 +75,7 @@ def test_the_larger_number_of_queues_counts(read: int, write: int, last: int) ->
 
 
 def test_a_topic_that_nobody_writes_to_has_no_queue_for_those_who_name_none() -> None:
-    place = StoredPosition()
+    place = Stage()
     place.topics.put([TopicConfig("T", 4, 0)], 0)
 
     with pytest.raises(InvalidParameter, match="no queue to write to"):
@@ -83,7 +83,7 @@ def test_a_topic_that_nobody_writes_to_has_no_queue_for_those_who_name_none() ->
 
 
 def test_the_write_permission_of_a_topic_is_for_clients_to_obey() -> None:
-    place = StoredPosition()
+    place = Stage()
     place.topics.put([TopicConfig("T", 4, 4, Perm.READ)], 0)
 
     assert place.queue_id(sending("T", 1)) == 1
@@ -92,29 +92,29 @@ def test_the_write_permission_of_a_topic_is_for_clients_to_obey() -> None:
 @pytest.mark.parametrize("topic", sorted(UNSENDABLE_TOPICS))
 def test_nobody_sends_to_topics_that_only_the_broker_writes(topic: str) -> None:
     with pytest.raises(NoPermission, match=rf"Sending message to topic\[{topic}\] is forbidden"):
-        StoredPosition().queue_id(sending(topic))
+        Stage().queue_id(sending(topic))
 
 
 @pytest.mark.parametrize(
     ("place", "header", "error"),
     [
-        (lambda: StoredPosition(permission=Perm.READ), sending("InOrder", 99), NoPermission),
-        (StoredPosition, sending("bad*name", 99), InvalidName),
-        (StoredPosition, sending("SCHEDULE_TOPIC_XXXX", 99, template="None"), NoPermission),
-        (StoredPosition, sending("New", 99, template="None"), TopicNotFound),
-        (StoredPosition, sending("T", 99, template="None"), InvalidParameter),
+        (lambda: Stage(permission=Perm.READ), sending("InOrder", 99), NoPermission),
+        (Stage, sending("bad*name", 99), InvalidName),
+        (Stage, sending("SCHEDULE_TOPIC_XXXX", 99, template="None"), NoPermission),
+        (Stage, sending("New", 99, template="None"), TopicNotFound),
+        (Stage, sending("T", 99, template="None"), InvalidParameter),
     ],
     ids=["permission", "name", "own topic", "unknown topic", "queue"],
 )
 def test_of_several_reasons_the_first_in_apaches_order_is_told(
-    place: Callable[[], StoredPosition], header: SendMessageV2, error: type[PocketMQError]
+    place: Callable[[], Stage], header: SendMessageV2, error: type[PocketMQError]
 ) -> None:
     with pytest.raises(error):
         place().queue_id(header)
 
 
 def test_a_broker_that_is_not_writable_refuses_ordered_topics_only() -> None:
-    place = StoredPosition(permission=Perm.READ)
+    place = Stage(permission=Perm.READ)
 
     assert place.queue_id(sending("T", 1)) == 1
     place.settings.now = BrokerSettings()
@@ -123,7 +123,7 @@ def test_a_broker_that_is_not_writable_refuses_ordered_topics_only() -> None:
 
 @pytest.mark.parametrize(("asked", "made"), [(1, 1), (8, 8), (100, 8)])
 def test_a_new_topic_is_made_like_its_template_and_told_to_the_name_servers(asked: int, made: int) -> None:
-    place = StoredPosition()
+    place = Stage()
 
     assert place.queue_id(sending("New", 0, queues=asked)) == 0
     assert place.queue_id(sending("New", 0, queues=asked)) == 0
@@ -138,7 +138,7 @@ def test_a_new_topic_is_made_like_its_template_and_told_to_the_name_servers(aske
 )
 @pytest.mark.parametrize("unit_mode", [True, False, None])
 def test_a_topic_of_a_unit_is_marked_as_one(topic: str, flag: int, unit_mode: bool | None) -> None:
-    place = StoredPosition()
+    place = Stage()
 
     place.queue_id(sending(topic, unit_mode=unit_mode))
 
@@ -148,18 +148,18 @@ def test_a_topic_of_a_unit_is_marked_as_one(topic: str, flag: int, unit_mode: bo
 @pytest.mark.parametrize(
     ("place", "header", "error"),
     [
-        (StoredPosition, sending("New", template="None"), TopicNotFound),
-        (StoredPosition, sending("New", template="T"), TopicNotFound),
-        (lambda: StoredPosition(auto_create=False), sending("New"), TopicNotFound),
-        (lambda: StoredPosition(auto_create=False), sending("New", template="DefaultCluster"), TopicNotFound),
-        (lambda: StoredPosition(max_topics=1), sending("New"), TopicNotFound),
-        (lambda: StoredPosition(max_retry_topics=0), sending("%RETRY%G"), TopicNotFound),
-        (StoredPosition, sending("New", queues=0), InvalidParameter),
-        (StoredPosition, sending("New", queues=-1), InvalidParameter),
+        (Stage, sending("New", template="None"), TopicNotFound),
+        (Stage, sending("New", template="T"), TopicNotFound),
+        (lambda: Stage(auto_create=False), sending("New"), TopicNotFound),
+        (lambda: Stage(auto_create=False), sending("New", template="DefaultCluster"), TopicNotFound),
+        (lambda: Stage(max_topics=1), sending("New"), TopicNotFound),
+        (lambda: Stage(max_retry_topics=0), sending("%RETRY%G"), TopicNotFound),
+        (Stage, sending("New", queues=0), InvalidParameter),
+        (Stage, sending("New", queues=-1), InvalidParameter),
     ],
 )
 def test_a_topic_that_may_not_be_made_is_not_made(
-    place: Callable[[], StoredPosition], header: SendMessageV2, error: type[PocketMQError]
+    place: Callable[[], Stage], header: SendMessageV2, error: type[PocketMQError]
 ) -> None:
     here = place()
 
@@ -171,7 +171,7 @@ def test_a_topic_that_may_not_be_made_is_not_made(
 
 
 def test_a_queue_beyond_a_topic_that_was_just_made_is_refused_and_the_topic_stays() -> None:
-    place = StoredPosition()
+    place = Stage()
 
     with pytest.raises(InvalidParameter):
         place.queue_id(sending("New", 4, queues=4))

@@ -1,4 +1,4 @@
-"""Delivery of waiting messages: delay levels, timers, retries.
+"""Delivery of waiting messages: delay levels and timers.
 
 Modules in reading order:
 
@@ -6,5 +6,4 @@ Modules in reading order:
     delays           delay levels: messages in SCHEDULE_TOPIC_XXXX
     timers           messages with a delivery time of their own: deliver, recall, and store again before retention
     timer_progress   what timers keep: timers.json, RocketMQ's timercheck, delivered and waiting messages
-    retries          whether a failed message goes to the retry topic or to the dead letter topic
 """

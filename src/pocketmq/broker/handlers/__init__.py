@@ -4,8 +4,8 @@ Modules in reading order:
 
     sending          sends of one message and of batches
     pulling          pulls, and long polling
-    offsets          queries and commits of offsets; search by time
-    retries          messages that a consumer sends back (code 36)
+    offsets          queries and commits of offsets; search by time; admin: reset, compare and clone the offsets of groups
+    retries          messages that a consumer sends back (code 36): retry topic or dead-letter topic
     transactions     commits and rollbacks (code 37), and repeated check-backs (code 323)
     recalling        recalls of timed messages
     replying         replies to request messages
@@ -13,7 +13,6 @@ Modules in reading order:
     message_queries  messages by key and by log offset; entries of a consume queue
     topics           admin: create, change, list and delete topics
     groups           admin: create, change, list, forbid and delete groups
-    resets           admin: reset, compare and clone the offsets of groups
     relays           admin requests that the broker forwards to a client
     administration   admin: settings, statistics, maintenance, replica state
 """

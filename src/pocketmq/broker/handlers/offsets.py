@@ -1,29 +1,57 @@
-"""Offsets: `OffsetHandlers` serves occasional queries of queues and tables, `Consuming` the two frequent requests of members."""
+"""Offsets of queues and groups, and resets of groups.
 
-from collections.abc import Callable
+`Consuming` serves the two frequent requests of members, `OffsetHandlers` occasional queries of queues and tables.
+`ResetHandlers` serves administrators, who set the offsets of a group, compare them, or copy them to another group:
+
+    by the broker (server_side_reset)    offsets are set ──► held pulls wake ──► every next pull is redirected (21)
+    by the members                       the new offsets are pushed to each member (220); it drops its messages and commits
+
+Changes are saved before the answer.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from pocketmq.broker.groups.consumer_group import ClientInfo
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable, QueueFacts, reject_broker_group
+from pocketmq.broker.groups.notices import peer_of, require_version
+from pocketmq.broker.groups.offsets import OffsetTable, QueueFacts, pushed_target, reject_broker_group, reset_target
+from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
-from pocketmq.codes import BoundaryType, RequestCode
-from pocketmq.errors import GroupNotFound, ImpossibleRequest, InvalidParameter, NotFound, TopicNotFound
+from pocketmq.codes import BoundaryType, Language, RequestCode, Version
+from pocketmq.errors import (
+    ConsumerNotOnline,
+    GroupNotFound,
+    ImpossibleRequest,
+    InvalidParameter,
+    NotFound,
+    PocketMQError,
+    TopicNotFound,
+)
+from pocketmq.model.queue import MessageQueue
 from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.offsets import (
+    CloneGroupOffset,
     GetEarliestStoreTime,
     GetMaxOffset,
     GetMinOffset,
     OffsetReply,
+    QueryCorrectionOffset,
+    ResetOffset,
     SearchOffset,
     StoreTimeReply,
 )
-from pocketmq.protocol.fields import NoFields
+from pocketmq.protocol.bodies.offsets import CorrectionOffsets, CppResetOffsets, ResetOffsets
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import NoFields, write_fields
 from pocketmq.protocol.hot_headers import OFFSET_UPDATED, QueryOffsetHead, UpdateOffsetHead, offset_reply
+from pocketmq.protocol.java_json import write_body
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import MIB
 
@@ -144,3 +172,175 @@ class Consuming:
         end = self._store.max_offset(ext.topic, ext.queue_id)
         self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset, end)
         return OFFSET_UPDATED.encode(head.opaque)
+
+
+log = logging.getLogger("pocketmq.broker")
+
+
+class ResetHandlers:
+    """Requests that change offsets. `wake` wakes the held pulls of a queue; `save` returns when offsets are on disk."""
+
+    def __init__(
+        self,
+        *,
+        offsets: OffsetTable,
+        topics: TopicTable,
+        groups: GroupTable,
+        members: Members,
+        store: MessageStore,
+        settings: SettingsInUse,
+        clock: Clock,
+        wake: Callable[[str, int], None],
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._members = members
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._wake = wake
+        self._save = save
+
+    def table(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.corrections,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    async def reset(self, request: Request[ResetOffset]) -> Reply:
+        header = request.header
+        reject_broker_group(header.group)
+        targets = self._targets(header)
+        if not self._settings.now.server_side_reset:
+            return self._push(request, targets)
+        self._offsets.reset(header.group, header.topic, targets)
+        for queue_id in targets:
+            self._wake(header.topic, queue_id)
+        self._log_change("reset", request, len(targets))
+        await self._save()
+        return Reply(body=write_body(self._body(header.topic, targets)))
+
+    def _targets(self, header: ResetOffset) -> dict[int, int]:
+        """The new offset by queue: of one queue if it is named, else of all."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise TopicNotFound(f"Topic {header.topic} does not exist")
+        if header.group not in self._groups:
+            raise GroupNotFound(f"Group {header.group} does not exist")
+        if header.queue_id is None or header.queue_id < 0:
+            return {queue_id: self._target(header, queue_id, None) for queue_id in range(topic.read_queue_nums)}
+        if header.queue_id >= topic.read_queue_nums:
+            raise InvalidParameter(
+                f"topic {header.topic} has no queue {header.queue_id} to read from; it has {topic.read_queue_nums}"
+            )
+        return {header.queue_id: self._target(header, header.queue_id, header.offset)}
+
+    def _target(self, header: ResetOffset, queue_id: int, offset: int | None) -> int:
+        topic, store = header.topic, self._store
+        facts = QueueFacts(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id), first_in_memory=False)
+        return reset_target(
+            facts, offset, header.timestamp, lambda when_ms: store.offset_at_time(topic, queue_id, when_ms)
+        )
+
+    def _body(self, topic: str, targets: Mapping[int, int]) -> ResetOffsets:
+        name = self._settings.now.broker_name
+        return ResetOffsets({MessageQueue(topic, name, queue_id): offset for queue_id, offset in targets.items()})
+
+    def _log_change(self, done: str, request: Request[ResetOffset], queues: int) -> None:
+        header = request.header
+        log.info(
+            "%s %s group %s in %d queues of topic %s: time %d, offset %s",
+            request.peer.address,
+            done,
+            header.group,
+            queues,
+            header.topic,
+            header.timestamp,
+            header.offset,
+        )
+
+    # by the members
+
+    def _push(self, request: Request[ResetOffset], targets: Mapping[int, int]) -> Reply:
+        header = request.header
+        group = self._members.group(header.group)
+        if group is None:
+            raise ConsumerNotOnline(
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}"
+            )
+        clients = [member.client for member in group.members.values()]
+        for client in clients:
+            require_version(client, Version.V3_0_7_SNAPSHOT)
+        pushed = {
+            queue_id: pushed_target(
+                target, self._offsets.stored(header.group, header.topic, queue_id), force=header.is_force
+            )
+            for queue_id, target in targets.items()
+        }
+        body = self._body(header.topic, pushed)
+        unreached = _push_to_members(clients, header, body)
+        self._log_change("requested the members to reset", request, len(pushed))
+        remark = (
+            f"not pushed to clients whose connection is full or closing: {', '.join(unreached)}" if unreached else None
+        )
+        return Reply(body=write_body(body), remark=remark)
+
+    # comparing and copying
+
+    def corrections(self, request: Request[QueryCorrectionOffset]) -> Reply:
+        header = request.header
+        left_out = (header.filter_groups or "").split(",")
+        least = self._offsets.corrections(
+            header.topic,
+            header.compare_group,
+            left_out,
+            lambda queue_id: self._store.min_offset(header.topic, queue_id),
+        )
+        return Reply(body=write_body(CorrectionOffsets(least)))
+
+    async def clone(self, request: Request[CloneGroupOffset]) -> Reply:
+        header = request.header
+        reject_broker_group(header.dest_group)
+        if header.src_group not in self._groups and not self._offsets.topics_of(header.src_group):
+            raise GroupNotFound(f"group {header.src_group} does not exist on this broker: it has no offsets to clone")
+        self._groups.ensure(header.dest_group, self._clock.now_ms())
+        wanted = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        topics = [topic for topic in wanted if self._may_clone(header, topic)]
+        cloned = self._offsets.clone(header.src_group, header.dest_group, topics)
+        log.info(
+            "%s set group %s to the offsets of %s in %s",
+            request.peer.address,
+            header.dest_group,
+            header.src_group,
+            ", ".join(cloned) or "no topic",
+        )
+        await self._save()
+        return Reply()
+
+    def _may_clone(self, header: CloneGroupOffset, topic: str) -> bool:
+        """Skip deleted topics, and those that the members no longer subscribe to, unless requested."""
+        group = self._members.group(header.src_group)
+        is_wanted = bool(header.offline) or group is None or not group.subscriptions or topic in group.subscriptions
+        return topic in self._topics and is_wanted
+
+
+def _push_to_members(clients: Iterable[ClientInfo], header: ResetOffset, body: ResetOffsets) -> list[str]:
+    """Push a reset to these members. Return the ids of those that could not be reached."""
+    # Members only use the table. RocketMQ always sends isForce=false.
+    ext = write_fields(ResetOffset(header.group, header.topic, header.timestamp, is_force=False))
+    unreached = []
+    for client in clients:
+        is_cpp = client.language == Language.CPP.name
+        command = Command(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, write_body(CppResetOffsets.of(body) if is_cpp else body)
+        )
+        try:
+            peer_of(client.connection).oneway(command)
+        except PocketMQError as error:
+            log.warning("Cannot push the reset of group %s to client %s: %s", header.group, client.client_id, error)
+            unreached.append(client.client_id)
+    return unreached

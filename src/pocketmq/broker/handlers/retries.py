@@ -1,24 +1,129 @@
-"""Messages that a consumer sends back because it failed to consume them (code 36).
+"""Retries and dead letters: where a message goes that a consumer group failed to consume.
+
+    sent back (code 36) ─┬─ attempts left ──► delay level 3 + n ──► SCHEDULE_TOPIC_XXXX ──► %RETRY%group, any queue
+                         └─ none left, or given up ─────────────────────────────────────────► %DLQ%group, queue 0
+    sent to %RETRY%group by a client whose send-back failed, or that consumes in order: the same two ends
+
+The message keeps its body, birth time and tags. RETRY_TOPIC names its topic, ORIGIN_MESSAGE_ID its first message id.
+The rules are in `model.retries`.
 
 On any answer but success, the consumer sends the message again by itself, or keeps it and retries later.
 """
 
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any
 
-from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.messages.appending import Appender
+from pocketmq.broker.groups.queue_locks import QueueLockTable
+from pocketmq.broker.messages.appending import Appender, Draft
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.stats import Tally
+from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed, StoreDamaged
-from pocketmq.model.flags import Perm
+from pocketmq.model import properties as names
+from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.message import StoredMessage
+from pocketmq.model.names import GroupName, dlq_topic, group_of
+from pocketmq.model.retries import DEAD_LETTER_LEVEL, max_attempts, resent_is_dead, retry_level, sent_back_is_dead
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.sending import SendMessageBack
+from pocketmq.protocol.api.sending import SendMessage, SendMessageBack
+from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.store.message_store import MessageStore
+
+
+class Retries:
+    """Makes drafts of the next attempt or the dead letter of failed messages. Creates the topics for them."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: QueueLockTable,
+        clock: Clock,
+        announce: Callable[[], None],
+        chance: Random,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._clock = clock
+        self._announce = announce
+        self._chance = chance
+
+    def retry_topic_of(self, group: SubscriptionGroupConfig, *, unit_mode: bool) -> TopicConfig:
+        """The retry topic of a group, created if it is new. NoPermission if it is not writable."""
+        topic = self._create(
+            lambda: self._topics.ensure_retry(
+                GroupName(group.group_name),
+                group.retry_queue_nums,
+                self._clock.now_ms(),
+                sys_flag=TopicFlag.UNIT_SUB if unit_mode else 0,
+            )
+        )
+        if not topic.perm & Perm.WRITE:
+            raise NoPermission(f"the topic[{topic.topic_name}] sending message is forbidden")
+        return topic
+
+    def sent_back(
+        self,
+        message: StoredMessage,
+        group: SubscriptionGroupConfig,
+        retry_topic: TopicConfig,
+        header: SendMessageBack,
+        version: int,
+    ) -> Draft:
+        """The next attempt of a message that a consumer sends back."""
+        draft = Draft.of(message)
+        draft.properties.setdefault(names.RETRY_TOPIC, message.topic)
+        draft.properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_id)
+        draft.properties[names.WAIT] = "false"
+        draft.reconsume_times += 1
+        draft.prepared_offset = 0
+        most = _most_attempts(group, header.max_reconsume_times, version)
+        if sent_back_is_dead(header.delay_level, message.reconsume_times, most):
+            self._make_dead_letter(draft, GroupName(group.group_name), delay=0)
+        else:
+            draft.topic, draft.queue_id = retry_topic.topic_name, self._any_queue(group, retry_topic)
+            draft.properties[names.DELAY] = str(retry_level(header.delay_level, message.reconsume_times))
+        return draft
+
+    def retarget_resend(self, draft: Draft, header: SendMessage, version: int) -> None:
+        """Turn a draft that a client sends to %RETRY%group into a dead letter if no attempt is left. GroupNotFound
+        without its group.
+        """
+        name = group_of(draft.topic)
+        assert name is not None, f"topic {draft.topic} belongs to no group"
+        group = self._groups.ensure(name, self._clock.now_ms())
+        most = _most_attempts(group, header.max_reconsume_times, version)
+        in_order = self._locks.has_locks(name, self._clock.monotonic())
+        if resent_is_dead(draft.reconsume_times, most, group_holds_locks=in_order):
+            self._make_dead_letter(draft, name, delay=DEAD_LETTER_LEVEL)
+
+    def _make_dead_letter(self, draft: Draft, group: GroupName, *, delay: int) -> None:
+        self._create(lambda: self._topics.ensure_dlq(group, self._clock.now_ms()))
+        draft.topic, draft.queue_id = dlq_topic(group), 0
+        draft.properties[names.DELAY] = str(delay)
+
+    def _any_queue(self, group: SubscriptionGroupConfig, topic: TopicConfig) -> int:
+        """A queue that the group reads. The topic may have fewer queues than the group is configured for."""
+        return self._chance.randrange(
+            max(1, min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums))
+        )
+
+    def _create(self, make: Callable[[], TopicConfig]) -> TopicConfig:
+        version = self._topics.version
+        topic = make()
+        if self._topics.version != version:
+            self._announce()
+        return topic
+
+
+def _most_attempts(group: SubscriptionGroupConfig, client_max: int | None, version: int) -> int:
+    return max_attempts(client_max, group.retry_max_times, client_max_counts=version >= Version.V3_4_9)
 
 
 class RetryHandlers:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pocketmq import compiled
-from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.handlers.recalling import recall_handle_for
+from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.messages.appending import Appender, Draft, packed_host
 from pocketmq.broker.messages.destinations import Destinations
 from pocketmq.broker.requests.log_turn import StagedSend

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.model.test_message import stored
 
-from pocketmq.broker.delivery.retries import Retries
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.queue_locks import QueueLockTable
+from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.messages.appending import Draft
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import Version
