@@ -89,7 +89,7 @@ def test_a_list_of_groups_is_made_as_a_whole() -> None:
         (write_body(SubscriptionGroupConfig("g", retry_queue_nums=70_000)), 29, "70000 retry queues"),
         (write_body(SubscriptionGroupConfig("g", attributes={"+colour": "red"})), 1, "'colour' is not supported"),
         (b"{}", 1, "groupName"),
-        (b"", 1, "there is no body"),
+        (b"", 1, "the body is missing"),
         (b"{]", 1, "SubscriptionGroupConfig"),
     ],
 )

@@ -134,7 +134,7 @@ REFUSALS: dict[str, tuple[Callable[[RunningBroker], None], dict[str, Any], Respo
         nothing,
         {"group": "bad*group", "topic": "None"},
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        r"holds '\*'",
+        r"contains '\*'",
         None,
     ),
     "the group may not consume": (

@@ -58,10 +58,10 @@ def refusing(
 LONG = "x" * 32_700
 REFUSALS = {
     "no body": refusing(ResponseCode.SYSTEM_ERROR, "no body", sending(), b""),
-    "a name that is none": refusing(ResponseCode.INVALID_PARAMETER, r"holds '\*'", sending("bad*topic")),
+    "a name that is none": refusing(ResponseCode.INVALID_PARAMETER, r"contains '\*'", sending("bad*topic")),
     "no name": refusing(ResponseCode.INVALID_PARAMETER, "is empty", sending("")),
     "a name too long": refusing(ResponseCode.INVALID_PARAMETER, "128 characters", sending("x" * 128)),
-    "a path": refusing(ResponseCode.INVALID_PARAMETER, r"holds '\.'", sending("../x")),
+    "a path": refusing(ResponseCode.INVALID_PARAMETER, r"contains '\.'", sending("../x")),
     "the schedule": refusing(
         ResponseCode.NO_PERMISSION, r"topic\[SCHEDULE_TOPIC_XXXX\] is forbidden", sending("SCHEDULE_TOPIC_XXXX", 99)
     ),
@@ -72,10 +72,12 @@ REFUSALS = {
         sending("T", 4),
         prepare=lambda broker: broker.make_topic("T", 4),
     ),
-    "no template": refusing(ResponseCode.TOPIC_NOT_EXIST, "'None' is not there", sending("New", template="None")),
+    "no template": refusing(
+        ResponseCode.TOPIC_NOT_EXIST, "'None' does not exist either", sending("New", template="None")
+    ),
     "a template that passes nothing on": refusing(
         ResponseCode.TOPIC_NOT_EXIST,
-        "does not pass",
+        "has no inherit permission",
         sending("New", template="T"),
         prepare=lambda broker: broker.make_topic(),
     ),
