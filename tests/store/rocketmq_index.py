@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from pocketmq.store.index.index_file import IndexShape, PlacedKey
+from pocketmq.store.index.index_file import IndexShape, KeyEntry
 from pocketmq.testing import FaultyFiles
 
 _HEADER = struct.Struct(">qqqqii")
@@ -32,7 +32,7 @@ class RocketMQIndex:
         """Where the newest file that has any keys ends; -1 when there is none."""
         return max((file.end_offset for file in self._files if file.count > 1), default=-1)
 
-    def enter(self, keys: list[PlacedKey]) -> None:
+    def enter(self, keys: list[KeyEntry]) -> None:
         """The keys of one message that was found in the log."""
         for key_hash, log_offset, store_ms in keys:
             if not self._files or self._files[-1].is_full:

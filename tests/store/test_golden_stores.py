@@ -17,7 +17,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.compression import decompress
 from pocketmq.protocol.record import decode_record
-from pocketmq.store.log.log_walk import LogScan, Unreadable, list_log_files
+from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reading import ReadStatus
 from pocketmq.store.resume import ResumeFile

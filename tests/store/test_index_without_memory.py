@@ -12,7 +12,7 @@ from tests.store.test_turns_without_memory import failing_allocation
 
 from pocketmq.files import DiskFiles
 from pocketmq.store.index.growing_index_file import PackedKeys
-from pocketmq.store.index.index_file import PlacedKey
+from pocketmq.store.index.index_file import KeyEntry
 from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock
@@ -23,8 +23,8 @@ MOST_ALLOCATIONS = 400
 NOW_MS = 1_700_000_000_000
 SLOTS = 3_000
 """Three pages of slots."""
-FIRST: list[PlacedKey] = [(7, 100, NOW_MS), (2_500, 200, NOW_MS)]
-LATER: list[PlacedKey] = [(number * 517 % 5_000, 1_000 + number * 100, NOW_MS + number * 500) for number in range(60)]
+FIRST: list[KeyEntry] = [(7, 100, NOW_MS), (2_500, 200, NOW_MS)]
+LATER: list[KeyEntry] = [(number * 517 % 5_000, 1_000 + number * 100, NOW_MS + number * 500) for number in range(60)]
 """Some of them share a slot."""
 
 

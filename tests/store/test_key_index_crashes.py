@@ -15,7 +15,7 @@ from tests.store.rocketmq_index import RocketMQIndex
 
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.index import growing_index_file
-from pocketmq.store.index.index_file import IndexShape, PlacedKey
+from pocketmq.store.index.index_file import IndexShape, KeyEntry
 from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles
@@ -62,7 +62,7 @@ class World:
     def log_synced(self) -> int:
         return self.log[self.synced - 1].offset + 100 if self.synced else 0
 
-    def placed(self, message: Message) -> list[PlacedKey]:
+    def placed(self, message: Message) -> list[KeyEntry]:
         return self.index.keys_of(b"T", b"KEYS\x01" + message.keys, 0, message.offset, message.store_ms)
 
     # what a program does

@@ -1,6 +1,6 @@
 /* Which messages one pull gets: the loop of `store.reading`, over the entries of a queue.
  *
- *   | log offset 8 | size 4 | tags code 8 |   again and again ──► stretches of the log, neighbours joined
+ *   | log offset 8 | size 4 | tags code 8 |   again and again ──► ranges of the log, neighbours joined
  *
  * When they are several and lie in one file of the log, their bytes are copied together here; Python would make a view of each.
  */
@@ -31,12 +31,12 @@ static bool is_enough(const Pick *pick, int64_t offset, int64_t size) {
 }
 
 static void add_stretch(Pick *pick, int64_t offset, int64_t size) {
-    Stretch *last = pick->stretches.used ? (Stretch *)(pick->stretches.data + pick->stretches.used) - 1 : NULL;
+    LogRange *last = pick->ranges.used ? (LogRange *)(pick->ranges.data + pick->ranges.used) - 1 : NULL;
     if (last && last->offset + last->size == offset) {
         last->size += size;
     } else {
-        const Stretch next = {offset, size};
-        out_put(&pick->stretches, (const byte *)&next, sizeof next);
+        const LogRange next = {offset, size};
+        out_put(&pick->ranges, (const byte *)&next, sizeof next);
     }
 }
 
@@ -61,7 +61,7 @@ static bool look_at(Pick *pick, const QueueEntry *entry) {
     pick->count++;
     pick->total += size;
     add_stretch(pick, offset, size);
-    return !pick->stretches.failed;
+    return !pick->ranges.failed;
 }
 
 bool pick_from(Pick *pick, Span entries) {
@@ -69,26 +69,26 @@ bool pick_from(Pick *pick, Span entries) {
     return !PyErr_Occurred();
 }
 
-/* The bytes of all stretches, if they lie in this map, which begins at `first`; NULL without an error when they do not. */
-static PyObject *gathered(const Pick *pick, const Stretch *stretches, Py_ssize_t count, const Py_buffer *map, int64_t first) {
+/* The bytes of all ranges, if they lie in this map, which begins at `first`; NULL without an error when they do not. */
+static PyObject *gathered(const Pick *pick, const LogRange *ranges, Py_ssize_t count, const Py_buffer *map, int64_t first) {
     for (Py_ssize_t number = 0; number < count; number++) {
-        const int64_t at = stretches[number].offset - first;
-        if (at < 0 || at > map->len - stretches[number].size) return NULL;
+        const int64_t at = ranges[number].offset - first;
+        if (at < 0 || at > map->len - ranges[number].size) return NULL;
     }
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)pick->total);
     if (!bytes) return NULL;
     char *to = PyBytes_AsString(bytes);
     for (Py_ssize_t number = 0; number < count; number++) {
-        memcpy(to, (const char *)map->buf + (stretches[number].offset - first), (size_t)stretches[number].size);
-        to += stretches[number].size;
+        memcpy(to, (const char *)map->buf + (ranges[number].offset - first), (size_t)ranges[number].size);
+        to += ranges[number].size;
     }
     return bytes;
 }
 
-static PyObject *stretch_list(const Stretch *stretches, Py_ssize_t count) {
+static PyObject *range_list(const LogRange *ranges, Py_ssize_t count) {
     PyObject *list = PyList_New(0);
     for (Py_ssize_t number = 0; list && number < count; number++) {
-        PyObject *one = Py_BuildValue("(LL)", (long long)stretches[number].offset, (long long)stretches[number].size);
+        PyObject *one = Py_BuildValue("(LL)", (long long)ranges[number].offset, (long long)ranges[number].size);
         if (!one || PyList_Append(list, one) < 0) Py_CLEAR(list);
         Py_XDECREF(one);
     }
@@ -96,8 +96,8 @@ static PyObject *stretch_list(const Stretch *stretches, Py_ssize_t count) {
 }
 
 /* The same, with the map that holds the first of them: `map_at(offset)` gives (map or None, where it begins). */
-static PyObject *gathered_from(const Pick *pick, const Stretch *stretches, Py_ssize_t count, PyObject *map_at) {
-    PyObject *place = PyObject_CallFunction(map_at, "L", (long long)stretches[0].offset);
+static PyObject *gathered_from(const Pick *pick, const LogRange *ranges, Py_ssize_t count, PyObject *map_at) {
+    PyObject *place = PyObject_CallFunction(map_at, "L", (long long)ranges[0].offset);
     PyObject *bytes = NULL, *map_object;
     long long first;
     Py_buffer map;
@@ -106,7 +106,7 @@ static PyObject *gathered_from(const Pick *pick, const Stretch *stretches, Py_ss
         PyErr_SetString(PyExc_TypeError, "a map comes as a tuple with its offset");
     } else if (PyArg_ParseTuple(place, "OL", &map_object, &first) && map_object != Py_None && first >= 0) {
         if (PyObject_GetBuffer(map_object, &map, PyBUF_SIMPLE) == 0) {
-            bytes = gathered(pick, stretches, count, &map, first);
+            bytes = gathered(pick, ranges, count, &map, first);
             PyBuffer_Release(&map);
         }
     }
@@ -115,10 +115,10 @@ static PyObject *gathered_from(const Pick *pick, const Stretch *stretches, Py_ss
 }
 
 static PyObject *found_bytes(const Pick *pick, PyObject *map_at) {
-    const Stretch *stretches = (const Stretch *)pick->stretches.data;
-    const Py_ssize_t count = pick->stretches.used / (Py_ssize_t)sizeof(Stretch);
-    PyObject *bytes = count > 1 ? gathered_from(pick, stretches, count, map_at) : NULL;
-    return bytes || PyErr_Occurred() ? bytes : stretch_list(stretches, count);
+    const LogRange *ranges = (const LogRange *)pick->ranges.data;
+    const Py_ssize_t count = pick->ranges.used / (Py_ssize_t)sizeof(LogRange);
+    PyObject *bytes = count > 1 ? gathered_from(pick, ranges, count, map_at) : NULL;
+    return bytes || PyErr_Occurred() ? bytes : range_list(ranges, count);
 }
 
 bool read_bounds(PyObject *tuple, ReadBounds *bounds) {
@@ -138,7 +138,7 @@ bool read_bounds(PyObject *tuple, ReadBounds *bounds) {
 }
 
 /* pick_entries(entries, bounds, tag_codes, map_at)
- *     -> (stopped, some were removed, how many were looked at, log offset of the last of them, count, size, bytes or stretches) */
+ *     -> (stopped, some were removed, how many were looked at, log offset of the last of them, count, size, bytes or ranges) */
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 4) return PyErr_Format(PyExc_TypeError, "pick_entries takes 4 arguments, got %zd", count);
@@ -151,6 +151,6 @@ PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     if (bytes)
         found = Py_BuildValue("(OOnLnLN)", pick.stopped ? Py_True : Py_False, pick.removed ? Py_True : Py_False, pick.looked,
                               (long long)pick.looked_at, pick.count, (long long)pick.total, bytes);
-    out_free(&pick.stretches);
+    out_free(&pick.ranges);
     return found;
 }

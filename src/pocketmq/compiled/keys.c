@@ -1,4 +1,4 @@
-/* The keys of the messages in a stretch of the log, and their way into the slots of the index.
+/* The keys of the messages in a range of the log, and their way into the slots of the index.
  *
  *   | head 88 | body … | topic length 1 or 2 | topic … | properties length 2 | … UNIQ_KEY 01 id 02 … KEYS 01 key key 02 … |
  *

@@ -1,11 +1,11 @@
 /* All usual pulls of a turn in one call: heads read, messages picked, answers made.
  *
- *   frames from `at` on ── usual, and checked before? ──► which stretches of the log ──► | head | messages | head | messages | …
+ *   frames from `at` on ── usual, and checked before? ──► which ranges of the log ──► | head | messages | head | messages | …
  *                       └─ no, or nothing to be found ──► the run ends here; Python serves this one
  *
  * A place is a pull whose checks were made: who asks, for which queue, with which subscription. Python keeps the table, forgets it
  * when anything changes that a check looked at, and counts and commits when the run is over. So all that is left here is where
- * the messages lie. They are copied once, from the mapped log into the answer; where they lie in large stretches, by the kernel alone.
+ * the messages lie. They are copied once, from the mapped log into the answer; where they lie in large ranges, by the kernel alone.
  *
  * Several pulls of one read are mostly one reader's, whose next header differs only in offset and opaque. Such a one is not
  * taken apart again, its place is that of the one before, and Python counts them together.
@@ -23,7 +23,7 @@ enum { PLACE_WHO, PLACE_QUEUE, PLACE_RESET_KEY, PLACE_TAG_CODES, PLACE_NEAR, PLA
 enum { KEPT_OFFSET, KEPT_ENTRIES, KEPT_PARTS };
 enum { MAX_RUN = 16, HEAD_PARTS = 5, LONGEST_KEY = 1024, READ_AHEAD = 257, READ_ON = 1025 };
 enum { ONLY_BODIES = 1 << 20 }; /* of `PullFlag` */
-enum { LARGE_ANSWER = 128 * 1024, LARGE_STRETCH = 32 * 1024 };
+enum { LARGE_ANSWER = 128 * 1024, LARGE_RANGE = 32 * 1024 };
 
 /* A file of the log. */
 typedef struct {
@@ -31,18 +31,18 @@ typedef struct {
     int64_t first;
 } Map;
 
-/* One pull that is answered. Its head and its stretches are among those of the run. */
+/* One pull that is answered. Its head and its ranges are among those of the run. */
 typedef struct {
     PyObject *place, *packed; /* its answer, head and all, when it wants bodies only; NULL when that has records */
     const Map *map;
     int64_t next_offset, commit_offset, body_bytes;
-    Py_ssize_t messages, head_bytes, stretches;
+    Py_ssize_t messages, head_bytes, ranges;
 } Pulled;
 
 typedef struct {
     PyObject *places, *resets, *map_at;
     ReadBounds bounds;
-    Out key, heads, stretches, picked;
+    Out key, heads, ranges, picked;
     Map maps[MAX_RUN];
     Pulled pulled[MAX_RUN];
     int map_count, count;
@@ -150,10 +150,10 @@ static const Map *find_map(Run *run, int64_t offset) {
     return opened ? map : NULL;
 }
 
-static bool lies_in(const Map *map, const Stretch *stretches, Py_ssize_t count) {
+static bool lies_in(const Map *map, const LogRange *ranges, Py_ssize_t count) {
     for (Py_ssize_t number = 0; number < count; number++) {
-        const int64_t at = stretches[number].offset - map->first;
-        if (at < 0 || at > map->bytes.len - stretches[number].size) return false;
+        const int64_t at = ranges[number].offset - map->first;
+        if (at < 0 || at > map->bytes.len - ranges[number].size) return false;
     }
     return true;
 }
@@ -195,8 +195,8 @@ static bool pick_messages(const Run *run, Pick *pick, PyObject *place, const Pul
     return pick->stopped || pick->looked != wanted || wanted == at_most;
 }
 
-static Span span_of(const Map *map, const Stretch *stretch) {
-    return (Span){(const byte *)map->bytes.buf + (stretch->offset - map->first), (Py_ssize_t)stretch->size};
+static Span span_of(const Map *map, const LogRange *range) {
+    return (Span){(const byte *)map->bytes.buf + (range->offset - map->first), (Py_ssize_t)range->size};
 }
 
 /* An answer with a pack of bodies behind a head that was put; NULL when messages had better be sent whole, or with an error set. */
@@ -205,11 +205,11 @@ static PyObject *packed_answer(Span head, const Map *map, const Pick *picked) {
     PyObject *bytes = PyByteArray_FromStringAndSize(NULL, head.size + (Py_ssize_t)pack_room(picked->total));
     if (!bytes) return NULL;
     byte *to = (byte *)PyByteArray_AsString(bytes);
-    const Stretch *stretch = (const Stretch *)picked->stretches.data, *end = stretch + picked->stretches.used / (Py_ssize_t)sizeof *stretch;
+    const LogRange *range = (const LogRange *)picked->ranges.data, *end = range + picked->ranges.used / (Py_ssize_t)sizeof *range;
     BodyPack pack;
     bool is_usual = true;
     begin_pack(&pack, to + head.size, picked->count, picked->total);
-    for (; is_usual && stretch < end; stretch++) is_usual = put_bodies(&pack, span_of(map, stretch));
+    for (; is_usual && range < end; range++) is_usual = put_bodies(&pack, span_of(map, range));
     const int64_t size = is_usual ? end_pack(&pack) : 0;
     memcpy(to, head.at, (size_t)head.size);
     put32(to, (uint32_t)(head.size - 4 + size));
@@ -218,13 +218,13 @@ static PyObject *packed_answer(Span head, const Map *map, const Pick *picked) {
 
 /* Notes an answer with these messages; false when they do not lie in one file, or with an error set. */
 static bool note_answer(Run *run, PyObject *place, const PullHead *head, const Pick *picked) {
-    const Stretch *stretches = (const Stretch *)picked->stretches.data;
-    const Py_ssize_t count = picked->stretches.used / (Py_ssize_t)sizeof(Stretch), heads_before = run->heads.used;
+    const LogRange *ranges = (const LogRange *)picked->ranges.data;
+    const Py_ssize_t count = picked->ranges.used / (Py_ssize_t)sizeof(LogRange), heads_before = run->heads.used;
     const int64_t offsets[3] = {head->queue_offset + picked->looked, run->low, run->high};
-    const Map *map = find_map(run, stretches[0].offset);
-    if (!map || !lies_in(map, stretches, count)) return false;
-    out_put(&run->stretches, picked->stretches.data, picked->stretches.used);
-    if (run->stretches.failed) return false;
+    const Map *map = find_map(run, ranges[0].offset);
+    if (!map || !lies_in(map, ranges, count)) return false;
+    out_put(&run->ranges, picked->ranges.data, picked->ranges.used);
+    if (run->ranges.failed) return false;
     PyObject *parts = PyTuple_GetItem(place, picked->looked_at < run->bounds.cold_below ? PLACE_FAR : PLACE_NEAR);
     if (!put_head(run, parts, head->opaque, offsets, picked->total)) return false;
     const Span put = {run->heads.data + heads_before, run->heads.used - heads_before};
@@ -247,10 +247,10 @@ static bool answer(Run *run, PyObject *place, const PullHead *head) {
     if (place != run->last_place && (!read_offset(queue, "min_offset", &run->low) || !read_offset(queue, "max_offset", &run->high))) return false;
     if (head->queue_offset < run->low || head->queue_offset >= run->high) return false;
     Pick picked = {.bounds = run->bounds, .looked_at = -1, .wanted = {.set = tag_codes == Py_None ? NULL : tag_codes},
-                   .stretches = run->picked};
-    picked.stretches.used = 0;
+                   .ranges = run->picked};
+    picked.ranges.used = 0;
     const bool answered = pick_messages(run, &picked, place, head) && note_answer(run, place, head, &picked);
-    run->picked = picked.stretches;
+    run->picked = picked.ranges;
     return answered;
 }
 
@@ -280,9 +280,9 @@ static bool take_pull(Run *run, PyObject *frame) {
     return answered;
 }
 
-/* Whether a copy of the messages costs more than to name their stretches one by one: the kernel copies them from the log as well. */
+/* Whether a copy of the messages costs more than to name their ranges one by one: the kernel copies them from the log as well. */
 static bool is_large(const Pulled *pulled) {
-    return pulled->body_bytes >= LARGE_ANSWER && pulled->body_bytes >= pulled->stretches * LARGE_STRETCH;
+    return pulled->body_bytes >= LARGE_ANSWER && pulled->body_bytes >= pulled->ranges * LARGE_RANGE;
 }
 
 /* Appends a new reference, or fails with NULL. */
@@ -293,18 +293,18 @@ static bool append(PyObject *list, PyObject *piece) {
 }
 
 /* Appends an answer that was packed, or a head and views of the messages, which keep the map. */
-static bool append_one(PyObject *pieces, const Pulled *pulled, const byte *head, const Stretch *stretch) {
+static bool append_one(PyObject *pieces, const Pulled *pulled, const byte *head, const LogRange *range) {
     if (pulled->packed) return append(pieces, PyMemoryView_FromObject(pulled->packed));
     bool appended = append(pieces, PyBytes_FromStringAndSize((const char *)head, pulled->head_bytes));
-    for (Py_ssize_t left = pulled->stretches; appended && left; left--, stretch++) {
-        const Py_ssize_t at = (Py_ssize_t)(stretch->offset - pulled->map->first);
-        appended = append(pieces, PySequence_GetSlice(pulled->map->bytes.obj, at, at + (Py_ssize_t)stretch->size));
+    for (Py_ssize_t left = pulled->ranges; appended && left; left--, range++) {
+        const Py_ssize_t at = (Py_ssize_t)(range->offset - pulled->map->first);
+        appended = append(pieces, PySequence_GetSlice(pulled->map->bytes.obj, at, at + (Py_ssize_t)range->size));
     }
     return appended;
 }
 
 /* Answers from `first` to `end`, one behind the other. */
-static PyObject *joined(const Pulled *first, const Pulled *end, const byte *head, const Stretch *stretch) {
+static PyObject *joined(const Pulled *first, const Pulled *end, const byte *head, const LogRange *range) {
     Py_ssize_t size = 0;
     for (const Pulled *pulled = first; pulled < end; pulled++) size += pulled->head_bytes + (Py_ssize_t)pulled->body_bytes;
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
@@ -314,29 +314,29 @@ static PyObject *joined(const Pulled *first, const Pulled *end, const byte *head
         memcpy(to, head, (size_t)pulled->head_bytes);
         to += pulled->head_bytes;
         head += pulled->head_bytes;
-        for (Py_ssize_t left = pulled->stretches; left; left--, stretch++) {
-            memcpy(to, (const byte *)pulled->map->bytes.buf + (stretch->offset - pulled->map->first), (size_t)stretch->size);
-            to += stretch->size;
+        for (Py_ssize_t left = pulled->ranges; left; left--, range++) {
+            memcpy(to, (const byte *)pulled->map->bytes.buf + (range->offset - pulled->map->first), (size_t)range->size);
+            to += range->size;
         }
     }
     return bytes;
 }
 
-/* All answers, one behind the other: those of small stretches joined, the others by themselves. */
+/* All answers, one behind the other: those of small ranges joined, the others by themselves. */
 static PyObject *pieces_of(const Run *run) {
     PyObject *pieces = PyList_New(0);
     const byte *head = run->heads.data;
-    const Stretch *stretch = (const Stretch *)run->stretches.data;
+    const LogRange *range = (const LogRange *)run->ranges.data;
     const Pulled *pulled = run->pulled, *end = pulled + run->count;
     while (pieces && pulled < end) {
         const Pulled *first = pulled;
         while (pulled < end && !pulled->packed && !is_large(pulled)) pulled++;
         const bool is_alone = pulled == first;
         if (is_alone) pulled++;
-        if (!(is_alone ? append_one(pieces, first, head, stretch) : append(pieces, joined(first, pulled, head, stretch)))) Py_CLEAR(pieces);
+        if (!(is_alone ? append_one(pieces, first, head, range) : append(pieces, joined(first, pulled, head, range)))) Py_CLEAR(pieces);
         for (; first < pulled; first++) {
             head += first->head_bytes;
-            stretch += first->stretches;
+            range += first->ranges;
         }
     }
     return pieces;
@@ -384,7 +384,7 @@ static void close_run(Run *run) {
     for (int number = 0; number < run->map_count; number++) PyBuffer_Release(&run->maps[number].bytes);
     out_free(&run->key);
     out_free(&run->heads);
-    out_free(&run->stretches);
+    out_free(&run->ranges);
     out_free(&run->picked);
 }
 

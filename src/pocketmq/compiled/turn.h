@@ -27,7 +27,7 @@
 
 typedef unsigned char byte;
 
-/* A stretch of bytes that somebody else owns. */
+/* A range of bytes that somebody else owns. */
 typedef struct {
     const byte *at;
     Py_ssize_t size;
@@ -198,7 +198,7 @@ bool plan_records(RecordPlan *plan, PyObject *suffix, PyObject *born_host, PyObj
 /* Messages that lie in the log one behind the other. */
 typedef struct {
     int64_t offset, size;
-} Stretch;
+} LogRange;
 
 /* A set of tags codes, and what was found in it lately: most queues have few tags. */
 enum { RECENT_CODES = 16 };
@@ -230,7 +230,7 @@ typedef struct {
     Py_ssize_t looked, count;
     int64_t looked_at, total;
     bool stopped, removed;
-    Out stretches;
+    Out ranges;
 } Pick;
 
 /* Looks at entries until the pull has enough; false with an error set. */

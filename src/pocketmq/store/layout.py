@@ -17,7 +17,7 @@ from pocketmq.errors import InvalidSetting, StoreError
 from pocketmq.files import Files
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.store.index.index_file import IndexShape, find_shape, list_index_files
-from pocketmq.store.log.log_walk import LogFile, list_log_files
+from pocketmq.store.log.log_scan import LogFile, list_log_files
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES
 from pocketmq.store.queues.queue_entries import QueueFile, list_queue_files, list_queue_ids
 from pocketmq.store.settings import StoreSettings

@@ -32,7 +32,7 @@ from pocketmq.protocol.record import (
     pack_ipv4_head,
     pack_short,
 )
-from pocketmq.store.log.log_walk import looks_cut, moved_on
+from pocketmq.store.log.log_scan import looks_cut, moved_on
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.queues.dispatch import (

@@ -17,7 +17,7 @@ from tests.store.open_store import OpenStore
 from pocketmq.errors import PocketMQError
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC, parse_topic
-from pocketmq.store.log.log_walk import LogWalk
+from pocketmq.store.log.log_scan import RecoveryScan
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import FlushMode, StoreSettings
 from pocketmq.store.tables import Tables
@@ -274,7 +274,7 @@ def read_log(disk: FaultyFiles, settings: StoreSettings) -> tuple[int, list[Sent
     names = disk.list(folder)
     start = int(names[0]) if names else 0
     log = b"".join(disk.read(folder / name) for name in names)
-    walk = LogWalk(lambda at, count: log[at - start : at - start + count], size, start, start + len(log))
+    walk = RecoveryScan(lambda at, count: log[at - start : at - start + count], size, start, start + len(log))
     found = [
         Sent(
             message.topic,

@@ -9,7 +9,7 @@ import pytest
 from pocketmq.errors import StoreDamaged
 from pocketmq.store.index import growing_index_file
 from pocketmq.store.index.growing_index_file import GrowingIndexFile, put_slots_right
-from pocketmq.store.index.index_file import ENTRY, HEADER, IndexFile, IndexHeader, IndexShape, KeyQuery, PlacedKey
+from pocketmq.store.index.index_file import ENTRY, HEADER, IndexFile, IndexHeader, IndexShape, KeyEntry, KeyQuery
 from pocketmq.testing import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("twin")
@@ -33,7 +33,7 @@ def grow(files: FaultyFiles) -> GrowingIndexFile:
     return GrowingIndexFile(files, PATH, SHAPE, header)
 
 
-def keys(*hashes: int, first_offset: int = 0, store_ms: int = NOW_MS) -> list[PlacedKey]:
+def keys(*hashes: int, first_offset: int = 0, store_ms: int = NOW_MS) -> list[KeyEntry]:
     """Keys of messages that lie 100 bytes apart and were stored a second apart."""
     return [(key, first_offset + at * 100, store_ms + at * 1000) for at, key in enumerate(hashes)]
 

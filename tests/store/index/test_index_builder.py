@@ -17,7 +17,7 @@ from pocketmq.protocol.record import encode_blank, encode_record
 from pocketmq.store.index import index_builder
 from pocketmq.store.index.index_builder import IndexBuilder
 from pocketmq.store.index.key_index import KeyIndex
-from pocketmq.store.log.log_walk import LogWalk
+from pocketmq.store.log.log_scan import RecoveryScan
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.fake_clock import START_MS
@@ -264,7 +264,7 @@ def test_a_captured_index_is_opened_and_finds_every_message_by_its_keys(
 ) -> None:
     settings = restore(version, kind, tmp_path)
     read = partial(read_log, settings.folder, settings.log_file_bytes)
-    walk = LogWalk(read, settings.log_file_bytes, 0, 4 * settings.log_file_bytes)
+    walk = RecoveryScan(read, settings.log_file_bytes, 0, 4 * settings.log_file_bytes)
     index = KeyIndex(settings, DiskFiles(), SystemClock())
     index.load()
 
@@ -277,7 +277,7 @@ def test_a_captured_index_is_opened_and_finds_every_message_by_its_keys(
 
 def end_of_log(settings: StoreSettings, read: Callable[[int, int], bytes]) -> int:
     files = len(list((settings.folder / "commitlog").iterdir()))
-    walk = LogWalk(read, settings.log_file_bytes, 0, files * settings.log_file_bytes)
+    walk = RecoveryScan(read, settings.log_file_bytes, 0, files * settings.log_file_bytes)
     for _ in walk:
         pass
     assert not walk.reason

@@ -3,9 +3,9 @@
 import pytest
 
 from pocketmq.store.index.growing_index_file import KEY_BYTES, PackedKeys
-from pocketmq.store.index.index_file import PlacedKey
+from pocketmq.store.index.index_file import KeyEntry
 
-KEYS: list[PlacedKey] = [(0, 0, 0), (2**31 - 1, 2**40, -1), (5, 7, 1_700_000_000_000)]
+KEYS: list[KeyEntry] = [(0, 0, 0), (2**31 - 1, 2**40, -1), (5, 7, 1_700_000_000_000)]
 
 
 def test_keys_come_back_as_they_were_packed() -> None:

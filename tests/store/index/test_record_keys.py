@@ -13,7 +13,7 @@ from pocketmq.model.java_hash import java_hash
 from pocketmq.protocol.record import encode_record, host_flags
 from pocketmq.store.index import index_builder as record_keys
 from pocketmq.store.index.index_builder import KNOWN_PARTS, LEARN_EVERY, RecordKeys, parts_of
-from pocketmq.store.index.index_file import PlacedKey
+from pocketmq.store.index.index_file import KeyEntry
 from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles
@@ -50,9 +50,9 @@ def usual(count: int, first: int = 0) -> list[bytes]:
     return [record(UNIQUE % number + SUFFIX) for number in range(first, first + count)]
 
 
-def read_carefully(chunk: bytes, most: int) -> tuple[list[PlacedKey], int, int]:
+def read_carefully(chunk: bytes, most: int) -> tuple[list[KeyEntry], int, int]:
     """What `RecordKeys.read` promises, with a memory of its own and the careful road alone."""
-    keys: list[PlacedKey] = []
+    keys: list[KeyEntry] = []
     at = done = 0
     keys_of = new_index().keys_of
     while done < most and (parts := parts_of(chunk, at)) is not None:

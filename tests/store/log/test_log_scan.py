@@ -7,7 +7,7 @@ from tests.store.made_store import LOG_FILE_BYTES, ROOT, MadeStore
 
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.record import encode_record
-from pocketmq.store.log.log_walk import LogScan, Tail, Unreadable, list_log_files, nonzero_range, written_bytes
+from pocketmq.store.log.log_scan import LogScan, Tail, Unreadable, list_log_files, nonzero_range, written_bytes
 
 LOG = ROOT / "commitlog"
 

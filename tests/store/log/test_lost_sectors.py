@@ -7,7 +7,7 @@ from tests.store.open_store import OpenStore
 
 from pocketmq.errors import InvalidMessage
 from pocketmq.model.properties import parse_properties
-from pocketmq.store.log.log_walk import SECTOR_BYTES, looks_cut, moved_on
+from pocketmq.store.log.log_scan import SECTOR_BYTES, looks_cut, moved_on
 
 TEXTS = st.lists(st.sampled_from([b"name\x01value\x02", b"n\x01a\0b\x02", b"\0", b"x" * 97]), max_size=60).map(b"".join)
 

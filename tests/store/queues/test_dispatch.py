@@ -13,7 +13,7 @@ from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash, tag_code
 from pocketmq.model.properties import format_properties, parse_properties
-from pocketmq.store.log.log_walk import LogWalk
+from pocketmq.store.log.log_scan import RecoveryScan
 from pocketmq.store.queues.dispatch import (
     KNOWN_TAGS,
     LONGEST_KNOWN_TAG,
@@ -156,7 +156,7 @@ def test_without_a_level_a_message_of_the_delay_topic_has_its_tag() -> None:
 def test_the_captured_logs_hold_commits_tags_and_delayed_messages(version: str, tmp_path: Path) -> None:
     settings = restore(version, "clean", tmp_path)
     size = settings.log_file_bytes
-    walk = LogWalk(lambda offset, count: read_log(tmp_path, size, offset, count), size, 0, 2 * size)
+    walk = RecoveryScan(lambda offset, count: read_log(tmp_path, size, offset, count), size, 0, 2 * size)
     messages = [message for _, message in walk]
 
     delayed = [message for message in messages if message.topic == "SCHEDULE_TOPIC_XXXX"]

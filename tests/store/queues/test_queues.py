@@ -16,7 +16,7 @@ from tests.store.queue_kit import FILE_BYTES, bounds, fill, filled, loaded, queu
 
 from pocketmq.files import DiskFiles
 from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.store.log.log_walk import LogWalk
+from pocketmq.store.log.log_scan import RecoveryScan
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, Entry
 from pocketmq.store.queues.dispatch import enters_queue, tags_code_of
 from pocketmq.store.queues.queues import QueueKey, Queues
@@ -54,7 +54,9 @@ def entries_of_log(settings: StoreSettings) -> dict[QueueKey, dict[int, Entry]]:
     """What the consume queues of a store must hold, from its log alone: queue offset to entry."""
     folder, file_bytes = settings.folder, settings.log_file_bytes
     last = max(int(path.name) for path in (folder / "commitlog").iterdir())
-    walk = LogWalk(lambda offset, size: read_log(folder, file_bytes, offset, size), file_bytes, 0, last + file_bytes)
+    walk = RecoveryScan(
+        lambda offset, size: read_log(folder, file_bytes, offset, size), file_bytes, 0, last + file_bytes
+    )
     expected: dict[QueueKey, dict[int, Entry]] = defaultdict(dict)
     for log_offset, message in walk:
         if enters_queue(message.sys_flag):

@@ -298,7 +298,7 @@ def test_a_rebuild_that_the_disk_refuses_is_tried_again(caplog: pytest.LogCaptur
     assert opened.bodies() == numbered(30)
 
 
-@pytest.mark.parametrize("where", ["log.log_walk.decode_record", "recovery.queue_repair.tags_code_of"])
+@pytest.mark.parametrize("where", ["log.log_scan.decode_record", "recovery.queue_repair.tags_code_of"])
 def test_a_rebuild_that_has_no_memory_begins_anew(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = stored()
     damage(opened, 12, bytes(6 * ENTRY_BYTES))

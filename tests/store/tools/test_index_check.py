@@ -5,7 +5,7 @@ from tests.store.made_store import INDEX_ENTRIES, INDEX_SLOTS, LOG_FILE_BYTES, R
 
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.index.growing_index_file import GrowingIndexFile
-from pocketmq.store.index.index_file import IndexFile, IndexHeader, IndexShape, PlacedKey, key_hash
+from pocketmq.store.index.index_file import IndexFile, IndexHeader, IndexShape, KeyEntry, key_hash
 from pocketmq.store.tools.findings import Kind
 
 ENTRIES_AT = 40 + 4 * INDEX_SLOTS
@@ -20,7 +20,7 @@ def store() -> MadeStore:
     return store.derive()
 
 
-def keys_of(store: MadeStore) -> list[PlacedKey]:
+def keys_of(store: MadeStore) -> list[KeyEntry]:
     """The keys of all messages, as an index of the store has them."""
     return [
         (key_hash(message.topic, key), at, message.store_ms)
@@ -29,7 +29,7 @@ def keys_of(store: MadeStore) -> list[PlacedKey]:
     ]
 
 
-def write_index(store: MadeStore, keys: list[PlacedKey]) -> str:
+def write_index(store: MadeStore, keys: list[KeyEntry]) -> str:
     """Replace the index by one file with exactly these keys."""
     for path in store.index_paths:
         store.unlink(path)

@@ -53,8 +53,8 @@ from pocketmq.store.index.index_file import (
     IndexFile,
     IndexHeader,
     IndexShape,
+    KeyEntry,
     KeyQuery,
-    PlacedKey,
 )
 
 PAGE_SHIFT: Final = 10
@@ -136,7 +136,7 @@ _KEY: Final = struct.Struct("=iqq")
 KEY_BYTES: Final = 20
 
 
-class PackedKeys(Sequence[PlacedKey]):
+class PackedKeys(Sequence[KeyEntry]):
     """A sequence of keys like any other; `raw` are the bytes."""
 
     __slots__ = ("raw",)
@@ -145,22 +145,22 @@ class PackedKeys(Sequence[PlacedKey]):
         self.raw = raw
 
     @classmethod
-    def of(cls, keys: Iterable[PlacedKey]) -> Self:
+    def of(cls, keys: Iterable[KeyEntry]) -> Self:
         return cls(b"".join([_KEY.pack(*key) for key in keys]))
 
     def __len__(self) -> int:
         return len(self.raw) // KEY_BYTES
 
-    def __iter__(self) -> Iterator[PlacedKey]:
+    def __iter__(self) -> Iterator[KeyEntry]:
         return _KEY.iter_unpack(self.raw)
 
     @overload
-    def __getitem__(self, at: int) -> PlacedKey: ...
+    def __getitem__(self, at: int) -> KeyEntry: ...
 
     @overload
     def __getitem__(self, at: slice) -> "PackedKeys": ...
 
-    def __getitem__(self, at: int | slice) -> "PlacedKey | PackedKeys":
+    def __getitem__(self, at: int | slice) -> "KeyEntry | PackedKeys":
         if isinstance(at, int):
             return _KEY.unpack_from(self.raw, range(len(self))[at] * KEY_BYTES)
         start, stop, step = at.indices(len(self))
@@ -231,7 +231,7 @@ class GrowingIndexFile:
     def is_full(self) -> bool:
         return self._next >= self.shape.entries
 
-    def put(self, keys: Sequence[PlacedKey]) -> int:
+    def put(self, keys: Sequence[KeyEntry]) -> int:
         """Enter keys, as many as there is room for; how many that were. After an error, those before it are entered."""
         number = first = self._next
         keys = keys[: self.shape.entries - first]

@@ -28,7 +28,7 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash
 from pocketmq.protocol.record import HOSTS_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1_BYTES
 from pocketmq.store.index.growing_index_file import PackedKeys
-from pocketmq.store.index.index_file import PlacedKey
+from pocketmq.store.index.index_file import KeyEntry
 from pocketmq.store.index.key_index import KeyIndex
 
 KNOWN_PARTS: Final = 4096
@@ -79,7 +79,7 @@ class RecordKeys:
         self._tails = _PartHashes(_TAIL_BYTES, behind=0)
         self._known = self._taken_apart = 0
 
-    def read(self, chunk: bytes | memoryview, base: int, most: int) -> tuple[Sequence[PlacedKey], int, int]:
+    def read(self, chunk: bytes | memoryview, base: int, most: int) -> tuple[Sequence[KeyEntry], int, int]:
         """The keys of up to `most` records that lie whole in `chunk`, which begins at log offset `base`.
 
         With them, how many records these are, and how many bytes. What is no whole record ends the reading.
@@ -87,7 +87,7 @@ class RecordKeys:
         if self._twin is not None:
             return self._read_compiled(self._twin, chunk, base, most)
         chunk = bytes(chunk)
-        keys: list[PlacedKey] = []
+        keys: list[KeyEntry] = []
         append, mould_of, middles, tails = keys.append, self._moulds.get, self._middles, self._tails
         at = done = 0
         while done < most:
@@ -125,7 +125,7 @@ class RecordKeys:
         """The same by the compiled twin, which needs no memory of earlier records to be quick."""
         raw, done, at = twin.read_keys(chunk, 0, base, most)
         while done < most and at < len(chunk):
-            odd: list[PlacedKey] = []
+            odd: list[KeyEntry] = []
             told = int.from_bytes(chunk[at : at + 4], "big")
             size = self._read_one(bytes(chunk[at : at + told]), 0, base + at, odd)
             if not size:
@@ -135,7 +135,7 @@ class RecordKeys:
             done += 1 + read
         return PackedKeys(raw), done, at
 
-    def _read_one(self, chunk: bytes, at: int, base: int, keys: list[PlacedKey]) -> int:
+    def _read_one(self, chunk: bytes, at: int, base: int, keys: list[KeyEntry]) -> int:
         """Add the keys of any record; how many bytes it has, 0 when there is none or not all of it."""
         parts = parts_of(chunk, at)
         if parts is None:

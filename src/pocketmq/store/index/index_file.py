@@ -39,7 +39,7 @@ from pocketmq.files import File, Files
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.properties import UNIQ_KEY
 from pocketmq.protocol.record import SMALLEST_RECORD, decode_record
-from pocketmq.store.log.log_walk import LogFile
+from pocketmq.store.log.log_scan import LogFile
 
 HEADER: Final = struct.Struct(">qqqqii")
 HEADER_BYTES: Final = 40
@@ -54,7 +54,7 @@ _BLOCK_ENTRIES = 64
 Entry = tuple[int, int, int, int]
 """key hash, log offset, seconds since the file's begin, number of the previous entry of the slot."""
 
-PlacedKey = tuple[int, int, int]
+KeyEntry = tuple[int, int, int]
 """key hash, log offset, store ms: a key to be entered."""
 
 

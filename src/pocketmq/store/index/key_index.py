@@ -26,9 +26,9 @@ from pocketmq.store.index.index_file import (
     IndexFile,
     IndexHeader,
     IndexShape,
+    KeyEntry,
     KeyHashes,
     KeyQuery,
-    PlacedKey,
     key_hash,
 )
 from pocketmq.store.settings import LARGEST_FILE_BYTES, StoreSettings
@@ -167,11 +167,11 @@ class KeyIndex:
 
     def keys_of(
         self, topic: bytes, raw_properties: bytes, sys_flag: int, log_offset: int, store_ms: int
-    ) -> list[PlacedKey]:
+    ) -> list[KeyEntry]:
         """What a message enters with: its unique key and each of its keys. Nothing if it was rolled back."""
         if sys_flag & _TRANSACTION == _ROLLED_BACK:
             return []
-        found: list[PlacedKey] = []
+        found: list[KeyEntry] = []
         hash_of = self._hash_of
         # What `raw_property` does, at half the price, unless a name is the end of a longer one.
         before, name, behind = raw_properties.rpartition(b"UNIQ_KEY\x01")
@@ -190,7 +190,7 @@ class KeyIndex:
                 found += [(hash_of(topic, key), log_offset, store_ms) for key in keys.split(b" ") if key]
         return found
 
-    def put(self, keys: Sequence[PlacedKey]) -> None:
+    def put(self, keys: Sequence[KeyEntry]) -> None:
         """Enter the keys of whole messages, in the order of the log; what was entered before is left out.
 
         After an OSError, or a MemoryError, call it again.
@@ -215,7 +215,7 @@ class KeyIndex:
         if self._growing and self._growing[-1].end_offset > self.indexed_to:
             self.indexed_to = self._growing[-1].end_offset
 
-    def _not_yet_entered(self, keys: Sequence[PlacedKey]) -> list[PlacedKey]:
+    def _not_yet_entered(self, keys: Sequence[KeyEntry]) -> list[KeyEntry]:
         last = [key for key in keys if key[1] == self.indexed_to]
         later = [key for key in keys if key[1] > self.indexed_to]
         return last[self._entered_of(self.indexed_to) :] + later if last else later

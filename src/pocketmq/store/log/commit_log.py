@@ -48,7 +48,7 @@ _CLOSED_LIMIT: Final = -1
 _SCAN_BYTES: Final = 1024 * 1024
 
 
-class Stretch(NamedTuple):
+class LogRange(NamedTuple):
     """Bytes of a file, from `start` up to `end` in it."""
 
     file: File
@@ -93,7 +93,7 @@ class CommitLog(ReadableLog):
         self._pool: TransientPool | None = None
         self._refusal: PocketMQError | None = WrongState("the log is not open for writing")
         self.synced = self.end = 0
-        self.stale: list[Stretch] = []
+        self.stale: list[LogRange] = []
         self._stale_cause: StoreError | None = None
         self._writing: StoreError | None = None
         self._write_start = 0
@@ -397,7 +397,7 @@ class CommitLog(ReadableLog):
     def _fail(self, touched: Sequence[Piece], start: int, error: BaseException) -> NoReturn:
         """Give back the turn from `start` on, of which a part may be on the disk, and raise why."""
         self.stale = [
-            Stretch(segment.file, at - segment.first, at - segment.first + len(data)) for segment, at, data in touched
+            LogRange(segment.file, at - segment.first, at - segment.first + len(data)) for segment, at, data in touched
         ]
         what = f"writing to the log at offset {start} failed"
         why = f"{what}: {type(error).__name__}: {error}"

@@ -26,7 +26,7 @@ from pocketmq.clock import Clock
 from pocketmq.errors import SyncFailed
 from pocketmq.files import File, Files, FolderNotOpened
 from pocketmq.model.durations import Durations
-from pocketmq.store.log.commit_log import CommitLog, Stretch
+from pocketmq.store.log.commit_log import CommitLog, LogRange
 from pocketmq.store.log.segments import zero_from
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 from pocketmq.store.worker import Post, Worker
@@ -324,7 +324,7 @@ def _sync_all(files: list[File]) -> None:
         file.sync()
 
 
-def _overwrite(stale: tuple[Stretch, ...]) -> None:
+def _overwrite(stale: tuple[LogRange, ...]) -> None:
     for file, start, end in stale:
         zero_from(file, start, end)
         try:

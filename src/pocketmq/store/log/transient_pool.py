@@ -17,7 +17,7 @@ from functools import partial
 from pocketmq.clock import Clock
 from pocketmq.errors import StoreError, WrongState
 from pocketmq.files import File
-from pocketmq.store.log.log_walk import SECTOR_BYTES
+from pocketmq.store.log.log_scan import SECTOR_BYTES
 from pocketmq.store.log.segments import disk_error
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.worker import Post, Worker

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from pocketmq.files import Files
-from pocketmq.store.log.log_walk import is_offset_name
+from pocketmq.store.log.log_scan import is_offset_name
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.queues.queues import QueueKey
 

@@ -22,7 +22,7 @@ from pocketmq.errors import InvalidName
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import parse_topic
-from pocketmq.store.log.log_walk import LogScan, Unreadable, list_log_files
+from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.log.segments import MAX_OFFSET
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queues.consume_queue import (

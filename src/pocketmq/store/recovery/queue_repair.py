@@ -17,7 +17,7 @@ from math import inf
 from pocketmq.errors import QueueDamaged, StoreError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX
-from pocketmq.store.log.log_walk import LogScan, Unreadable, list_log_files
+from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.log.segments import OpenFiles
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, is_message

@@ -16,7 +16,7 @@ import msgspec
 from pocketmq.errors import StoreError, StoreFull
 from pocketmq.files import File
 from pocketmq.model.names import is_topic
-from pocketmq.store.log.log_walk import Ending, LogWalk, has_lost_part
+from pocketmq.store.log.log_scan import RecoveryScan, ScanEnd, has_lost_part
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.recovery.queue_recovery import QueueRecovery, RecoveryReport
 from pocketmq.store.resume import ResumePoint
@@ -148,7 +148,7 @@ class _Recovery:
         checkpoint, segments = self._parts.checkpoint, self._log.segments
         safe_ms = min(checkpoint.physic_ms, checkpoint.logics_ms) - SAFETY_MS
         for first in reversed(self._log.first_offsets):
-            walk = LogWalk(self._read_log, segments.file_bytes, first, first + segments.file_bytes)
+            walk = RecoveryScan(self._read_log, segments.file_bytes, first, first + segments.file_bytes)
             for _, message in walk:
                 if message.store_ms <= safe_ms:
                     return first
@@ -159,7 +159,7 @@ class _Recovery:
 
     def _walk(self, queues: QueueRecovery) -> None:
         parts, report, segments = self._parts, self._report, self._log.segments
-        walk = LogWalk(self._read_log, segments.file_bytes, report.walked_from, segments.end_of_files)
+        walk = RecoveryScan(self._read_log, segments.file_bytes, report.walked_from, segments.end_of_files)
         # After a clean stop no record is in doubt, however new it is.
         safe_ms = inf if report.clean else parts.checkpoint.physic_ms
         newest, newest_ms, doubtful = parts.last_record, parts.last_store_ms, None
@@ -181,11 +181,11 @@ class _Recovery:
         self._log.sync_from(report.walked_from)
         parts.files.sync_dir(segments.folder)
 
-    def _cut(self, walk: LogWalk) -> None:
+    def _cut(self, walk: RecoveryScan) -> None:
         report = self._report
         report.records = walk.records
         report.cut_bytes = self._log.cut(walk.end)
-        if walk.ending is Ending.DAMAGE:
+        if walk.ending is ScanEnd.DAMAGE:
             report.cut = walk.reason
         elif report.cut_bytes:
             report.cut = f"at log offset {walk.end}: nothing was written there, but something behind it"

@@ -24,7 +24,7 @@ from pocketmq.store.index.index_file import (
     IndexHeader,
     IndexShape,
 )
-from pocketmq.store.log.log_walk import nonzero_range
+from pocketmq.store.log.log_scan import nonzero_range
 from pocketmq.store.tools.findings import Kind, RunBudget, Runs
 
 _BLOCK_ENTRIES: Final = 4096

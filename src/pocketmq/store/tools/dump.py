@@ -20,7 +20,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.layout import StoreLayout
-from pocketmq.store.log.log_walk import LogScan, Unreadable, nonzero_range
+from pocketmq.store.log.log_scan import LogScan, Unreadable, nonzero_range
 from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, Entry, is_entry, is_message
 from pocketmq.store.queues.queue_entries import QueueEntries, QueueFile, list_queue_files, list_queue_ids
 

@@ -14,13 +14,13 @@ from typing import Final
 
 from pocketmq.files import Files
 from pocketmq.model.message import StoredMessage
-from pocketmq.store.index.index_file import HEADER_BYTES, Entry, IndexHeader, IndexShape, PlacedKey, list_index_files
+from pocketmq.store.index.index_file import HEADER_BYTES, Entry, IndexHeader, IndexShape, KeyEntry, list_index_files
 from pocketmq.store.layout import INDEX, StoreLayout
 from pocketmq.store.tools.checked_index_file import NO_ENTRY, CheckedIndexFile
 from pocketmq.store.tools.findings import Finding, Kind, LogFacts, Run, RunBudget
 from pocketmq.store.tools.folder_check import Condition
 
-KeysOf = Callable[[bytes, bytes, int, int, int], list[PlacedKey]]
+KeysOf = Callable[[bytes, bytes, int, int, int], list[KeyEntry]]
 """The keys of a record as they are entered, from its topic, properties, sysFlag, log offset and store time."""
 
 _LOOK_AHEAD: Final = 256
@@ -52,7 +52,7 @@ class IndexCheck:
         self._findings: list[Finding] = []
         self._blind: list[tuple[int, int]] = []
         self._file: CheckedIndexFile | None = None
-        self._seen: tuple[int, list[PlacedKey]] = (-1, [])
+        self._seen: tuple[int, list[KeyEntry]] = (-1, [])
         self._missing: _MissingKeys | None = None
         self._changed: list[int] = []
         self.entries = 0

@@ -15,7 +15,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import CRC32
 from pocketmq.protocol.record import LOG_OFFSET_AT, MAGIC_V1, MAGIC_V2, encode_message, property_crc_matches
 from pocketmq.store.layout import LOG, StoreLayout
-from pocketmq.store.log.log_walk import LogFile, LogScan, Unreadable
+from pocketmq.store.log.log_scan import LogFile, LogScan, Unreadable
 from pocketmq.store.log.segments import NAME_DIGITS
 from pocketmq.store.tools.findings import Finding, Kind, LogFacts
 from pocketmq.store.tools.folder_check import Condition

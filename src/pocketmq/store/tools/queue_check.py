@@ -22,7 +22,7 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX, SCHEDULE_TOPIC, is_topic
 from pocketmq.store.layout import QUEUES, StoreLayout
-from pocketmq.store.log.log_walk import nonzero_range
+from pocketmq.store.log.log_scan import nonzero_range
 from pocketmq.store.queues.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
@@ -45,7 +45,7 @@ Flaw = tuple[Kind, str]
 """What is wrong with a record, by its place in its queue."""
 
 
-class Surroundings(NamedTuple):
+class CheckContext(NamedTuple):
     """What all queues of a store have in common."""
 
     files: Files
@@ -57,7 +57,7 @@ class Surroundings(NamedTuple):
 
 class CheckedQueue:
     __slots__ = (
-        "_around",
+        "_context",
         "_gap_told",
         "_last_log",
         "_misfits",
@@ -75,14 +75,14 @@ class CheckedQueue:
         "topic",
     )
 
-    def __init__(self, around: Surroundings, topic: str, queue_id: int, folder: Path, files: list[QueueFile]) -> None:
-        self._around = around
+    def __init__(self, context: CheckContext, topic: str, queue_id: int, folder: Path, files: list[QueueFile]) -> None:
+        self._context = context
         self.topic = topic
         self.label = f"{topic}/{queue_id}"
         self.is_delay = topic == SCHEDULE_TOPIC
         self.files = files
-        self.entries = QueueEntries(around.files, folder, around.file_entries)
-        self.runs = Runs(around.budget)
+        self.entries = QueueEntries(context.files, folder, context.file_entries)
+        self.runs = Runs(context.budget)
         self.is_checked = True
         self.first = self.next = _UNSEEN
         self.restarts = 0
@@ -92,7 +92,7 @@ class CheckedQueue:
         self._gap_told = False
         self._odd = _UNSEEN - 1
         """What the last record that did not belong here said: if the next one goes on from there, it did."""
-        file_bytes = around.file_entries * ENTRY_BYTES
+        file_bytes = context.file_entries * ENTRY_BYTES
         self._misfits = frozenset(file.path for file in files if file.size not in (0, file_bytes))
 
     # body
@@ -124,17 +124,17 @@ class CheckedQueue:
             self._begin_anew()
             return self.see(message, entry)
         self._odd = offset
-        self._around.facts.add_hole(at, at + message.size)
+        self._context.facts.add_hole(at, at + message.size)
         return Kind.LOG_ORDER, f"it says that it is message {offset} of {self.label}, whose next message is {self.next}"
 
     def _is_gap(self, offset: int, entry: bytes) -> bool:
         """Whether messages before this one are missing; else it is the one that is not where it belongs."""
-        is_explained = self._around.facts.last_hole_end > self._last_log
+        is_explained = self._context.facts.last_hole_end > self._last_log
         return self.entries.raw(offset) == entry or is_explained or not self.files or offset == self._odd + 1
 
     def _begin(self, message: StoredMessage, entry: bytes) -> Flaw | None:
         """The first message of this queue in the log: those before it must be gone with older log files."""
-        facts, offset = self._around.facts, message.queue_offset
+        facts, offset = self._context.facts, message.queue_offset
         flaw = None
         if offset and not facts.start and facts.last_hole_end < 0 and not _is_nothing(self.entries.raw(offset - 1)):
             if self.entries.raw(0) == entry:
@@ -149,7 +149,7 @@ class CheckedQueue:
         return flaw
 
     def _skip_to(self, message: StoredMessage, entry: bytes) -> Flaw | None:
-        is_explained = self._around.facts.last_hole_end > self._last_log
+        is_explained = self._context.facts.last_hole_end > self._last_log
         flaw = None if is_explained else self._gap(self.next, message.queue_offset)
         self.next = message.queue_offset
         self.see(message, entry)
@@ -172,7 +172,7 @@ class CheckedQueue:
         return len(raw) == ENTRY_BYTES and is_message(ENTRY.unpack(raw)) and ENTRY.unpack(raw)[0] < log_offset
 
     def _note_difference(self, message: StoredMessage, entry: bytes) -> None:
-        condition = self._around.condition
+        condition = self._context.condition
         may_be_late = not condition.is_clean and message.store_ms > condition.safe.queue_ms
         if not self.files:
             self.absent += not may_be_late
@@ -211,7 +211,7 @@ class CheckedQueue:
         path, at = self.entries.place(offset)
         if len(raw) < ENTRY_BYTES and path in self._misfits:
             return
-        facts = self._around.facts
+        facts = self._context.facts
         if len(raw) == ENTRY_BYTES:
             entry = ENTRY.unpack(raw)
             at_log = log_offset_of(entry)
@@ -222,10 +222,10 @@ class CheckedQueue:
 
     def _used_entries(self, file: QueueFile, begin: int) -> Iterator[tuple[int, bytes]]:
         """The entries of a file, from byte `begin` on, that are not zeros."""
-        stop = min(file.size, self._around.file_entries * ENTRY_BYTES)
-        if self._around.files.status(file.path) is None:
+        stop = min(file.size, self._context.file_entries * ENTRY_BYTES)
+        if self._context.files.status(file.path) is None:
             return  # a broker that uses the store has removed it meanwhile
-        with self._around.files.open(file.path, write=False) as opened:
+        with self._context.files.open(file.path, write=False) as opened:
             found = nonzero_range(opened, begin, stop)
             if found is None:
                 return
@@ -237,7 +237,7 @@ class CheckedQueue:
                         yield (file.first + at + place) // ENTRY_BYTES, raw
 
     def _check_tail(self, offset: int, raw: bytes) -> None:
-        facts, condition = self._around.facts, self._around.condition
+        facts, condition = self._context.facts, self._context.condition
         entry = ENTRY.unpack(raw)
         kind = Kind.QUEUE_ENTRY_STALE
         if is_message(entry):
@@ -292,7 +292,7 @@ class QueueCheck:
         self._files = files
         self._layout = layout
         self._topics = topics
-        self._around = Surroundings(files, facts, condition, layout.queue_file_entries, RunBudget())
+        self._context = CheckContext(files, facts, condition, layout.queue_file_entries, RunBudget())
         self._table: dict[tuple[str, int], CheckedQueue] = {}
         self._unplaced: set[str] = set()
         self.foreign: list[Path] = []
@@ -317,7 +317,7 @@ class QueueCheck:
         found = list_queue_files(self._files, folder)
         known = {file.path.name for file in found}
         self.foreign += [folder / name for name in self._files.list(folder) if name not in known]
-        queue = CheckedQueue(self._around, topic, queue_id, folder, found)
+        queue = CheckedQueue(self._context, topic, queue_id, folder, found)
         queue.is_checked = not topic.startswith(LMQ_PREFIX)
         self._table[topic, queue_id] = queue
 
@@ -348,7 +348,7 @@ class QueueCheck:
         if message.queue_id < 0 or not is_topic(message.topic):
             return None
         folder = self._layout.queue_folder / message.topic / str(message.queue_id)
-        queue = CheckedQueue(self._around, message.topic, message.queue_id, folder, [])
+        queue = CheckedQueue(self._context, message.topic, message.queue_id, folder, [])
         self._table[message.topic, message.queue_id] = queue
         return queue
 

@@ -34,10 +34,10 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX, is_system_topic, is_topic
 from pocketmq.store.checkpoint import FILE_BYTES as CHECKPOINT_BYTES
 from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.index.index_file import PlacedKey, list_index_files
+from pocketmq.store.index.index_file import KeyEntry, list_index_files
 from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.layout import INDEX, LOG, QUEUES, StoreLayout
-from pocketmq.store.log.log_walk import LogScan, Unreadable, written_bytes
+from pocketmq.store.log.log_scan import LogScan, Unreadable, written_bytes
 from pocketmq.store.log.segments import MAX_OFFSET, zero_from
 from pocketmq.store.owner import Owner
 from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, is_entry
@@ -214,7 +214,7 @@ class Rebuild:
         self._batches: set[QueueKey] = set()
         self._deleted_topics: set[str] = set()
         self._topics: frozenset[str] | None = None
-        self._keys: list[PlacedKey] = []
+        self._keys: list[KeyEntry] = []
         self._newest_ms = 0
         self._skipped = 0
         self._is_moving = False

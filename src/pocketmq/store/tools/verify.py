@@ -19,7 +19,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.store.index.index_file import list_index_files
 from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.layout import INDEX, StoreLayout
-from pocketmq.store.log.log_walk import LogScan, Unreadable, written_bytes
+from pocketmq.store.log.log_scan import LogScan, Unreadable, written_bytes
 from pocketmq.store.log.segments import MAX_OFFSET
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.tools.findings import Finding, Kind, LogFacts, Progress, Severity

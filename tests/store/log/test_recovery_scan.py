@@ -12,8 +12,8 @@ from tests.store.kit import SMALLEST, LogOnDisk
 
 from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import BLANK_SIZE, MAGIC_BLANK, encode_blank, encode_record, record_size
-from pocketmq.store.log import log_walk
-from pocketmq.store.log.log_walk import Ending, LogWalk
+from pocketmq.store.log import log_scan
+from pocketmq.store.log.log_scan import RecoveryScan, ScanEnd
 
 FILE_BYTES = 2048
 V4, V6 = bytes(8), bytes(20)
@@ -58,9 +58,9 @@ class Reads:
         return self.log[offset : min(offset + size, len(self.log) - self.missing)]
 
 
-def walked(log: bytes | bytearray, *, start: int = 0, check_crc: bool = True) -> LogWalk:
+def walked(log: bytes | bytearray, *, start: int = 0, check_crc: bool = True) -> RecoveryScan:
     """A walk that has come to its end."""
-    walk = LogWalk(Reads(log), FILE_BYTES, start, len(log), check_crc=check_crc)
+    walk = RecoveryScan(Reads(log), FILE_BYTES, start, len(log), check_crc=check_crc)
     offsets = [offset for offset, message in walk if message.log_offset == offset]
     assert len(offsets) == walk.records
     return walk
@@ -68,13 +68,13 @@ def walked(log: bytes | bytearray, *, start: int = 0, check_crc: bool = True) ->
 
 def found(log: bytes | bytearray, start: int = 0) -> list[tuple[int, int]]:
     """Offset and size of every record."""
-    return [(offset, message.size) for offset, message in LogWalk(Reads(log), FILE_BYTES, start, len(log))]
+    return [(offset, message.size) for offset, message in RecoveryScan(Reads(log), FILE_BYTES, start, len(log))]
 
 
 @pytest.fixture(params=[SMALLEST_CHUNK, 200, 333, 1024 * 1024])
 def chunk_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Walk with chunks of this size."""
-    monkeypatch.setattr(log_walk, "CHUNK_BYTES", request.param)
+    monkeypatch.setattr(log_scan, "CHUNK_BYTES", request.param)
     size: int = request.param
     return size
 
@@ -83,10 +83,10 @@ def chunk_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_empty_log_has_no_records() -> None:
-    walk = LogWalk(Reads(b""), FILE_BYTES, 0, 0)
+    walk = RecoveryScan(Reads(b""), FILE_BYTES, 0, 0)
 
     assert list(walk) == []
-    assert (walk.end, walk.ending, walk.reason, walk.records) == (0, Ending.NO_MORE, "", 0)
+    assert (walk.end, walk.ending, walk.reason, walk.records) == (0, ScanEnd.NO_MORE, "", 0)
 
 
 def test_records_are_given_in_order_until_nothing_was_written(chunk_bytes: int) -> None:
@@ -95,7 +95,7 @@ def test_records_are_given_in_order_until_nothing_was_written(chunk_bytes: int) 
     walk = walked(log)
 
     assert found(log) == [(0, 100), (100, 300), (400, 150)]
-    assert (walk.end, walk.ending, walk.reason) == (550, Ending.NO_MORE, "")
+    assert (walk.end, walk.ending, walk.reason) == (550, ScanEnd.NO_MORE, "")
 
 
 def test_filler_leads_to_the_next_file(chunk_bytes: int) -> None:
@@ -117,7 +117,7 @@ def test_a_log_may_end_with_filler(chunk_bytes: int) -> None:
 
     walk = walked(log)
 
-    assert (walk.end, walk.ending, walk.records) == (FILE_BYTES, Ending.NO_MORE, 1)
+    assert (walk.end, walk.ending, walk.records) == (FILE_BYTES, ScanEnd.NO_MORE, 1)
     assert walked(log + bytes(FILE_BYTES)).end == FILE_BYTES
 
 
@@ -128,11 +128,11 @@ def test_records_may_be_larger_than_a_chunk_and_straddle_chunks(chunk_bytes: int
     log = log_of(*sizes, sys_flag=sys_flag)
 
     assert [size for _, size in found(log)] == sizes
-    assert walked(log).ending is Ending.NO_MORE
+    assert walked(log).ending is ScanEnd.NO_MORE
 
 
 def test_long_topics_and_properties_do_not_make_a_record_unbelievable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_walk, "CHUNK_BYTES", SMALLEST_CHUNK)
+    monkeypatch.setattr(log_scan, "CHUNK_BYTES", SMALLEST_CHUNK)
     log = record(0, 1500, topic=b"t" * 250, properties=b"P\x01" + b"v" * 1100 + b"\x02").ljust(FILE_BYTES, b"\0")
 
     assert found(log) == [(0, 1500)]
@@ -141,13 +141,13 @@ def test_long_topics_and_properties_do_not_make_a_record_unbelievable(monkeypatc
 @given(sizes=st.lists(st.integers(110, FILE_BYTES - BLANK_SIZE), max_size=20), chunk=st.integers(SMALLEST_CHUNK, 3000))
 def test_any_log_is_walked_whole(sizes: list[int], chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_walk, "CHUNK_BYTES", chunk)
+        patch.setattr(log_scan, "CHUNK_BYTES", chunk)
         log = log_of(*sizes)
 
         walk = walked(log)
 
         assert [size for _, size in found(log)] == sizes
-        assert (walk.ending, walk.records) == (Ending.NO_MORE, len(sizes))
+        assert (walk.ending, walk.records) == (ScanEnd.NO_MORE, len(sizes))
 
 
 def test_a_walk_may_begin_at_any_record() -> None:
@@ -160,16 +160,16 @@ def test_a_walk_may_begin_at_any_record() -> None:
 @pytest.mark.parametrize("stop", [400, 550, 2048, 2048 + 1600])
 def test_a_walk_ends_where_it_was_told_to(stop: int) -> None:
     log = log_of(100, 300, 150, 1600, 200)
-    walk = LogWalk(Reads(log), FILE_BYTES, 0, stop)
+    walk = RecoveryScan(Reads(log), FILE_BYTES, 0, stop)
 
     offsets = [offset for offset, _ in walk]
 
     assert offsets == [offset for offset, _ in found(log) if offset < stop]
-    assert (walk.ending, walk.end) == (Ending.NO_MORE, stop)
+    assert (walk.ending, walk.end) == (ScanEnd.NO_MORE, stop)
 
 
 def test_who_breaks_off_finds_the_end_behind_what_was_given() -> None:
-    walk = LogWalk(Reads(log_of(100, 300, 150)), FILE_BYTES, 0, FILE_BYTES)
+    walk = RecoveryScan(Reads(log_of(100, 300, 150)), FILE_BYTES, 0, FILE_BYTES)
 
     for offset, _ in walk:
         if offset == 100:
@@ -205,7 +205,7 @@ def test_a_bit_that_flipped_is_found_and_the_walk_ends_there(chunk_bytes: int, f
         damaged[100 + at] ^= flip
         walk = walked(damaged)
 
-        assert (walk.end, walk.records, walk.ending) == (100, 1, Ending.DAMAGE), at
+        assert (walk.end, walk.records, walk.ending) == (100, 1, ScanEnd.DAMAGE), at
         assert walk.reason.startswith("at log offset 100: ")
 
 
@@ -245,7 +245,7 @@ def test_a_record_of_another_place_is_damage() -> None:
 
     walk = walked(log)
 
-    assert (walk.end, walk.ending) == (400, Ending.DAMAGE)
+    assert (walk.end, walk.ending) == (400, ScanEnd.DAMAGE)
     assert walk.reason == "at log offset 400: the record says that it lies at 0"
 
 
@@ -264,7 +264,7 @@ def test_filler_that_does_not_fill_its_file_is_damage(chunk_bytes: int, room: in
 
     walk = walked(log)
 
-    assert (walk.end, walk.ending) == (550, Ending.DAMAGE)
+    assert (walk.end, walk.ending) == (550, ScanEnd.DAMAGE)
     assert walk.reason == f"at log offset 550: magic {MAGIC_BLANK:#010x}"
 
 
@@ -274,7 +274,7 @@ def test_nothing_behind_a_hole_comes_back(chunk_bytes: int) -> None:
 
     walk = walked(log)
 
-    assert (walk.end, walk.records, walk.ending, walk.reason) == (100, 1, Ending.NO_MORE, "")
+    assert (walk.end, walk.records, walk.ending, walk.reason) == (100, 1, ScanEnd.NO_MORE, "")
 
 
 @pytest.mark.parametrize("lost", [(104, 512), (112, 400), (250, 300), (101, 104)])
@@ -284,7 +284,7 @@ def test_a_torn_record_is_damage(chunk_bytes: int, lost: tuple[int, int]) -> Non
 
     walk = walked(log)
 
-    assert (walk.end, walk.records, walk.ending) == (100, 1, Ending.DAMAGE)
+    assert (walk.end, walk.records, walk.ending) == (100, 1, ScanEnd.DAMAGE)
 
 
 def test_nothing_of_the_next_file_is_read_when_this_one_ends_the_log() -> None:
@@ -292,7 +292,7 @@ def test_nothing_of_the_next_file_is_read_when_this_one_ends_the_log() -> None:
     log[5] ^= 0xFF
     reads = Reads(log)
 
-    assert list(LogWalk(reads, FILE_BYTES, 0, len(log))) == []
+    assert list(RecoveryScan(reads, FILE_BYTES, 0, len(log))) == []
 
     assert all(offset + size <= FILE_BYTES for offset, size in reads.reads)
 
@@ -302,17 +302,17 @@ def test_nothing_of_the_next_file_is_read_when_this_one_ends_the_log() -> None:
 def test_a_size_that_does_not_fit_to_the_body_is_not_read_for(
     monkeypatch: pytest.MonkeyPatch, sys_flag: int, more: int, worth_reading: bool
 ) -> None:
-    monkeypatch.setattr(log_walk, "CHUNK_BYTES", SMALLEST_CHUNK)
+    monkeypatch.setattr(log_scan, "CHUNK_BYTES", SMALLEST_CHUNK)
     largest = record_size(0xFFFF, 200_000, 0xFFFF, sys_flag)
     body_and_head = record_size(len(b"Topic"), 200_000, len(b"K\x01v\x02"), sys_flag)
     log = bytearray(record(0, body_and_head, sys_flag=sys_flag).ljust(2**20, b"\0"))
     log[0:4] = (largest + more).to_bytes(4, "big")
     reads = Reads(log, file_bytes=len(log))
-    walk = LogWalk(reads, len(log), 0, len(log))
+    walk = RecoveryScan(reads, len(log), 0, len(log))
 
     assert list(walk) == []
 
-    assert (walk.end, walk.ending) == (0, Ending.DAMAGE)
+    assert (walk.end, walk.ending) == (0, ScanEnd.DAMAGE)
     assert reads.reads == [(0, SMALLEST_CHUNK)] + ([(0, largest)] if worth_reading else [])
 
 
@@ -322,7 +322,7 @@ def test_a_record_larger_than_a_chunk_is_read_once_more_and_whole(sys_flag: int)
     log = (log + record(len(log), 200, sys_flag=sys_flag)).ljust(2**21, b"\0")
     reads = Reads(log, file_bytes=len(log))
 
-    sizes = [message.size for _, message in LogWalk(reads, len(log), 0, len(log))]
+    sizes = [message.size for _, message in RecoveryScan(reads, len(log), 0, len(log))]
 
     assert sizes == [1_500_000, 200]
     rest = 2**21 - 1_500_000
@@ -332,7 +332,7 @@ def test_a_record_larger_than_a_chunk_is_read_once_more_and_whole(sys_flag: int)
 @pytest.mark.parametrize("missing", [1, FILE_BYTES - 551, FILE_BYTES - 550, FILE_BYTES - 549, FILE_BYTES - 101, 2000])
 def test_a_file_that_is_too_short_ends_the_walk(chunk_bytes: int, missing: int) -> None:
     log = log_of(100, 300, 150)
-    walk = LogWalk(Reads(log, missing), FILE_BYTES, 0, len(log))
+    walk = RecoveryScan(Reads(log, missing), FILE_BYTES, 0, len(log))
 
     offsets = [offset for offset, _ in walk]
 
@@ -348,18 +348,18 @@ def test_random_garbage_is_never_a_record(chunk_bytes: int) -> None:
 
     walk = walked(log)
 
-    assert (walk.end, walk.ending) == (100, Ending.DAMAGE)
+    assert (walk.end, walk.ending) == (100, ScanEnd.DAMAGE)
 
 
 def test_whoever_walks_may_refuse_the_record_that_was_given() -> None:
-    walk = LogWalk(Reads(log_of(100, 300, 150)), FILE_BYTES, 0, FILE_BYTES)
+    walk = RecoveryScan(Reads(log_of(100, 300, 150)), FILE_BYTES, 0, FILE_BYTES)
 
     for offset, _ in walk:
         if offset == 100:
             walk.refuse(offset, "it is not wanted")
             break
 
-    assert (walk.end, walk.records, walk.ending) == (100, 1, Ending.DAMAGE)
+    assert (walk.end, walk.records, walk.ending) == (100, 1, ScanEnd.DAMAGE)
     assert walk.reason == "at log offset 100: it is not wanted"
 
 
@@ -371,18 +371,18 @@ def test_a_log_of_the_store_is_walked_as_it_was_written() -> None:
     written = disk.turn(100, 2000, 3000, 500) + disk.turn(4000, SMALLEST)
     log = disk.log
 
-    walk = LogWalk(lambda at, size: bytes(log.view(at, size)), log.segments.file_bytes, log.start, log.written)
+    walk = RecoveryScan(lambda at, size: bytes(log.view(at, size)), log.segments.file_bytes, log.start, log.written)
 
     assert [offset for offset, _ in walk] == written
-    assert (walk.end, walk.ending) == (log.written, Ending.NO_MORE)
+    assert (walk.end, walk.ending) == (log.written, ScanEnd.NO_MORE)
 
 
-def walk_of(folder: Path, file_bytes: int) -> LogWalk:
+def walk_of(folder: Path, file_bytes: int) -> RecoveryScan:
     def read(offset: int, size: int) -> bytes:
         return read_log(folder, file_bytes, offset, size)
 
     files = takewhile(lambda first: (folder / "commitlog" / f"{first:020d}").exists(), count(0, file_bytes))
-    return LogWalk(read, file_bytes, 0, max(files) + file_bytes)
+    return RecoveryScan(read, file_bytes, 0, max(files) + file_bytes)
 
 
 @needs_golden
@@ -397,7 +397,7 @@ def test_the_log_of_the_real_broker_is_walked_to_its_end(
     walk = walk_of(tmp_path, settings.log_file_bytes)
     messages = [message for _, message in walk]
 
-    assert (walk.ending, walk.reason) == (Ending.NO_MORE, "")
+    assert (walk.ending, walk.reason) == (ScanEnd.NO_MORE, "")
     assert walk.end == last_byte
     assert {message.topic for message in messages} >= {
         "StoreA",
@@ -428,4 +428,4 @@ def test_damage_in_the_log_of_the_real_broker_is_found_at_its_record(tmp_path: P
     walk = walk_of(tmp_path, settings.log_file_bytes)
 
     assert [at for at, _ in walk] == [at for at, _ in records[:number]]
-    assert (walk.ending, walk.end) == (Ending.DAMAGE, offset)
+    assert (walk.ending, walk.end) == (ScanEnd.DAMAGE, offset)

@@ -12,7 +12,7 @@ Reads everything that can be read of a log, also behind damage: for verification
                       └┬┘                                       └─ the end: no sound record follows
                   unreadable: from where no record is to where the next one begins
 
-A `LogWalk` ends at the first thing that is not a record, and so must recovery: what follows may be the rest of a torn write. Who
+A `RecoveryScan` ends at the first thing that is not a record, and so must recovery: what follows may be the rest of a torn write. Who
 only looks may go on: the next record shows by its magic number, and by its own position, which it carries.
 
 Records that have lost a part and do not show it: a record's checksum covers its body alone.
@@ -60,14 +60,14 @@ _LENGTHS_BYTES: Final = 3
 """What the lengths of topic and properties take."""
 
 
-class Ending(Enum):
+class ScanEnd(Enum):
     """Why a walk ended."""
 
     NO_MORE = "the log ends here"
     DAMAGE = "the bytes here are not a sound record"
 
 
-class LogWalk:
+class RecoveryScan:
     """Iterate over it for (log offset, message); afterwards `end`, `ending` and `reason` tell where and why it stopped.
 
     `read(offset, size)` gives bytes of the log, `size` of them unless the file ends before; offsets are the log's own.
@@ -81,7 +81,7 @@ class LogWalk:
         self._stop = stop
         self._check_crc = check_crc
         self.end = start
-        self.ending = Ending.NO_MORE
+        self.ending = ScanEnd.NO_MORE
         self.reason = ""
         self.records = 0
 
@@ -132,7 +132,7 @@ class LogWalk:
             self._damage(error.partition(" has ")[2] if known else f"magic {magic:#010x}")
 
     def _damage(self, what: str) -> None:
-        self.ending = Ending.DAMAGE
+        self.ending = ScanEnd.DAMAGE
         self.reason = f"at log offset {self.end}: {what}"
 
 
@@ -253,7 +253,7 @@ class LogScan:
             part = _FilePart(file, log_file.first, stop)
             while True:
                 # Where the file ends is told by `stop`: a name that is no multiple of the size must not matter here.
-                walk = LogWalk(part.read, MAX_OFFSET, at, stop)
+                walk = RecoveryScan(part.read, MAX_OFFSET, at, stop)
                 for _, message in walk:
                     self.end = walk.end
                     yield message
@@ -281,10 +281,10 @@ class LogScan:
             yield Tail(log_file.path, *found)
 
 
-def _reason(walk: LogWalk, at: int, stop: int) -> str:
+def _reason(walk: RecoveryScan, at: int, stop: int) -> str:
     if at == stop:
         return "the file ends here"
-    return walk.reason.partition(": ")[2] if walk.ending is Ending.DAMAGE else "nothing but zeros"
+    return walk.reason.partition(": ")[2] if walk.ending is ScanEnd.DAMAGE else "nothing but zeros"
 
 
 class _FilePart:
