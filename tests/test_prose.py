@@ -25,6 +25,7 @@ CLEAN_PACKAGES = {
     "broker",
     "cli",
     "console",
+    "doctor",
     "demo",
     "embedded",
     "metrics",

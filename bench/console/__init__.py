@@ -1,1 +1,1 @@
-"""The console beside a large cluster: how fast its pages are, and what it costs the broker while ten browsers watch."""
+"""The console with a large cluster: page times, and the cost for the broker with ten open browsers."""

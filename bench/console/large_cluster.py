@@ -1,4 +1,4 @@
-"""A cluster of a size at which a careless console would hurt: thousands of topics and groups, very many dead letters."""
+"""A large cluster: thousands of topics and groups, and many dead letters."""
 
 from typing import Final, NamedTuple
 
@@ -25,7 +25,7 @@ class Size(NamedTuple):
 
 
 async def fill(name_server: str, size: Size) -> None:
-    """Each group reads one topic and is a message behind; all dead letters are the first group's."""
+    """Create topics, groups with a lag of one message each, and dead letters of the first group."""
     settings = AdminSettings(name_servers=name_server, route_timeout_ms=60_000, call_timeout_ms=30_000)
     instance = Instance.join(settings)
     try:

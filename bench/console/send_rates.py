@@ -1,9 +1,9 @@
-"""How many messages a second the broker takes from somebody who sends as fast as it can, while ten browsers watch, and while nobody does.
+"""The broker's highest send rate, with ten open browsers and without.
 
-    nobody │ ten  ten │ nobody nobody │ ten  ten │ nobody …      windows of some seconds, in turns
+    none │ ten  ten │ none none │ ten  ten │ none …      windows of some seconds, alternating
 
-Whatever else the machine does, or the broker's files do as they grow, falls on both kinds alike. The middle window of each kind counts; the
-CPU time of the broker for one message stands beside it, which a busy machine leaves alone.
+Other load of the machine, and the growth of the broker's files, affect both kinds alike. The result is the median window of
+each kind, with the broker's CPU time per message.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from bench.broker.shots import NotMeasured, Shape, Shot
 from bench.console.watchers import watchers
 
 SHAPE: Final = Shape("send", connections=8, window=64, body_bytes=100)
-"""More under way than the broker takes at once: it is never without work."""
+"""More concurrent sends than the broker handles at once, so that it is never idle."""
 WARM_S: Final = 0.3
 SETTLE_S: Final = 2.0
-"""After browsers have come."""
+"""The pause after the browsers have connected."""
 
 
 class SendRates(NamedTuple):
-    """Windows of both kinds."""
+    """The windows without browsers and with ten."""
 
     generator: str
     alone: Sequence[Shot]
@@ -34,27 +34,27 @@ class SendRates(NamedTuple):
 
     @property
     def fall(self) -> float:
-        """By which share the rate of the middle window falls while browsers watch."""
+        """The relative drop of the median rate with browsers."""
         return 1 - middle(self.beside) / middle(self.alone)
 
     @property
     def cpu_rise(self) -> float:
-        """By which share the broker's CPU time for one message grows, over all windows."""
+        """The relative rise of the broker's CPU time per message, over all windows."""
         return _server_us(self.beside) / _server_us(self.alone) - 1
 
     @property
     def noise(self) -> float:
-        """By which share two neighbouring windows differ of which nothing was different."""
+        """The relative difference of two neighbouring windows without browsers."""
         rates = [shot.rate for shot in self.alone]
         return statistics.median(abs(1 - one / other) for one, other in pairwise(rates))
 
     def lines(self) -> list[str]:
         return [
-            f"sends as fast as the broker takes them ({SHAPE}; {self.generator}), {len(self.alone)} windows of each kind in turns:",
-            f"  nobody watches        {middle(self.alone):9,.0f} a second, {_server_us(self.alone):.2f} us of CPU each",
-            f"  ten browsers watch    {middle(self.beside):9,.0f} a second, {_server_us(self.beside):.2f} us of CPU each",
-            f"  the rate falls by {self.fall:+.2%}, CPU rises by {self.cpu_rise:+.2%}",
-            f"  two neighbouring windows in which nobody watches differ by {self.noise:.2%}",
+            f"highest send rate ({SHAPE}; {self.generator}), {len(self.alone)} windows of each kind, alternating:",
+            f"  no browsers           {middle(self.alone):9,.0f}/s, {_server_us(self.alone):.2f} us of CPU each",
+            f"  ten browsers          {middle(self.beside):9,.0f}/s, {_server_us(self.beside):.2f} us of CPU each",
+            f"  the rate drops by {self.fall:+.2%}, CPU time rises by {self.cpu_rise:+.2%}",
+            f"  two neighbouring windows without browsers differ by {self.noise:.2%}",
         ]
 
 

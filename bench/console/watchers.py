@@ -1,8 +1,8 @@
-"""Browsers that watch, without the browser: each loads a page with its files, keeps its live stream open, and goes on to another.
+"""Simulated browsers: each loads a page with its files, keeps its live stream open, and continues with the next page.
 
-    GET page ── GET its style and script, the first time ── GET /live, read what comes for some seconds ──► the next page
+    GET page ── GET style and script, the first time ── GET /live, read it for some seconds ──► the next page
 
-As the console's own script does. Where they come to is where others would be: ten of them never load the same page at once.
+The console's own script does the same. They start at different pages, so that ten of them never load one page at once.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 STAY_S: Final = 10.0
-"""On one page."""
+"""The time on one page."""
 _FILES: Final = re.compile(rb'(?:href|src)="(/static/[^"]+)"')
 _COOKIE: Final = re.compile(rb"(?i)\r\nset-cookie: ([^;\r]+)")
 
 
 class Watched:
-    """What came, of all of them."""
+    """The totals of all browsers."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -28,10 +28,10 @@ class Watched:
 
 
 class _Browser:
-    """One of them: a cookie, and the files that it has."""
+    """One browser with its cookie and cached files."""
 
     def __init__(self, url: str, watched: Watched) -> None:
-        self._place = urlsplit(url)
+        self._url = urlsplit(url)
         self._watched = watched
         self._cookie = b""
         self._files: set[bytes] = set()
@@ -56,8 +56,8 @@ class _Browser:
 
     async def _get(self, path: bytes, *, closes: bool) -> bytes:
         """All that is answered; of a stream there is no end."""
-        reader, writer = await asyncio.open_connection(self._place.hostname, self._place.port)
-        lines = [b"GET " + path + b" HTTP/1.1", b"Host: " + self._place.netloc.encode()]
+        reader, writer = await asyncio.open_connection(self._url.hostname, self._url.port)
+        lines = [b"GET " + path + b" HTTP/1.1", b"Host: " + self._url.netloc.encode()]
         lines += [b"Cookie: " + self._cookie] if self._cookie else []
         lines += [b"Connection: close"] if closes else []
         writer.write(b"\r\n".join([*lines, b"", b""]))

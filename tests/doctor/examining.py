@@ -22,7 +22,7 @@ async def examine(
     dependencies = cluster.dependencies(HOST)
     if clock is not None:
         dependencies = replace(dependencies, clock=clock)
-    return await async_examine(name_servers, surroundings=dependencies, **{"client_ip": HOST, **options})
+    return await async_examine(name_servers, dependencies=dependencies, **{"client_ip": HOST, **options})
 
 
 @asynccontextmanager

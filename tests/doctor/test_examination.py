@@ -58,7 +58,7 @@ def test_steps_are_yielded_one_by_one() -> None:
     async def main() -> list[str]:
         async with real_cluster() as c:
             seen: list[str] = []
-            steps = doctor.examine_steps(str(NAME_SERVER), surroundings=c.dependencies(HOST), client_ip=HOST)
+            steps = doctor.examine_steps(str(NAME_SERVER), dependencies=c.dependencies(HOST), client_ip=HOST)
             async for step in steps:
                 seen.append(step.name)
                 if step.name == "broker":

@@ -143,7 +143,7 @@ def broker_now_ms(runtime: Mapping[str, str]) -> int | None:
 
 
 async def _accepts_unsigned(context: DoctorContext, place: BrokerAddress) -> bool:
-    instance = Instance.join(replace(context.settings, credentials=None), context.surroundings)
+    instance = Instance.join(replace(context.settings, credentials=None), context.dependencies)
     try:
         await instance.rpc.ask(place.address, RequestCode.GET_BROKER_RUNTIME_INFO)
     except PocketMQError:

@@ -52,10 +52,10 @@ class DoctorContext:
     """One examination of a cluster."""
 
     def __init__(
-        self, settings: DoctorSettings, surroundings: Dependencies, topic: str | None, group: str | None
+        self, settings: DoctorSettings, dependencies: Dependencies, topic: str | None, group: str | None
     ) -> None:
         self.settings = settings
-        self.surroundings = surroundings
+        self.dependencies = dependencies
         self.topic = topic
         self.group = group
 
@@ -83,7 +83,7 @@ class DoctorContext:
     @cached_property
     def targets(self) -> Targets:
         """The connection to the cluster. InvalidSetting if a setting can never work; it sends no request yet."""
-        return Targets(Instance.join(self.settings, self.surroundings), self.settings)
+        return Targets(Instance.join(self.settings, self.dependencies), self.settings)
 
     @property
     def groups(self) -> GroupAdmin:
@@ -107,7 +107,7 @@ class DoctorContext:
 
     @property
     def now_ms(self) -> int:
-        return self.surroundings.clock.now_ms()
+        return self.dependencies.clock.now_ms()
 
     @property
     def masters(self) -> list[BrokerAddress]:

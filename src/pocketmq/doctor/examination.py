@@ -80,7 +80,7 @@ async def examine_steps(
     *,
     topic: str | None = None,
     group: str | None = None,
-    surroundings: Dependencies | None = None,
+    dependencies: Dependencies | None = None,
     **options: Unpack[DoctorOptions],
 ) -> AsyncGenerator[Step, None]:
     """Run the steps one by one and yield each when it is done. Use `aclosing` if you may stop before the last one.
@@ -92,7 +92,7 @@ async def examine_steps(
         parse_topic(wrap(settings.namespace, topic))
     if group is not None:
         parse_group(wrap(settings.namespace, group))
-    context = DoctorContext(settings, surroundings or Dependencies(), topic, group)
+    context = DoctorContext(settings, dependencies or Dependencies(), topic, group)
     causes: dict[str, str] = {}
     try:
         for check in CHECKS:
@@ -107,19 +107,19 @@ async def async_examine(
     topic: str | None = None,
     group: str | None = None,
     on_step: OnStep = lambda _: None,
-    surroundings: Dependencies | None = None,
+    dependencies: Dependencies | None = None,
     **options: Unpack[DoctorOptions],
 ) -> Report:
     """Run all steps and return the report. `on_step` is called after each step."""
-    surroundings = surroundings or Dependencies()
+    dependencies = dependencies or Dependencies()
     steps: list[Step] = []
-    running = examine_steps(name_servers, topic=topic, group=group, surroundings=surroundings, **options)
+    running = examine_steps(name_servers, topic=topic, group=group, dependencies=dependencies, **options)
     async with aclosing(running):
         async for step in running:
             steps.append(step)
             on_step(step)
     shown = name_servers if isinstance(name_servers, str) else ";".join(name_servers or ())
-    return Report(name_servers=shown, topic=topic, group=group, at_ms=surroundings.clock.now_ms(), steps=tuple(steps))
+    return Report(name_servers=shown, topic=topic, group=group, at_ms=dependencies.clock.now_ms(), steps=tuple(steps))
 
 
 def examine(
