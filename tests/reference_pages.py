@@ -48,6 +48,7 @@ from pocketmq.spark.write import sink_rows
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 COMMAND: Final = "make reference"
+KEYS_PER_ROW: Final = 20
 PART: Final = re.compile(r"(<!-- generated: ([\w -]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
@@ -181,7 +182,12 @@ def ignored_keys(name: str) -> str:
     by_reason: dict[str, list[str]] = {}
     for key, reason in PROGRAMS[name].without_effect.items():
         by_reason.setdefault(reason, []).append(f"`{key}`")
-    return table(("reason", "keys"), [(in_cell(reason), ", ".join(names)) for reason, names in by_reason.items()])
+    rows = [
+        (in_cell(reason), ", ".join(names[first : first + KEYS_PER_ROW]))
+        for reason, names in by_reason.items()
+        for first in range(0, len(names), KEYS_PER_ROW)
+    ]
+    return table(("reason", "keys"), rows)
 
 
 # Spark

@@ -35,16 +35,9 @@ CLEAN_PACKAGES = {
 }
 NOT_YET = set(PACKAGES) - CLEAN_PACKAGES
 """Packages with retired words left. `python -m tests.prose NAME` lists them. Remove a package when it is clean."""
-PAGES_NOT_YET = {
-    "docs/reference/api.md",
-    "docs/reference/configuration.md",
-    "docs/reference/metrics.md",
-    "docs/reference/pipelines.md",
-}
-"""Pages that are not rewritten yet. `python -m tests.prose docs` lists their faults."""
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if page not in PAGES_NOT_YET])
+@pytest.mark.parametrize("page", pages())
 def test_a_page_is_written_in_plain_words(page: str) -> None:
     assert list(page_faults(page)) == []
 
@@ -56,7 +49,6 @@ def test_a_package_uses_no_retired_word(package: str) -> None:
 
 def test_what_is_not_clean_yet_exists() -> None:
     assert NOT_YET - set(PACKAGES) == set()
-    assert PAGES_NOT_YET - set(pages()) == set()
 
 
 def test_every_owner_of_the_glossary_exists() -> None:

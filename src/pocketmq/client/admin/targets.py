@@ -54,7 +54,7 @@ class AdminOptions(ClientOptions, total=False):
 
 
 class AdminSettings(ClientSettings, frozen=True, kw_only=True):
-    """What an administrator needs beside what all clients share."""
+    """The options of an administrator."""
 
     relay_timeout_ms: int = 15_000
     """The timeout of requests that a broker forwards to a client."""

@@ -162,7 +162,7 @@ _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, "Instanc
 
 
 class Dependencies(msgspec.Struct, frozen=True):
-    """What a client takes from outside: time, network, disk and chance. Tests give their own."""
+    """The dependencies of a client: time, network, disk and chance. Tests give their own."""
 
     clock: Clock = msgspec.field(default_factory=SystemClock)
     network: Network | None = None

@@ -93,7 +93,7 @@ UNLIMITED_BYTES: Final = 2**31 - 1
 
 
 class PullStatus(StrEnum):
-    """What a pull came to."""
+    """The outcome of a pull."""
 
     FOUND = "FOUND"
     NO_NEW_MESSAGE = "NO_NEW_MSG"
