@@ -168,7 +168,7 @@ def test_a_topic_whose_first_message_was_acknowledged_just_before_a_crash_is_the
 
     with caplog.at_level(logging.WARNING, "pocketmq.broker"):
         in_virtual_time(main, store=SYNC)
-    assert [record.message for record in caplog.records if "there again" in record.message] == [
+    assert [record.message for record in caplog.records if "Created topics again" in record.message] == [
         "Created topics again that have messages but no table entry: New"
     ]
 
