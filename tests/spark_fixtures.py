@@ -28,7 +28,7 @@ def use_java() -> None:
 def kept_connections_end() -> Iterator[None]:
     """Those of the connector: kept for minutes, they look for servers of tests that are over, and say so in the midst of others."""
     yield
-    for module, name in (("shared_clients", "READING"), ("sink_connections", "SENDING")):
+    for module, name in (("shared_clients", "READING"), ("write.sink_task", "SENDING")):
         if (loaded := sys.modules.get(f"pocketmq.spark.{module}")) is not None:
             getattr(loaded, name).close_idle()
 

@@ -11,7 +11,7 @@ from tests.spark.broker_kit import Broker, new_topic
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.pipelines import JOBS
-from pocketmq.pipelines.core.connector_options import of_connection, of_reads, of_writes
+from pocketmq.pipelines.core.settings import of_connection, of_reads, of_writes
 from pocketmq.pipelines.jobs.lag_report import LAG_REPORT, LagSettings
 
 ADDRESS = {"rocketmq.namesrv.addr": "127.0.0.1:9876"}

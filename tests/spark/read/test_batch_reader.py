@@ -14,8 +14,9 @@ from tests.spark.metadata_kit import FakeMetadata
 from pocketmq.errors import DataLost
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
-from pocketmq.spark.read.batch_reader import FilteringTopicReader, TopicReader, batch_ranges, narrowed, sizes_of_topics
-from pocketmq.spark.read.pushdown import Pushed
+from pocketmq.spark.read.batch_reader import FilteringTopicReader, TopicReader, sizes_of_topics
+from pocketmq.spark.read.bounds import batch_ranges
+from pocketmq.spark.read.pushdown import Pushed, narrowed
 from pocketmq.spark.schema import Name
 
 Q0, Q1 = (MessageQueue("orders", "broker-a", number) for number in range(2))

@@ -9,7 +9,6 @@ File formats go through the lake, with manifest and compaction. Other formats ha
 Iceberg …): Spark's sink of that name writes them, without a manifest.
 """
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -34,12 +33,10 @@ from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
 from pocketmq.pipelines.archive.manifest import Commit, Manifest, read_manifest
 from pocketmq.pipelines.archive.staging import Stage, stage_ranges
 from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_classic, is_local, last_offset, offset_of, owned
-from pocketmq.pipelines.core.connector_options import check_used
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.core.plan import Plan, known_queues, require_topics, stream_queues
 from pocketmq.pipelines.core.running import Run, Summary, lost_row
 from pocketmq.pipelines.core.settings import Job, Size, StreamSettings
-from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.read.offsets import ranges_between
 
 if TYPE_CHECKING:
@@ -116,8 +113,7 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
 
 
 def check_archive(settings: ArchiveSettings) -> None:
-    parse_read_options(settings.reading, streaming=True, environ=os.environ)
-    check_used(settings.options, settings.reading)
+    settings.check_reading()
     check_columns(settings.format, properties=settings.properties)
     if settings.has_manifest:
         if settings.remote is not None:
@@ -217,8 +213,7 @@ def _staging(messages: DataFrame, batch: Batch, settings: ArchiveSettings) -> St
     """Tasks pull and write by themselves where possible; the DataFrame of the batch is unused then."""
     if not settings.form.is_quick:
         return frame_stage(messages, batch.ranges)
-    options = parse_read_options(settings.reading, streaming=True, environ=os.environ)
-    return partial(stage_ranges, messages.sparkSession, options)
+    return partial(stage_ranges, messages.sparkSession, settings.read_options)
 
 
 def planned_batch(checkpoint: Path, number: int, settings: ArchiveSettings, files: Files) -> Batch:

@@ -24,10 +24,9 @@ from pocketmq.files import DiskFiles, Files
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.core.checkpoint import is_local, last_offset
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
-from pocketmq.spark.read.batch_reader import batch_ranges
-from pocketmq.spark.read.bounds import no_such_topic, queues_of, starting_offsets
-from pocketmq.spark.read.metadata import ClientMetadata
-from pocketmq.spark.shared_clients import READING, reading_settings
+from pocketmq.spark.read.bounds import batch_ranges, no_such_topic, queues_of, starting_offsets
+from pocketmq.spark.read.metadata import ClientMetadata, borrowed_metadata
+from pocketmq.spark.shared_clients import reading_settings
 
 TYPICAL_MESSAGES_PER_S: Final = 100_000
 
@@ -88,8 +87,7 @@ def stream_queues(options: Mapping[str, str], checkpoint: str, files: Files) -> 
     """The read of a stream if it started now, and where it starts as text."""
     parsed = parse_read_options(options, streaming=True, environ=os.environ)
     before = last_offset(Path(checkpoint), files) if is_local(checkpoint) else None
-    with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
-        metadata = ClientMetadata.of(client, parsed)
+    with borrowed_metadata(parsed) as metadata:
         known = {} if before is None else before.queues
         queues = queues_of(parsed, metadata, known)
         new = [queue for queue in queues if queue not in known]
@@ -110,8 +108,7 @@ def stream_queues(options: Mapping[str, str], checkpoint: str, files: Files) -> 
 def batch_queues(options: Mapping[str, str]) -> tuple[QueuePlan, ...]:
     """The read of a batch with these options if it started now."""
     parsed = parse_read_options(options, streaming=False, environ=os.environ)
-    with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
-        metadata = ClientMetadata.of(client, parsed)
+    with borrowed_metadata(parsed) as metadata:
         return _sized(batch_ranges(parsed, metadata), metadata, parsed)
 
 
@@ -135,16 +132,8 @@ def _sized(ranges: Sequence[QueueRange], metadata: ClientMetadata, options: Read
 def queue_metadata(options: Mapping[str, str]) -> Iterator[tuple[ReadOptions, ClientMetadata]]:
     """Metadata for a batch read with these options."""
     parsed = parse_read_options(options, streaming=False, environ=os.environ)
-    with READING.borrow(parsed.connection, parsed.idle_timeout_ms) as client:
-        yield (
-            parsed,
-            ClientMetadata(
-                client,
-                retries=parsed.fetch_retries,
-                retry_interval_ms=parsed.fetch_interval_ms,
-                ttl_ms=parsed.metadata_ttl_ms,
-            ),
-        )
+    with borrowed_metadata(parsed) as metadata:
+        yield parsed, metadata
 
 
 def known_queues(connection: Mapping[str, str], topics: Sequence[str]) -> list[MessageQueue]:

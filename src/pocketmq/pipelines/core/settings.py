@@ -9,6 +9,9 @@ A field is a key of the file and a flag of the command, both with `-` for `_`; i
 Durations, sizes and times have the same format in a file and on the command line. Their value is a plain number. `str` returns its
 digits, because py4j passes a number to Java as `str` formats it; `text` is for people.
 
+Connector options that a user sets by --option apply to the connection, to reads or to writes. Options that the pipeline sets itself, does
+not use or does not know are refused before Spark starts.
+
 A pipeline is data, from which the command line is made:
 
     settings ── check(settings) ──────────►            finds mistakes before Spark starts, which takes a while
@@ -16,13 +19,15 @@ A pipeline is data, from which the command line is made:
              └─ run(spark, settings, run) ► Summary    starts its queries and follows them: `run.follow(query)`
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from pocketmq.errors import UsageError
+from pocketmq.errors import InvalidSetting, UsageError
 from pocketmq.model.human import (
     DURATION_UNITS_MS,
     SIZE_UNITS,
@@ -32,10 +37,12 @@ from pocketmq.model.human import (
     parse_time,
     time_ms,
 )
-from pocketmq.pipelines.core.connector_options import of_connection, of_reads
 from pocketmq.pipelines.core.libraries import SparkSession
 from pocketmq.pipelines.core.plan import Plan
 from pocketmq.pipelines.core.running import Run, Summary
+from pocketmq.spark.options.options import OptionTable, Use
+from pocketmq.spark.options.read_options import READ_OPTIONS, ReadOptions, parse_read_options
+from pocketmq.spark.options.write_options import WRITE_OPTIONS
 
 
 class Duration(int):
@@ -103,6 +110,82 @@ def reading(now_ms: int) -> Callable[[type, Any], Any]:
         return kind.read(str(value), now_ms)  # `str` formats a TOML time in the same form
 
     return read
+
+
+_FLAGS: Final = {
+    "rocketmq.namesrv.addr": "--namesrv, or --target for the other cluster,",
+    "subscribe": "--topic",
+    "subscribePattern": "--topic",
+    "assign": "--topic",
+    "startingOffsets": "--starting or --starting-offsets",
+    "startingTimestamp": "--since",
+    "endingOffsets": "--ending-offsets",
+    "endingTimestamp": "--until",
+    "maxOffsetsPerTrigger": "--max-messages",
+    "onDataLoss": "--on-data-loss",
+    "failOnDataLoss": "--on-data-loss",
+    "groupId": "--group",
+}
+"""The flag of the pipeline for an option."""
+_RIVALS: Final = {
+    "subscribe": ("subscribePattern", "assign"),
+    "assign": ("subscribe", "subscribePattern"),
+    "onDataLoss": ("failOnDataLoss",),
+    "maxPartitions": ("minPartitions", "maxRecordsPerPartition"),
+}
+"""Options that exclude others."""
+_ONCE: Final = ("topic", "writeId", "writeBatch", "deliveryGuarantee", "reservedProperties")
+"""Options that a pipeline sets for each of its writes, so that they are effectively once."""
+
+
+def of_connection(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Options of the connection. `own` are those that the pipeline sets, here as in the other functions."""
+    _refuse_unknown(given)
+    chosen = _chosen(given, READ_OPTIONS, own)
+    return {**own, **{name: text for name, text in chosen.items() if READ_OPTIONS.named(name, Use.ALL)}}
+
+
+def of_reads(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Options for a read."""
+    _refuse_unknown(given)
+    return {**own, **_chosen(given, READ_OPTIONS, [*own, *(rival for name in own for rival in _RIVALS.get(name, ()))])}
+
+
+def of_writes(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Options for a write."""
+    _refuse_unknown(given)
+    return {**own, **_chosen(given, WRITE_OPTIONS, [*own, *_ONCE])}
+
+
+def check_used(given: Mapping[str, str], *uses: Mapping[str, str]) -> None:
+    """InvalidSetting for an option that is in none of `uses`, and so would have no effect."""
+    for key in given:
+        if not any(key in use for use in uses):
+            what = "reads" if READ_OPTIONS.named(key) is not None else "writes"
+            raise InvalidSetting(
+                f"the option {key} has no effect: it applies to {what} of topics, which this pipeline does not do"
+            )
+
+
+def _chosen(given: Mapping[str, str], table: OptionTable, reserved: Collection[str]) -> dict[str, str]:
+    found = {}
+    for key, text in given.items():
+        name = table.named(key)
+        if name is not None and name in reserved:
+            advice = f"use {_FLAGS[name]}" if name in _FLAGS else "the pipeline sets it itself"
+            raise InvalidSetting(f"the option {name} cannot be set: {advice}")
+        if name is not None:
+            found[key] = text
+    return found
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    for key, text in given.items():
+        if READ_OPTIONS.named(key) is None and WRITE_OPTIONS.named(key) is None:
+            near = get_close_matches(key.lower(), [option.name.lower() for option in WRITE_OPTIONS.options], 1, 0.8)
+            is_of_writes = bool(near) and READ_OPTIONS.named(near[0]) is None
+            table, use = (WRITE_OPTIONS, Use.BATCH_WRITE) if is_of_writes else (READ_OPTIONS, Use.BATCH)
+            table.read({key: text}, use)  # raises with a hint
 
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
@@ -188,6 +271,16 @@ class StreamSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
     def reading(self) -> dict[str, str]:
         """The connector options for the stream."""
         return of_reads(self.options, self.own_reading)
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """The same, parsed; InvalidSetting describes a wrong one."""
+        return parse_read_options(self.reading, streaming=True, environ=os.environ)
+
+    def check_reading(self) -> None:
+        """InvalidSetting for an invalid or unused option, of a pipeline that only reads from this cluster."""
+        _ = self.read_options
+        check_used(self.options, self.reading)
 
     @property
     def own_reading(self) -> dict[str, str]:

@@ -18,11 +18,10 @@ from pocketmq.pipelines.archive.form import Form, Slot, check_form, check_format
 from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
 from pocketmq.pipelines.archive.staging import Stage, stage_ranges
 from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned, state_files
-from pocketmq.pipelines.core.connector_options import check_used, of_reads
 from pocketmq.pipelines.core.libraries import SparkSession
 from pocketmq.pipelines.core.plan import Plan, batch_queues, ranges_of, require_topics
 from pocketmq.pipelines.core.running import Run, Summary
-from pocketmq.pipelines.core.settings import Job
+from pocketmq.pipelines.core.settings import Job, check_used, of_reads
 from pocketmq.pipelines.jobs.resending import (
     Do,
     Piece,

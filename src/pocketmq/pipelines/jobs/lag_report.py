@@ -17,13 +17,12 @@ from msgspec import Meta
 from pocketmq.client import Admin
 from pocketmq.client.admin.lag import GroupLag
 from pocketmq.errors import GroupNotFound, PocketMQError
-from pocketmq.pipelines.core.connector_options import check_used
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.core.libraries import functions as f
 from pocketmq.pipelines.core.plan import Plan, admin_of
 from pocketmq.pipelines.core.progress import Progress
 from pocketmq.pipelines.core.running import Run, Summary
-from pocketmq.pipelines.core.settings import Duration, Job, JobSettings
+from pocketmq.pipelines.core.settings import Duration, Job, JobSettings, check_used
 
 NAME: Final = "lag-report"
 MAX_SAMPLES: Final = 100_000

@@ -15,15 +15,13 @@ from msgspec import Meta
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned
-from pocketmq.pipelines.core.connector_options import of_writes
 from pocketmq.pipelines.core.contracts import VIOLATIONS, Checked, Contract
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.core.libraries import functions as f
 from pocketmq.pipelines.core.plan import Plan, ensure_topics, require_topics, stream_queues
 from pocketmq.pipelines.core.rows import MESSAGE, REASON, parse_json, parse_schema, write_dead_letters
 from pocketmq.pipelines.core.running import Run, Summary
-from pocketmq.pipelines.core.settings import Job, StreamSettings
-from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.pipelines.core.settings import Job, StreamSettings, of_writes
 from pocketmq.spark.options.write_options import parse_write_options
 
 NAME: Final = "quality"
@@ -118,7 +116,7 @@ def check(settings: QualitySettings) -> None:
     _ = settings.contract
     if settings.remote is None:
         check_owner(settings.checkpoint, settings.owner)
-    parse_read_options(settings.reading, streaming=True, environ=os.environ)
+    _ = settings.read_options
     parse_write_options({**settings.writing, "writeId": NAME}, streaming=False, environ=os.environ)
     require_topics(settings.connection, settings.topics)
     if clash := set(settings.written) & set(settings.topics):

@@ -20,11 +20,10 @@ from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.manifest import DataFile
 from pocketmq.pipelines.archive.reading import ReadLake
 from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned, state_files
-from pocketmq.pipelines.core.connector_options import check_used, of_reads
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, functions
 from pocketmq.pipelines.core.plan import Plan, QueuePlan, batch_queues, ranges_of, require_topics
 from pocketmq.pipelines.core.running import Run, Summary
-from pocketmq.pipelines.core.settings import Job
+from pocketmq.pipelines.core.settings import Job, check_used, of_reads
 from pocketmq.pipelines.jobs.resending import (
     Piece,
     SendingSettings,

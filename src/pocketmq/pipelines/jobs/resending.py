@@ -27,13 +27,12 @@ from pocketmq.model.names import DLQ_PREFIX
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import schema_of
 from pocketmq.pipelines.core.checkpoint import StateFiles
-from pocketmq.pipelines.core.connector_options import of_reads, of_writes
 from pocketmq.pipelines.core.libraries import Column, DataFrame, Observation, SparkSession, error_text, functions
 from pocketmq.pipelines.core.plan import admin_of
 from pocketmq.pipelines.core.progress import Progress
 from pocketmq.pipelines.core.rows import PAST
 from pocketmq.pipelines.core.running import Run, Summary
-from pocketmq.pipelines.core.settings import DEFAULT_MAX_MESSAGES, JobSettings, Time
+from pocketmq.pipelines.core.settings import DEFAULT_MAX_MESSAGES, JobSettings, Time, of_reads, of_writes
 from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.options.write_options import parse_write_options
 from pocketmq.spark.write.sink_rows import Written

@@ -24,7 +24,6 @@ Times are those of the clients. Between two machines, `deliverMs` includes the d
 consumer's clock is behind. If parts of a trace are missing, their columns are null.
 """
 
-import os
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -34,7 +33,6 @@ from pocketmq.errors import ProtocolError, TopicNotFound
 from pocketmq.files import DiskFiles
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned
-from pocketmq.pipelines.core.connector_options import check_used
 from pocketmq.pipelines.core.libraries import Column, DataFrame, SparkSession
 from pocketmq.pipelines.core.libraries import functions as f
 from pocketmq.pipelines.core.plan import Plan, require_topics, stream_queues
@@ -50,7 +48,6 @@ from pocketmq.protocol.trace_text import (
     Trace,
     decode_trace,
 )
-from pocketmq.spark.options.read_options import parse_read_options
 
 _FIELDS: Final = (
     "event string, {at}, topic string, messageId string, keys string, tags string, `group` string, requestId string, "
@@ -265,8 +262,7 @@ class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
 
 
 def check(settings: TraceSettings) -> None:
-    parse_read_options(settings.reading, streaming=True, environ=os.environ)
-    check_used(settings.options, settings.reading)
+    settings.check_reading()
     if settings.remote is None:
         check_owner(settings.checkpoint_folder, settings.owner)
     try:

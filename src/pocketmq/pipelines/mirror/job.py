@@ -23,14 +23,12 @@ from pocketmq.pipelines.core.checkpoint import (
     owned,
     state_files,
 )
-from pocketmq.pipelines.core.connector_options import check_used, of_connection, of_writes
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.core.plan import Plan, admin_of, known_queues, queue_metadata, require_topics, stream_queues
 from pocketmq.pipelines.core.running import Row, Run, Summary
-from pocketmq.pipelines.core.settings import Job, StreamSettings
+from pocketmq.pipelines.core.settings import Job, StreamSettings, check_used, of_connection, of_writes
 from pocketmq.pipelines.mirror.copying import OF, READ, Order, send_batch
 from pocketmq.pipelines.mirror.offset_map import MirroredRun, OffsetMap, read_map
-from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.options.write_options import WriteOptions, parse_write_options
 from pocketmq.spark.read.offsets import Cause
 
@@ -172,8 +170,7 @@ def check_mirror(settings: MirrorSettings) -> None:
     if settings.remote is not None or not is_local(settings.checkpoint):
         raise InvalidSetting(_NEEDS_DRIVER)
     check_owner(settings.checkpoint, settings.owner)
-    parse_read_options(settings.reading, streaming=True, environ=os.environ)
-    check_used(settings.options, settings.reading)
+    settings.check_reading()
     _ = settings.writing
     require_topics(settings.connection, settings.topics)
     check_clusters(settings.connection, settings.target_connection, settings.groups)

@@ -7,16 +7,13 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pocketmq.model.queue import MessageQueue, QueueRange
-from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.python_processes import keep_memory, require_libraries, short_errors
-from pocketmq.spark.read.bounds import ending_offsets, queues_of, starting_offsets
-from pocketmq.spark.read.data_loss import QueueFacts, find_losses, settle
-from pocketmq.spark.read.metadata import ClientMetadata
+from pocketmq.spark.read.bounds import batch_ranges
+from pocketmq.spark.read.metadata import ClientMetadata, borrowed_metadata
 from pocketmq.spark.read.planning import plan_partitions
-from pocketmq.spark.read.pushdown import Pushed, split_filters
+from pocketmq.spark.read.pushdown import Pushed, narrowed, split_filters
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
-from pocketmq.spark.shared_clients import READING
 
 
 class TopicReader(DataSourceReader):
@@ -33,8 +30,7 @@ class TopicReader(DataSourceReader):
         require_libraries()
         keep_memory()
         options = self._options
-        with READING.borrow(options.connection, options.idle_timeout_ms) as client:
-            metadata = ClientMetadata.of(client, options)
+        with borrowed_metadata(options) as metadata:
             ranges = narrowed(batch_ranges(options, metadata), self._pushed, metadata)
             sizes = sizes_of_topics(ranges, options, metadata)
         planned = plan_partitions(
@@ -64,16 +60,6 @@ class FilteringTopicReader(TopicReader):
         return remaining
 
 
-def batch_ranges(options: ReadOptions, metadata: Metadata) -> list[QueueRange]:
-    """The ranges of a batch; DataLost if messages of them were deleted and the policy is to fail."""
-    queues = queues_of(options, metadata)
-    starts = starting_offsets(options, queues, metadata)
-    ends = ending_offsets(options, queues, metadata)
-    facts = {queue: QueueFacts(bounds) for queue, bounds in metadata.bounds(queues).items()}
-    starts |= settle(find_losses(starts, facts, 0), facts, options.on_data_loss)
-    return [QueueRange(queue, starts[queue], ends[queue]) for queue in queues if starts[queue] < ends[queue]]
-
-
 def sizes_of_topics(
     ranges: Sequence[QueueRange], options: ReadOptions, metadata: ClientMetadata
 ) -> dict[MessageQueue, int]:
@@ -83,15 +69,3 @@ def sizes_of_topics(
     if len({part.queue.topic for part in ranges}) < 2:
         return {}
     return metadata.bytes_per_message(options.pull_group, {part.queue: part.start for part in ranges})
-
-
-def narrowed(ranges: Iterable[QueueRange], pushed: Pushed, metadata: Metadata) -> list[QueueRange]:
-    """The parts of ranges that the pushed filters select."""
-    left = [part for part in map(pushed.narrowed, ranges) if part is not None]
-    if pushed.from_ms is not None:
-        starts = metadata.offsets_at({part.queue: max(0, pushed.from_ms) for part in left})
-        left = [QueueRange(part.queue, max(part.start, starts[part.queue]), part.end) for part in left]
-    if pushed.to_ms is not None:
-        ends = metadata.offsets_at({part.queue: max(0, pushed.to_ms) for part in left})
-        left = [QueueRange(part.queue, part.start, min(part.end, ends[part.queue])) for part in left]
-    return [part for part in left if len(part)]

@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from pocketmq.errors import InvalidSetting, PocketMQError, TopicNotFound, WrongState
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds, Metadata
 from pocketmq.spark.options.options import EARLIEST, LATEST
 from pocketmq.spark.options.read_options import ReadOptions
+from pocketmq.spark.read.data_loss import QueueFacts, find_losses, settle
 
 _MAX_NAMED: int = 5
 """Number of queues that an error names; it only counts the rest."""
@@ -82,6 +83,16 @@ def ending_offsets(options: ReadOptions, queues: Sequence[MessageQueue], metadat
     if isinstance(options.ending_offsets, dict):
         return _explicit(_complete(options.ending_offsets, queues, "endingOffsets"), bounds, "endingOffsets")
     return {queue: bounds[queue].max for queue in queues}
+
+
+def batch_ranges(options: ReadOptions, metadata: Metadata) -> list[QueueRange]:
+    """The ranges of a batch; DataLost if messages of them were deleted and the policy is to fail."""
+    queues = queues_of(options, metadata)
+    starts = starting_offsets(options, queues, metadata)
+    ends = ending_offsets(options, queues, metadata)
+    facts = {queue: QueueFacts(bounds) for queue, bounds in metadata.bounds(queues).items()}
+    starts |= settle(find_losses(starts, facts, 0), facts, options.on_data_loss)
+    return [QueueRange(queue, starts[queue], ends[queue]) for queue in queues if starts[queue] < ends[queue]]
 
 
 def _existing_queues(options: ReadOptions, metadata: Metadata) -> tuple[list[MessageQueue], dict[str, TopicNotFound]]:

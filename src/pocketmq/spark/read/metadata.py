@@ -11,8 +11,8 @@ search finds the first message, for all queues in parallel. Within a queue, time
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
@@ -29,7 +29,7 @@ from pocketmq.protocol.record import decode_record
 from pocketmq.spark.broker_facts import Bounds, LogState
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.read.offsets import QueueOffsets
-from pocketmq.spark.shared_clients import ReadingCore, SharedClient
+from pocketmq.spark.shared_clients import READING, ReadingCore, SharedClient
 
 Stored = Callable[[QueueOffsets], Mapping[MessageQueue, int]]
 """The store times of the messages at these offsets; deleted messages are omitted."""
@@ -267,6 +267,13 @@ class ClientMetadata:
                 )
                 self._sleep(self._interval_s)
         raise AssertionError("the last attempt returns or raises")
+
+
+@contextmanager
+def borrowed_metadata(options: ReadOptions, *, retries: int | None = None) -> Iterator[ClientMetadata]:
+    """Queries with the options of a read, by the shared client for its connection."""
+    with READING.borrow(options.connection, options.idle_timeout_ms) as client:
+        yield ClientMetadata.of(client, options, retries=retries)
 
 
 def _log_state(infos: Mapping[str, str]) -> LogState | None:

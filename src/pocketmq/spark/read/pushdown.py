@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pocketmq.model.queue import QueueRange
+from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.schema import Name
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,6 +49,18 @@ class Pushed(msgspec.Struct, frozen=True):
     def tag_expression(self) -> str | None:
         """The subscription expression for these tags; None if tags are not filtered."""
         return None if self.tags is None else " || ".join(sorted(self.tags))
+
+
+def narrowed(ranges: Iterable[QueueRange], pushed: Pushed, metadata: Metadata) -> list[QueueRange]:
+    """The parts of ranges that the pushed filters select."""
+    left = [part for part in map(pushed.narrowed, ranges) if part is not None]
+    if pushed.from_ms is not None:
+        starts = metadata.offsets_at({part.queue: max(0, pushed.from_ms) for part in left})
+        left = [QueueRange(part.queue, max(part.start, starts[part.queue]), part.end) for part in left]
+    if pushed.to_ms is not None:
+        ends = metadata.offsets_at({part.queue: max(0, pushed.to_ms) for part in left})
+        left = [QueueRange(part.queue, part.start, min(part.end, ends[part.queue])) for part in left]
+    return [part for part in left if len(part)]
 
 
 class Split(NamedTuple):

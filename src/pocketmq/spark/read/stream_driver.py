@@ -33,7 +33,7 @@ from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.read.bounds import check_checkpoint, present_queues, queues_of, starting_offsets
 from pocketmq.spark.read.data_loss import MissingQueues, OldestMessages, QueueFacts, find_losses, settle
-from pocketmq.spark.read.metadata import ClientMetadata
+from pocketmq.spark.read.metadata import ClientMetadata, borrowed_metadata
 from pocketmq.spark.read.offsets import (
     Cause,
     Lost,
@@ -46,7 +46,6 @@ from pocketmq.spark.read.offsets import (
 )
 from pocketmq.spark.read.planning import partition_count
 from pocketmq.spark.read.stream_health import Outage, RetentionWatch
-from pocketmq.spark.shared_clients import READING
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -177,8 +176,7 @@ class StreamDriver:
         self._options = options
         self._clock = SystemClock()
         self._lease = ExitStack()
-        client = self._lease.enter_context(READING.borrow(options.connection, options.idle_timeout_ms))
-        self._metadata = ClientMetadata.of(client, options, retries=0)  # `_outage` repeats failed queries
+        self._metadata = self._lease.enter_context(borrowed_metadata(options, retries=0))  # `_outage` repeats queries
         self._outage = Outage(options, self._clock)
         self._was_answered = False
         self._publisher = OffsetPublisher(options.group)
