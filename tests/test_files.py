@@ -24,6 +24,7 @@ from pocketmq.files import (
     diverted_errors,
     files_below,
     make_executable,
+    may_write_in,
     remove_whole,
     temporary_folder,
     write_atomically,
@@ -528,3 +529,13 @@ print(folder, folder.exists())
     folder, was_there = done.stdout.split()
     assert was_there == "True"
     assert not Path(folder).exists()
+
+
+def test_a_folder_is_writable_only_where_files_can_be_created(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+
+    assert may_write_in(tmp_path)
+    assert may_write_in(tmp_path / "new" / "folder")
+    assert not may_write_in(tmp_path / "file" / "folder")
+    assert not may_write_in(Path("/proc/nope")), "also for root"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -371,7 +371,11 @@ def make_executable(path: Path) -> None:
 def may_write_in(folder: Path) -> bool:
     """Whether this user may create files in a folder, and the folder if it does not exist."""
     nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    try:
+        Path(tempfile.mkdtemp(prefix=".pocketmq-", dir=nearest)).rmdir()  # os.access lets root pass, even in /proc
+    except OSError:
+        return False
+    return True
 
 
 def home_folder() -> Path:

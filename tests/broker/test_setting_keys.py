@@ -255,6 +255,20 @@ def test_credentials_of_another_form_are_refused_without_repeating_them(text: st
     assert "hush" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("slowWriteMillis", "7", "the store is already open, and reads it only when it opens"),
+        ("maxHashSlotNum", "7", "the store is already open, and its files depend on it"),
+    ],
+)
+def test_a_refused_change_gives_the_reason_of_its_key(name: str, value: str, reason: str) -> None:
+    with pytest.raises(NoPermission) as refusal:
+        change_keys(BrokerSettings(), {name: value})
+
+    assert refusal.value.remark == f"{REFUSED} {name} can only be set when the broker starts: {reason}"
+
+
 REFUSED_AT_RUN_TIME = """
 accountsFile advertisedPort allocateLogFiles authenticationFailureSeconds bindAddress brokerClusterName brokerIP1
 brokerId brokerName clockStepConfirmMills flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDiskType

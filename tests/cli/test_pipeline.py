@@ -161,6 +161,7 @@ def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, mon
     )
     assert "--format text has one column" in told("archive", *read, "--lake", tmp_path / "l", "--format", "text")
     assert "file/l is not writable" in told("archive", *read, "--lake", tmp_path / "file" / "l")
+    assert "/proc/nope is not writable" in told("archive", *read, "--lake", "/proc/nope")
     assert "is a file; it must be a folder" in told("archive", *read, "--lake", tmp_path / "file")
     assert "belongs to a query that is not a pipeline" in told("archive", *read, "--lake", tmp_path / "l", *theirs)
     assert "s3a://b/lake must be a local or mounted path" in told("backfill", *read, "--lake", "s3a://b/lake", *theirs)

@@ -7,8 +7,8 @@
     after_pull, after_pause, after_leave                 a queue was pulled, had to pause, or is not pulled any more
     filter_messages                                      selects the pulled messages that a consumer gets
 
-Hooks run on the thread that handles the message, and must not block. An exception is logged and does not affect the message. Messages
-that `filter_messages` removes count as consumed.
+Hooks run on the thread that handles the message, and must not block. An exception does not affect the message; the first one of
+each type is logged for each hook. Messages that `filter_messages` removes count as consumed.
 
 An `RpcHook` works below: it sees each request to a name server or broker, and its response.
 """
@@ -119,7 +119,7 @@ class FilterEvent(msgspec.Struct, kw_only=True):
 class RpcHook:
     """Sees each request of a client to a name server or broker, and its response. Inherit, and override the methods you need.
 
-    It runs on the thread of the network and must not block. An exception is logged and does not affect the request. With a hook, sends and
+    It runs on the thread of the network and must not block. An exception does not affect the request; its first one of each type is logged. With a hook, sends and
     pulls cost two to three times as much, because each becomes a `Command`.
     """
 
@@ -164,11 +164,32 @@ class Hooks:
         """Messages were pulled: set `event.messages` to those to consume. The others count as consumed."""
 
 
+class HookErrors:
+    """Logs exceptions of hooks: with the traceback, once for each method and type, because hooks run once for each message."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[object, type[Exception]]] = set()
+
+    def log(self, function: Callable[..., object], error: Exception, what: str) -> None:
+        """Log `error` of `function`; `what` continues without the hook."""
+        cause = (function, type(error))
+        if cause not in self._logged:
+            self._logged.add(cause)
+            log.error(
+                "Hook %r failed; the %s continues without it. Further exceptions of type %s are not logged",
+                function,
+                what,
+                type(error).__name__,
+                exc_info=error,
+            )
+
+
 class HookList:
     """The hooks of one client, called in their order. Each method of `Hooks` for events is an attribute here."""
 
     def __init__(self, hooks: Iterable[Hooks] = ()) -> None:
         self._hooks = checked_hooks(hooks)
+        self._errors = HookErrors()
         self._extra_properties = self._overrides("extra_properties")
         self.before_send = self._calls("before_send")
         self.after_send = self._calls("after_send")
@@ -193,8 +214,8 @@ class HookList:
             try:
                 if added := function(message):
                     extended = extended.with_properties(added)
-            except Exception:
-                log.exception("hook %r failed; the message is handled without it", function)
+            except Exception as error:
+                self._errors.log(function, error, "message")
         return extended
 
     def _overrides(self, name: str) -> tuple[Callable[[Any], Any], ...]:
@@ -213,8 +234,8 @@ class HookList:
             for function in functions:
                 try:
                     function(event)
-                except Exception:
-                    log.exception("hook %r failed; the message is handled without it", function)
+                except Exception as error:
+                    self._errors.log(function, error, "message")
 
         return call
 

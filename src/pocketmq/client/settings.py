@@ -11,13 +11,14 @@ from typing import Any, TypedDict, TypeVar
 import msgspec
 
 from pocketmq.client.hooks import RpcHook
-from pocketmq.errors import InvalidSetting
+from pocketmq.errors import InvalidSetting, UsageError
 from pocketmq.model.flags import Compression
 from pocketmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, parse_group, parse_topic, suggestion, wrap
 from pocketmq.protocol.compression import LEVEL, MIN_BODY_BYTES, compress
 from pocketmq.protocol.signing import Credentials
 
 S = TypeVar("S", bound="ClientSettings")
+Seconds = TypeVar("Seconds", float, float | None)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -41,6 +42,13 @@ _OPTIONAL_TYPES: dict[str, tuple[type, str]] = {
     "credentials": (Credentials, "Credentials(access_key, secret)"),
 }
 """The types of options with None as a second choice."""
+
+
+def checked_seconds(timeout_s: Seconds) -> Seconds:
+    """`timeout_s` if it is a number of seconds or None; UsageError otherwise, also for NaN and infinity."""
+    if timeout_s is None or (isinstance(timeout_s, int | float) and -_LARGEST <= timeout_s <= _LARGEST):
+        return timeout_s
+    raise UsageError(f"timeout_s = {timeout_s!r} must be a number of seconds up to {_LARGEST}, such as 3 or 0.5")
 
 
 class ClientOptions(TypedDict, total=False):

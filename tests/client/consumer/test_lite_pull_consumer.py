@@ -4,8 +4,10 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 from tests.client.real_cluster import real_cluster, until
@@ -408,5 +410,38 @@ def test_iteration_ends_when_the_consumer_is_stopped() -> None:
             assert [message async for message in consumer] == []
             with pytest.raises(WrongState, match="was stopped"):
                 await consumer.poll()
+
+    run(main())
+
+
+@pytest.mark.parametrize("not_a_queue", [3, "T", None])
+def test_what_is_not_a_queue_is_refused(not_a_queue: Any) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, c.lite_consumer() as consumer:
+            for call in (
+                partial(consumer.seek, not_a_queue, 0),
+                partial(consumer.seek_to_end, not_a_queue),
+                partial(consumer.position, not_a_queue),
+                partial(consumer.assign, [not_a_queue]),
+                partial(consumer.pause, [not_a_queue]),
+            ):
+                with pytest.raises(UsageError, match=rf"{not_a_queue!r} is .*, not a MessageQueue: give one"):
+                    await call()
+
+    run(main())
+
+
+@pytest.mark.parametrize("timeout_s", ["3", float("nan"), float("inf")])
+def test_a_timeout_that_is_not_a_number_of_seconds_is_refused(timeout_s: Any) -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, c.lite_consumer() as lite, c.pull_consumer("G2") as pulling:
+            for call in (
+                partial(lite.poll, timeout_s=timeout_s),
+                partial(lite.wait, timeout_s=timeout_s),
+                partial(pulling.pull, QUEUE, 0, timeout_s=timeout_s),
+                partial(pulling.pull_block_if_not_found, QUEUE, 0, timeout_s=timeout_s),
+            ):
+                with pytest.raises(UsageError, match=r"timeout_s = .* must be a number of seconds"):
+                    await call()
 
     run(main())

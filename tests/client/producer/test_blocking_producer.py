@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.client.topics import queues_of
@@ -14,7 +15,7 @@ from pocketmq.client import Producer, TransactionState, blocking
 from pocketmq.client.lifecycle import SharedPortal
 from pocketmq.client.producer.blocking_producer import _Handed
 from pocketmq.client.producer.queue_choice import ANY_QUEUE
-from pocketmq.errors import InvalidSetting, NetworkError, TopicNotFound, WrongState
+from pocketmq.errors import InvalidSetting, NetworkError, TopicNotFound, UsageError, WrongState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.queue import MessageQueue
 
@@ -249,3 +250,10 @@ def test_errors_are_those_of_the_async_one(producer: Producer) -> None:
         producer.send("Blocking", b"")
     with pytest.raises(InvalidSetting, match="did you mean 'retries'"):
         Producer("a:1", retry=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("timeout_s", ["3", float("nan")])
+def test_a_timeout_that_is_not_a_number_of_seconds_is_refused(producer: Producer, timeout_s: Any) -> None:
+    for call in (producer.send, producer.submit, producer.request):
+        with pytest.raises(UsageError, match=r"timeout_s = .* must be a number of seconds"):
+            call("Blocking", b"1", timeout_s=timeout_s)

@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -480,5 +481,22 @@ def test_what_threads_handed_over_is_settled_by_the_stop() -> None:
             with pytest.raises(WrongState):
                 await waits
             assert producer.in_flight == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("timeout_s", ["3", float("nan"), float("inf")])
+def test_a_timeout_that_is_not_a_number_of_seconds_is_refused(timeout_s: Any) -> None:
+    async def main() -> None:
+        async with cluster() as c, c.producer(group="PG") as producer:
+            for call in (
+                partial(producer.send, "T", b"1"),
+                partial(producer.submit, "T", b"1"),
+                partial(producer.send_many, [Message("T", b"1")]),
+                partial(producer.recall, "T", "handle"),
+                partial(producer.request, "T", b"1"),
+            ):
+                with pytest.raises(UsageError, match=r"timeout_s = .* must be a number of seconds"):
+                    await call(timeout_s=timeout_s)
 
     run(main())

@@ -8,11 +8,10 @@ is signed when it is sent, after the hook has seen it.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from functools import partial
 
-from pocketmq.client.hooks import RpcHook
+from pocketmq.client.hooks import HookErrors, RpcHook
 from pocketmq.codes import RequestCode
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
@@ -20,8 +19,6 @@ from pocketmq.net.pool import Pool
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.signing import Credentials, signed_fields
-
-log = logging.getLogger("pocketmq.client")
 
 STREAM_MARKS: Mapping[str, str] = {"ReqT": "0"}
 """On every request of a client that polls by itself, so that brokers can tell it from others."""
@@ -44,6 +41,7 @@ class RpcClient:
         self._marks = dict(marks or {})
         self._call_timeout_s = call_timeout_s
         self._rpc_hook = rpc_hook
+        self._hook_errors = HookErrors()
         self.is_watched = rpc_hook is not None
         """Whether every request has to be a `Command` that is sent here, because a hook sees it."""
         self.adds_fields = bool(self._marks) or credentials is not None or self.is_watched
@@ -122,8 +120,8 @@ class RpcClient:
         command.ext = command.ext or {}
         try:
             self._rpc_hook.before_request(str(peer.address), command)
-        except Exception:
-            log.exception("the hook %r failed; request %d goes its way", self._rpc_hook, command.code)
+        except Exception as error:
+            self._hook_errors.log(self._rpc_hook.before_request, error, f"request with code {command.code}")
         command.ext = self.signed_fields(command.ext, command.body)
 
     def _answered(self, peer: Peer, command: Command, answer: Command) -> None:
@@ -131,8 +129,8 @@ class RpcClient:
             return
         try:
             self._rpc_hook.after_response(str(peer.address), command, answer)
-        except Exception:
-            log.exception("the hook %r failed; the response to request %d goes its way", self._rpc_hook, command.code)
+        except Exception as error:
+            self._hook_errors.log(self._rpc_hook.after_response, error, f"response to request code {command.code}")
 
     def _ended(self, peer: Peer, command: Command, future: asyncio.Future[Command]) -> None:
         if not future.cancelled() and future.exception() is None:

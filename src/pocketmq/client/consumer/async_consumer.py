@@ -14,8 +14,8 @@ from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.consumer.settings import GroupSettings
 from pocketmq.client.lifecycle import AsyncClient, HostLoop, OwnThread, State, ThisLoop
-from pocketmq.client.settings import settings_of
-from pocketmq.errors import WrongState
+from pocketmq.client.settings import checked_seconds, settings_of
+from pocketmq.errors import UsageError, WrongState
 from pocketmq.model.names import TopicName, parse_topic, wrap
 from pocketmq.model.queue import MessageQueue
 
@@ -122,6 +122,7 @@ class AsyncConsumer(AsyncClient, Generic[M, S]):
 
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the consumer is stopped; False after the timeout."""
+        checked_seconds(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._stopped.wait()
@@ -150,6 +151,12 @@ class AsyncConsumer(AsyncClient, Generic[M, S]):
         return parse_topic(wrap(self._settings.namespace, topic))
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:
+        """The queue with the namespace of its topic. Raises UsageError if it is not a queue."""
+        if not isinstance(queue, MessageQueue):
+            raise UsageError(
+                f"{queue!r} is {type(queue).__name__}, not a MessageQueue: give one that the consumer returns, or "
+                "MessageQueue(topic, broker_name, queue_id)"
+            )
         return self._names.on_the_wire(queue, wrap(self._settings.namespace, queue.topic))
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -51,6 +51,7 @@ from pocketmq.client.consumer.settings import (
 )
 from pocketmq.client.hooks import Hooks, checked_hooks
 from pocketmq.client.running import run
+from pocketmq.client.settings import checked_seconds
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 
@@ -82,7 +83,7 @@ class BlockingConsumer(BlockingClient[C]):
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the consumer is stopped; False after the timeout. Ctrl-C ends the wait."""
-        return self._over.wait(timeout_s)
+        return self._over.wait(checked_seconds(timeout_s))
 
     @property
     def client_id(self) -> str:

@@ -19,6 +19,7 @@ from pocketmq.client.consumer.lite_pull_member import LitePullMember, LiteSelect
 from pocketmq.client.consumer.settings import LitePullOptions, LitePullSettings
 from pocketmq.client.consumer.subscriptions import filter_of
 from pocketmq.client.hooks import HookList, Hooks
+from pocketmq.client.settings import checked_seconds
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import refuse_unknown
 from pocketmq.model.queue import MessageQueue
@@ -115,7 +116,7 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
 
     async def poll_messages(self, timeout_s: float | None = None) -> PolledMessages | None:
         """As `poll`, for callers that take the messages in another thread, or one by one."""
-        seconds = self._settings.poll_timeout_ms / 1000 if timeout_s is None else timeout_s
+        seconds = self._settings.poll_timeout_ms / 1000 if timeout_s is None else checked_seconds(timeout_s)
         return await self._run(self._member.poll(seconds))
 
     async def finish_polled(self) -> None:

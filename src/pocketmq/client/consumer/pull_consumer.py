@@ -32,6 +32,7 @@ from pocketmq.client.consumer.retry_sender import RetrySender
 from pocketmq.client.consumer.settings import PullOptions, PullSettings
 from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks
+from pocketmq.client.settings import checked_seconds
 from pocketmq.errors import ServerFailed, UsageError
 from pocketmq.files import Files
 from pocketmq.model.delay import delay_level_fault
@@ -376,8 +377,9 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         *,
         may_wait: bool,
     ) -> PullResult:
-        filtered = filter_of(queue.topic, tags, sql)
-        work = self._member.pull(self._wire(queue), offset, limit, filtered, may_wait=may_wait, timeout_s=timeout_s)
+        wire, filtered = self._wire(queue), filter_of(queue.topic, tags, sql)
+        checked_seconds(timeout_s)
+        work = self._member.pull(wire, offset, limit, filtered, may_wait=may_wait, timeout_s=timeout_s)
         return await self._run(work)
 
 

@@ -29,7 +29,7 @@ from pocketmq.client.producer.transactions import (
     TransactionResult,
     state_of,
 )
-from pocketmq.client.settings import ProducerOptions, ProducerSettings
+from pocketmq.client.settings import ProducerOptions, ProducerSettings, checked_seconds
 from pocketmq.clock import SystemClock
 from pocketmq.errors import WrongState
 from pocketmq.model.flags import TransactionState
@@ -90,7 +90,7 @@ class Producer(BlockingClient[AsyncProducer]):
 
     def send(self, message: Message | str, body: object = None, **options: Unpack[SendOptions]) -> SendResult:
         """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`."""
-        timeout_s = options.pop("timeout_s", None)
+        timeout_s = checked_seconds(options.pop("timeout_s", None))
         made, destination = addressed(self.hooks, message, body, options)
         core, direct = self.core(), self._direct
         if direct is not None and self._is_direct:
@@ -109,7 +109,7 @@ class Producer(BlockingClient[AsyncProducer]):
 
         The future's callbacks run on the client's own thread and must not block it.
         """
-        timeout_s = options.pop("timeout_s", None)
+        timeout_s = checked_seconds(options.pop("timeout_s", None))
         made, destination = addressed(self.hooks, message, body, options)
         self.core()
         mailbox = self._mailbox
@@ -156,6 +156,7 @@ class Producer(BlockingClient[AsyncProducer]):
         self, message: Message | str, body: object = None, *, timeout_s: float, **options: Unpack[QueueOptions]
     ) -> StoredMessage:
         """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
+        checked_seconds(timeout_s)
         made, destination = addressed(self.hooks, message, body, options)
         return self.call(self.core().member.requests.request(made, destination, timeout_s))
 
@@ -241,7 +242,7 @@ class BlockingTransaction:
 
     def send(self, message: object, **options: Unpack[SendOptions]) -> SendResult:
         """Store a message that nobody sees until the block has ended well."""
-        timeout_s = options.pop("timeout_s", None)
+        timeout_s = checked_seconds(options.pop("timeout_s", None))
         made, destination = self._transaction.addressed(message, options)
         return self.call(self._transaction.deliver(made, destination, timeout_s))
 

@@ -28,7 +28,13 @@ from pocketmq.client.producer.queue_choice import Destination, destination_of
 from pocketmq.client.producer.results import SendResult
 from pocketmq.client.producer.send_member import SendMember
 from pocketmq.client.producer.transactions import Check, Transaction, TransactionListener, TransactionResult, state_of
-from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP, ProducerOptions, ProducerSettings, settings_of
+from pocketmq.client.settings import (
+    DEFAULT_PRODUCER_GROUP,
+    ProducerOptions,
+    ProducerSettings,
+    checked_seconds,
+    settings_of,
+)
 from pocketmq.client.telemetry.tracing import Traced, Tracer
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.model.flags import TransactionState
@@ -132,7 +138,7 @@ class AsyncProducer(AsyncClient):
                 return await future
         if self._state is not State.RUNNING:
             self._require_running()
-        timeout_s = options.pop("timeout_s", None)
+        timeout_s = checked_seconds(options.pop("timeout_s", None))
         return await self.deliver(*addressed(self._hooks, message, body, options), timeout_s)
 
     def submit(
@@ -147,7 +153,7 @@ class AsyncProducer(AsyncClient):
             future = buffer.outbox.put_plain(buffer, body, _SUBMITTED)
             if future is not None:
                 return future
-        outbox, timeout_s = self.member.outbox, options.pop("timeout_s", None)
+        outbox, timeout_s = self.member.outbox, checked_seconds(options.pop("timeout_s", None))
         made, destination = addressed(self._hooks, message, body, options)
         future = outbox.loop.create_future()
         if not outbox.put(outbox.pack(made, destination, _SUBMITTED, timeout_s, future)):
@@ -206,6 +212,7 @@ class AsyncProducer(AsyncClient):
         """
         refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
         bulk = self.member.bulk
+        checked_seconds(timeout_s)
         handed = [self._hooks.with_extra_properties(message) for message in messages]
         try:
             return await bulk.send(handed, queue, timeout_s)
@@ -223,6 +230,7 @@ class AsyncProducer(AsyncClient):
 
     async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
         """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
+        checked_seconds(timeout_s)
         instance = self.member.instance
         wire_topic = wrap(self._settings.namespace, topic)
         header = RecallMessage(wire_topic, handle, self.member.wire_group)
@@ -236,12 +244,13 @@ class AsyncProducer(AsyncClient):
         self, message: Message | str, body: object = None, *, timeout_s: float, **options: Unpack[QueueOptions]
     ) -> StoredMessage:
         """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
+        checked_seconds(timeout_s)
         requests = self.member.requests
         return await requests.request(*addressed(self._hooks, message, body, options), timeout_s)
 
     async def reply(self, request: StoredMessage, body: object, *, timeout_s: float | None = None) -> SendResult:
         """Answer a request that a consumer got."""
-        return await self.member.requests.reply(request, body, timeout_s)
+        return await self.member.requests.reply(request, body, checked_seconds(timeout_s))
 
     # transactions
 
@@ -261,6 +270,7 @@ class AsyncProducer(AsyncClient):
 
         When it raises, the broker is left to ask `check`, for nobody knows what was done; the error goes on.
         """
+        checked_seconds(timeout_s)
         transactions = self.member.transactions
         if self._listener is None:
             raise WrongState("send_in_transaction needs listener=…, an object with `execute` and `check`")

@@ -26,7 +26,7 @@ from pocketmq.client.producer.outgoing import Outgoing, QueueOptions, SendOption
 from pocketmq.client.producer.queue_choice import Destination
 from pocketmq.client.producer.results import SendResult
 from pocketmq.client.received import readable
-from pocketmq.client.settings import ProducerSettings
+from pocketmq.client.settings import ProducerSettings, checked_seconds
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError, UsageError, WrongState, error_for
 from pocketmq.model.flags import TransactionState
@@ -272,7 +272,7 @@ class Transaction:
 
     async def send(self, message: object, **options: Unpack[SendOptions]) -> SendResult:
         """Store a message that nobody sees until the block has ended well."""
-        timeout_s = options.pop("timeout_s", None)
+        timeout_s = checked_seconds(options.pop("timeout_s", None))
         return await self.deliver(*self.addressed(message, options), timeout_s)
 
     def addressed(self, message: object, options: QueueOptions) -> tuple[Message, Destination]:
