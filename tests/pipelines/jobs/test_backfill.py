@@ -99,10 +99,10 @@ def test_mistakes_are_told_before_anything_is_sent(spark: "SparkSession", broker
         return str(caught.value)
 
     assert "either --to TOPIC or --lake FOLDER" in message_of()
-    assert "filled with itself" in message_of(to=source)
-    assert "a lake keeps messages as they are" in message_of(lake="lake", where="true")
+    assert "cannot be both source and target" in message_of(to=source)
+    assert "a lake keeps messages unchanged" in message_of(lake="lake", where="true")
     assert "pocketmq topic create nowhere" in message_of(to="nowhere")
     assert "did you mean keys?" in message_of(to=target, select=["value", "keys AS key"])
-    assert "no column value" in message_of(to=target, select=["keys"])
+    assert "lacks the column value" in message_of(to=target, select=["keys"])
     assert "colour" in message_of(to=target, where="colour = 'red'")
     assert values_in(broker, target) == Counter()

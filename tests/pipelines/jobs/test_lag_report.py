@@ -97,7 +97,7 @@ def test_a_look_that_nobody_answers_does_not_cost_what_was_seen(
 
     [row] = summary.tables["lag by group"]
     assert (row["messages"], row["looks"], summary.facts["looks"]) == (1, 2, 3)
-    assert summary.facts["looks_failed"] == "1, the last one: the broker starts again"
+    assert summary.facts["looks_failed"] == "1, last error: the broker starts again"
 
     outcomes[:] = [CallTimedOut("nobody is there")]
     with pytest.raises(CallTimedOut):

@@ -92,8 +92,8 @@ def test_what_cannot_be_replayed_is_told(broker: Broker, tmp_path: Path) -> None
         assert isinstance(caught.value, InvalidSetting) or "is not a lake" in str(caught.value)
         return str(caught.value)
 
-    assert "say what is replayed" in message_of(to="t")
+    assert "no source is set" in message_of(to="t")
     assert "exclude one another" in message_of(lake="l", dlq="g")
-    assert "leave out --topic" in message_of(dlq="g", topics=["t"])
-    assert "filled with itself" in message_of(topics=["t"], to="t")
+    assert "remove --topic" in message_of(dlq="g", topics=["t"])
+    assert "cannot be both source and target" in message_of(topics=["t"], to="t")
     assert "is not a lake" in message_of(lake=str(tmp_path), since=Time(5))
