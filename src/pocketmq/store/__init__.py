@@ -14,7 +14,7 @@ Modules in reading order:
     readable_store   queries: messages by queue, offset, key and time
     reading          one pull: which messages it returns, and the next offset
     parts            builds, starts and closes the parts of a store
-    log/             the commit log: write, flush, prepare files, walk
+    log/             the commit log: write, flush, prepare files, scan
     queues/          consume queues
     index/           the key index
     upkeep           background work in small steps: flush, index, retention

@@ -1,10 +1,10 @@
-"""The checkpoint: how far each kind of file is safe on the disk, told as store times. Recovery begins its walk from it.
+"""The checkpoint: the store time up to which each kind of file is safe on disk. Recovery starts its scan from it.
 
     | physic ms 8 | logics ms 8 | index ms 8 | master flushed offset 8 | confirm offset 8 | zeros … |     4096 bytes
       log           queues        key index    both kept as found: they belong to RocketMQ's replication
 
-The 40 bytes are written in place; they lie in one sector, which a disk writes whole or not at all. A checkpoint that cannot be
-read counts as zeros: nothing is known to be safe, and recovery reads all.
+The 40 bytes are overwritten in one sector, which a disk writes whole or not at all. An unreadable checkpoint counts as
+zeros: recovery then starts at the beginning of the log.
 """
 
 import logging

@@ -1,8 +1,8 @@
-"""How large the files of a store are, found out from the files themselves: RocketMQ keeps these settings somewhere else.
+"""The sizes of a store's files. RocketMQ keeps them in its settings; the files themselves show them, too.
 
-    told by the caller  >  broker.conf in the store's folder, where a file agrees  >  the files
+    arguments of the caller  >  broker.conf in the store's folder, if a file agrees  >  the files
 
-The size of log and queue files is the size that most of them have; for the index see `index_shape`.
+The size of log and queue files is the most frequent one. For index files see `index_file.find_shape`.
 """
 
 import re

@@ -1,11 +1,11 @@
-"""The store as a broker sees it: append in turns, and what `ReadableStore` can be asked; everything else is behind it.
+"""The store as a broker uses it: append in turns, and the queries of `ReadableStore`.
 
     stage × n ── records made and offsets assigned, in memory
     end_turn ──► one write per log file ──► queue entries ──► arrivals
     when_synced ── for sends that must be safe before they are answered
 
-One thread owns a store: all methods are called on it, and threads inside hand their results back through `post`.
-Within a turn nothing is visible to readers; a turn whose write fails leaves no trace but its error.
+One thread owns a store and calls all its methods. Threads inside the store return their results to it through `post`.
+Readers see nothing of a turn before it ends; a turn whose write fails leaves only its error.
 """
 
 import logging

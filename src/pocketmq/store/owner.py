@@ -1,10 +1,10 @@
-"""One owner per store folder, and the mark by which the next one knows how this one ended.
+"""One owner per store folder, and a mark that shows the next owner whether the last stop was clean.
 
-lock     taken for as long as the process lives; the operating system frees it with the process. Apache's broker takes it, too
-folder   taken in the same way, by a lock of its own: the file `lock` may be removed, and the next one would make another
-abort    there while a store is open, with the process id in it: found at the start, the last stop was a crash
+lock     locked while the process lives; the operating system unlocks it. Apache's broker locks it, too
+folder   locked in the same way: the file `lock` may be removed, and the next process would create another
+abort    exists while a store is open, with the process id in it; if it is found at the start, the last stop was a crash
 
-take ──► lock, folder, look for abort, write abort ──► … ──► release(clean=True) ──► abort removed, lock freed
+take ──► lock, folder, check abort, write abort ──► … ──► release(clean=True) ──► abort removed, lock freed
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""What a store consists of: made together, started and closed in one order. No rules here."""
+"""The parts of a store: created together, started and closed in one order. It contains no rules."""
 
 from collections.abc import Callable
 

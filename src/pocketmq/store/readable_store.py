@@ -1,12 +1,10 @@
-"""What can be asked of a store: messages by queue, place, key and time, and where its queues stand.
+"""The queries of a store: messages by queue, offset, key and time, the offsets of its queues, and its statistics.
 
     queue, offset ──► queue entries ──► log        pulls
-    topic, key ─────► key index ──────► log        look-ups
+    topic, key ─────► key index ──────► log        queries by key
     queue, time ────► search in the queue ──► log  seeks
 
-Nothing here changes what is stored; `MessageStore` adds life and writing to it.
-
-What a store tells about itself: for statistics and for administrators. Reading them changes nothing.
+Nothing here changes what is stored; `MessageStore` adds opening, closing and writing.
 """
 
 import logging

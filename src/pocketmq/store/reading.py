@@ -1,17 +1,17 @@
-"""Reading a queue: which messages one pull gets, and where the next pull should begin.
+"""Reading a queue: the messages of one pull, and the offset of the next pull.
 
     offset:   … < min            min … max - 1              max            > max
     status:   OFFSET_TOO_SMALL   FOUND | NO_MATCH | REMOVED   OVERFLOW_ONE   OVERFLOW_BADLY
 
-Filtering happens on the queue entry (tag hash) before the log is touched. The next offset always moves past what was looked at,
-found or not, so that no reader stands still at something that is not there. It never moves past an entry that does not match the
-log: `sound_entries` compares them, and raises QueueDamaged. The answer is views into the log, neighbours joined to one; nothing is
-copied here.
+The queue entry (tag hash) is filtered before the log is read. The next offset is always behind the entries that were
+read, whether they matched or not, so a reader never stops at a missing message. It never moves past an entry that does
+not match the log: `sound_entries` compares them and raises QueueDamaged. The answer is views into the log, with
+neighbours joined; nothing is copied here.
 
-The offset of a queue at a time, by bisection: store times never decrease along a queue.
+The offset of a queue at a time is found by bisection, because store times never decrease along a queue:
 
-LOWER   the first message stored at or after the time; the end of the queue when there is none
-UPPER   the last message stored at or before the time; the start of the queue when there is none
+    LOWER   the first message stored at or after the time; the end of the queue if there is no such message
+    UPPER   the last message stored at or before the time; the start of the queue if there is no such message
 """
 
 from collections.abc import Callable, Collection

@@ -1,10 +1,10 @@
-"""Where the store stood, in one small file of our own, so that a start need not open every queue.
+"""The resume point: the bounds of all queues in one small file, so that a start need not open every queue.
 
     config/resume.json    {"crc": …, "point": {"version": 1, "clean": …, "checkpoint": …, "log_end": …, "queues": …}}
 
-Written at a clean stop, and now and then while running: then the bounds of the queues are what is surely there, and a queue that
-recovery finds shorter has lost entries. It is only a help: a file that is missing, damaged or of another version counts
-as none. RocketMQ does not know it and leaves it alone, so whoever uses it compares it with the other files first.
+It is written at a clean stop and sometimes while the store runs. In the second case the bounds are those that are safe
+on disk, and a queue that recovery finds shorter has lost entries. A file that is missing, damaged or of another version
+is ignored. RocketMQ does not know the file, so recovery compares it with the other files first.
 """
 
 import logging

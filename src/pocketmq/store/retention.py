@@ -1,15 +1,15 @@
-"""Which log files may go. The oldest first, never the newest, a few at a time.
+"""Retention: decides which log files are deleted. The oldest first, never the newest, a few at a time.
 
     disk in use     0 ────────── 75 % ─────────── 85 % ─────────── 90 % ───────
-    files go        aged ones,   aged ones,       any               any
+    delete          old files,   old files,       any file         any file
                     at hour 4    at once
-    held files      stay         stay             go, and it is told
-    writes          accepted     accepted         accepted          refused, until below again
+    pinned files    stay         stay             deleted, logged
+    writes          accepted     accepted         accepted         refused, until below again
 
-A file is held while a message in it is still to be moved: one that waits for its time, on a machine that slept for longer than
-such messages are left where they are. It goes when the message has found another place.
+A file is pinned while a delayed message in it must still be delivered. Such files exist only on a machine that slept
+for longer than delayed messages stay in their first file. A file is released when its messages have been stored again.
 
-The decision is pure and told everything; `Retention` acts on it. Queue files and index files follow the log.
+The decision is a pure function; `Retention` applies it. Queue files and index files follow the log.
 """
 
 import logging

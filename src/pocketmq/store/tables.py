@@ -1,14 +1,14 @@
 """Tables: topics, groups, offsets. Small files that are replaced as a whole, in RocketMQ's JSON.
 
-    config/topics.json            what was saved last
-    config/topics.json.bak        what was saved before
-    config/topics.json.tmp        being written; means nothing
-    config/topics.json.damaged    what could not be read and was replaced since
+    config/topics.json            the last version
+    config/topics.json.bak        the version before
+    config/topics.json.tmp        being written; ignored
+    config/topics.json.damaged    an unreadable version that was replaced since
 
     save:  new ──► .tmp, synced     main ──► .bak     .tmp ──► main     names synced
 
-A crash at any moment leaves main, or, between the two renames, only .bak: the old table or the new one, whole. A damaged table
-is put aside and never becomes the .bak of another. An empty file is damage, not an empty table.
+A crash at any moment leaves main or, between the two renames, only .bak: the old table or the new one, whole. A damaged
+table is moved aside and never becomes a .bak. An empty file is damage, not an empty table.
 """
 
 import logging

@@ -1,16 +1,16 @@
-"""What a store does besides appending and reading, a little at every tick, so that no turn has to wait for it.
+"""The background work of a store, a little at every tick, so that no turn waits for it.
 
-    every tick        time-outs and syncs of the log, a slice of the key index, smaller while messages come, its next step
-                      to the disk, a slice of retention's follow-up, a slice of the repair of a damaged consume queue
-    every 0.1 s       entries of queues that have many pending to their files, by a thread
-    every second      checkpoint, when it changed, by the same thread
-    every 10 s        all pending queue entries, some at a time, then synced; less often when these are many
-    every 10 s        retention looks at the disk
-    every minute      the resume point, when queues were added
+    every tick        timeouts and syncs of the log; a slice of the key index, smaller while messages arrive, and its
+                      next write; a slice of what follows retention; a slice of the repair of a damaged consume queue
+    every 0.1 s       write the entries of queues that have many pending, in a thread
+    every second      write the checkpoint, if it changed, in the same thread
+    every 10 s        write all pending queue entries, some at a time, then sync them; less often if there are many
+    every 10 s        retention checks the disk
+    every minute      write the resume point, if queues were added
 
-The order that makes recovery safe: queue entries are written, then synced (files and names), and only then, and after the keys
-of the same messages, does the checkpoint say how far they are whole. The same holds for the index. A flush that takes several
-ticks speaks only of what was entered before it began.
+Recovery relies on one order. Queue entries are written, then synced (files and names). Then, and after the keys of the
+same messages, the checkpoint covers them. The same holds for the index. A flush that takes several ticks covers only
+entries that were added before it began.
 """
 
 import logging

@@ -1,12 +1,12 @@
-"""A thread for calls that block. The owner decides, the thread does, and the outcome comes back to the owner.
+"""A thread for calls that block: it runs the jobs of its owner, and returns the results to the owner's thread.
 
     owner's thread                            worker's thread
     submit(work, done, failed) ── jobs ─────► work()
     settle() ◄──────────────── outcomes ───── result or error
         └─ done(result) | failed(error)         └─ post(settle): wakes the owner
 
-So every state of the store has one owner, and no lock: the two queues are all that the threads share. `settle` may also be
-called unasked, when the owner cannot wait for its loop to come round: on closing, or when it needs the result now.
+So every state of the store has one owner and no lock: the threads share only the two queues. The owner may also call
+`settle` itself when it cannot wait for its loop: while closing, or when it needs the result now.
 """
 
 import logging

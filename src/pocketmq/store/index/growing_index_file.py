@@ -1,32 +1,29 @@
-"""The index file that keys are being added to, and how it comes to the disk so that a crash leaves nothing false.
+"""The index file that keys are added to, its slot table, and the order of its writes, so that a crash leaves nothing false.
 
-    put ──► slot table and new entries, in memory; look-ups see them at once
+    put ──► slot table and new entries, in memory; queries see them at once
 
-    flush   1  entries ──► file, sync       nobody points to them yet
-            2  count   ──► file, sync       once the log is safe as far: the header counts them, but ends where it did
-            3  slots   ──► file, sync       as they were at 1: they point to entries that are safe and counted
-            4  header  ──► file, sync       as it was at 1, once the checkpoint says so
+    flush   1  entries ──► file, sync       nothing points to them yet
+            2  count   ──► file, sync       once the log is synced as far: the header counts them, its end stays
+            3  slots   ──► file, sync       as of step 1: they point to entries that are safe and counted
+            4  header  ──► file, sync       as of step 1, once the checkpoint covers it
 
-After a crash the end in the header is true, whatever else was in flight: each key up to there is safe and found. Entries behind
-that end may be counted and have slots, or not. They are forgotten, their slots led back (`IndexFile.count_back`,
-`put_slots_right`), and they are made again from the log.
-The count comes before the slots for the sake of a RocketMQ broker that opens the store next. It repairs nothing: a slot that
-points behind the count is an empty one to it, and with the slot go all older keys in it. It enters again what lies behind the end.
-The checkpoint comes before the header because a file that is newer than the checkpoint is thrown away after a crash: RocketMQ
-writes its newest file through a map, in any order.
+After a crash the end in the header is true: each key up to there is safe and found. Entries behind that end may be
+counted and have slots, or not. They are removed (`IndexFile.count_back`, `put_slots_right`) and added again from the log.
+The count is written before the slots for a RocketMQ broker that opens the store next. It repairs nothing: it treats a
+slot that points behind the count as empty, and all older keys of the slot are lost with it.
+The checkpoint is written before the header because RocketMQ writes its newest file through a map, in any order. So a
+file that is newer than the checkpoint is deleted after a crash.
 
-The slot table of one index file: for each slot, the number of its newest entry. Kept in memory where it is used.
+`SlotTable` is the slot table of one file: for each slot, the number of its newest entry.
 
-file     big-endian, 4 bytes a slot, behind the header
-memory   pages of 1024 slots, each an array of the machine's own numbers; a page is read when it is first needed,
-         and written back whole when it changed
+    file     big-endian, 4 bytes a slot, behind the header
+    memory   pages of 1024 slots, each an array of native integers; a page is read when it is first needed, and written
+             back whole when it changed
 
-Keys to be entered into the index, as bytes: what the compiled twin reads from the log, and what it enters.
+`PackedKeys` are keys to add, as bytes that the C twin reads from the log and adds to the file. A tuple of three numbers
+for each key of each message would cost more than to find the key. Iteration returns tuples.
 
-    | key hash 4 | log offset 8 | store ms 8 |   again and again, in the machine's own order
-
-A tuple of three numbers for each key of each message would cost more than to find the key. Whoever looks at one of them gets it as
-a tuple all the same.
+    | key hash 4 | log offset 8 | store ms 8 |   repeated, in native byte order
 """
 
 import struct

@@ -1,21 +1,22 @@
-"""Reads the log behind its writers and enters every message into the key index, a slice at a time.
+"""Reads the log behind its writers and adds every message to the key index, a slice at a time.
 
     log:  start ─────────── indexed_to ─────────────── written
                             └─ work ──► ├── backlog ──┤
 
-A send does not wait for its keys: entering them costs more than storing the message. The owner calls `work` when it has
-nothing better to do, and more often when the backlog grows. After a restart the work goes on where the index ends.
+A send does not wait for its keys: adding them costs more than storing the message. The owner calls `work` when it is
+idle, and more often when the backlog grows. After a restart the work continues at the end of the index.
 
-The keys of the messages in a stretch of the log. This runs over every message, so records like earlier ones are not taken apart.
+Reading keys runs for every message, so records that resemble earlier ones are not decoded:
 
     | head 88 | body … | topic and properties, up to the unique key's end │ middle 9 │ tail 3 │ properties behind it |
                          └─ front: seen before, hash known ──────────────┘                    └─ rest: seen before ──┘
                            7 Orders … UNIQ_KEY 01 7F00000100012A139A55     14E1B2C30  0A1      02 WAIT 01 true 02 …
 
-What one producer sends to one topic differs in bodies and in the last twelve characters of unique keys: a time and a counter. The
-hash of a text is that of its first part × 31ⁿ plus that of the n characters behind it, so the hash of a known front, of the middle
-and of the tail add up to that of the key. A mould is what records of one length have in common; those that fit none, or have other
-keys too, are taken apart and asked by `KeyIndex.keys_of`, which gives the same.
+Messages of one producer to one topic differ in their bodies and in the last twelve characters of their unique keys: a
+time and a counter. The hash of a text is the hash of its first part × 31ⁿ plus the hash of the n characters behind it,
+so the hashes of a known front, the middle and the tail add up to the hash of the key. A mould is what records of one
+length have in common. Records that fit no mould, or have other keys too, are decoded, and `KeyIndex.keys_of` returns
+their keys, with the same result.
 """
 
 import logging

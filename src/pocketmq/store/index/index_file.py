@@ -1,29 +1,29 @@
-"""One file of the key index: a hash table from keys to log offsets, as RocketMQ lays it out.
+"""One file of the key index: a hash table from keys to log offsets, in RocketMQ's format.
 
     header   | begin ms 8 | end ms 8 | begin log offset 8 | end log offset 8 | used slots 4 | next entry number 4 |
     slots    | number of the newest entry 4 | …                                slot = key hash mod slots; 0: none yet
     entries  | key hash 4 | log offset 8 | seconds since begin ms 4 | number of the previous entry of this slot 4 | …
 
-    slot ──► 812 ──► 97 ──► 3 ──► 0     newest first: entries of one slot are a chain that leads back in time
+    slot ──► 812 ──► 97 ──► 3 ──► 0     newest first: the entries of one slot are a chain
 
-Entry 0 is never used. The key itself is not here: two keys with one hash look the same, and whoever reads the record decides.
-A file is only ever appended to; see `growing_index_file` for how, and for what a crash may leave of it.
+Entry 0 is never used. The file does not contain the key itself: two keys with one hash look the same, and the caller
+compares the key in the record. A file is only appended to; see `growing_index_file` for how, and for what a crash leaves.
 
-How many slots and entries the index files of a store have, when nobody says so.
+`find_shape` finds the number of slots and entries of a store's index files if the settings do not contain it:
 
-| header 40 | slots × 4 | entries × 20 |      the size of the file is one equation for two unknowns
-            ▲           ▲
-            │           └ entry 0, never used, then entry 1: its bytes follow from the record that the header names first
-            └ so where those bytes are found, the number of slots is known
+    | header 40 | slots × 4 | entries × 20 |      the size of the file is one equation for two unknowns
+                ▲           ▲
+                │           └ entry 0, never used, then entry 1: its bytes follow from the record that the header names
+                └ so the position of those bytes gives the number of slots
 
-The hash under which the key index files a key: Java's, made positive. It is computed once per key of every message.
+The hash of a key is Java's, made positive. It is computed once per key of every message.
 
     hash("Orders#7F00000100012A139A5514E1B2C300A1")
          └ topic ┘└─ head, seen before ────────┘└─┴─ tail: few different ones
 
-The hash of a text is that of its first part × 31ⁿ plus that of the n characters behind it, so the three parts are known each by
-itself. Keys come in families: the unique keys that one producer makes in one millisecond differ in their last characters only,
-whatever topics they go to, so all three parts are usually known already.
+The hash of a text is the hash of its first part × 31ⁿ plus the hash of the n characters behind it, so the three parts
+are cached separately. The unique keys that one producer makes in one millisecond differ only in their last characters,
+so all three parts are usually known.
 """
 
 import re

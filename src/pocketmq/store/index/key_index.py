@@ -1,12 +1,12 @@
-"""The key index: from a key of a message to where in the log it lies.
+"""The key index: from a key of a message to its log offset.
 
-    index/20261115093434288 … 20261201174455021      files of a fixed number of entries, named by when they were made
+    index/20261115093434288 … 20261201174455021      files of a fixed number of entries, named by their creation time
     full, on disk ────────────────┘        └── growing: in memory first, written back by `flush`
 
-Every message enters with its unique key and each of its keys. Look-ups go from the newest file to the oldest.
+Every message is added with its unique key and each of its keys. Queries read from the newest file to the oldest.
 
-Derived: may be deleted at any time. It is made from the log, behind the writers; `IndexBuilder` does that. What a file covers is
-in its header, so that after any stop the work goes on where the newest file ends.
+Derived: the files may be deleted at any time. `IndexBuilder` builds them from the log, behind the writers. The header of
+a file says which part of the log it covers, so after any stop the work continues at the end of the newest file.
 """
 
 import logging

@@ -9,5 +9,5 @@ Modules in reading order:
     flushing         syncs the log in a thread
     preparing        creates the next files and deletes old ones in a thread
     transient_pool   acknowledges from memory, writes behind
-    log_scan         walks the log record by record
+    log_scan         reads the log record by record
 """

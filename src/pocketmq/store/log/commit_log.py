@@ -1,23 +1,24 @@
-"""Commit log: every message, one record after the other. All other files can be made from it.
+"""The commit log: every message, one record after the other. All other files can be rebuilt from it.
 
     | record | record | … | record | filler |        | record | … | record |  zeros …          |
     00000000000000000000 ───────────────────┘        00000000000000032768 ─────────────────────┘
     ▲ start                                                 ▲ synced   ▲ written  ▲ end
 
     start      first offset that is kept; retention moves it, file by file
-    synced     safe on the disk; the flusher moves it
+    synced     safe on disk; the flusher moves it
     written    in the files, so readable
-    end        the next offset to be given out: reserved in this turn, or in the transient pool
+    end        the next offset to assign; offsets before it are reserved in this turn, or are in the transient pool
 
-A turn is `reserve` and `put` for each record, or `put_run` for many at once, then one `write`. A record never spans files: one
-that would leave less than the eight bytes of a filler's head begins the next file, and the filler says so.
+A turn is `reserve` and `put` for each record, or `put_run` for many records, then one `write`. A record never spans
+files. If less than the eight bytes of a filler's head would remain after a record, the record begins the next file, and
+a filler marks the rest of this one.
 
-A write that fails gives back the whole turn, whatever the exception is. Part of it may be on the disk, though, whole records among
-it, and once the log has grown up to them nothing would tell them from real ones. So the stretch is `stale`, and no offset is given
-out until the flusher has overwritten it with zeros and synced them; a power loss cannot bring them back then.
+A failed write takes back the whole turn. A part of the turn may be on disk, including whole records, and nothing would
+tell these from real ones once the log grows up to them. So this range is `stale`. The log assigns no offset until the
+flusher has overwritten the range with zeros and synced it; a power loss cannot restore the records then.
 
-On a slow disk a thread writes the turn (`writing`): `begin_write` takes it out, `end_write` or `fail_write` ends it. The log takes
-nothing in between, so `end` may lie behind `written` by one turn, as it does with the transient pool.
+On a slow disk a thread writes the turn (`writing`): `begin_write` takes it out, `end_write` or `fail_write` ends it.
+The log accepts nothing in between, so `end` may be ahead of `written` by one turn, as with the transient pool.
 """
 
 import logging

@@ -1,17 +1,17 @@
-"""Flushing: one thread that waits for the disk, so that nobody else has to.
+"""Flushing: one thread waits for the disk, so that the owner of the store does not.
 
     what the thread does next, first match:
-    1  repair     zeros over what a failed write left behind, synced       the log takes nothing before
-    2  log        one sync for all turns written so far: group commit      sends wait for it, or the async policy asks
-    3  derived    queue, index and other files, in the order given         given up between two files when 1 or 2 comes
+    1  repair     overwrite the rest of a failed write with zeros, sync    the log accepts nothing before that
+    2  log        one sync for all turns written so far: group commit      sends wait for it, or the async policy is due
+    3  derived    queue, index and other files, in the order given         interrupted between two files by 1 or 2
 
-The async policy: sync every `flush_interval_ms` when at least `flush_least_pages` are new, and every `flush_thorough_ms` in any
-case. Sends that wait are told False when `sync_timeout_ms` is over: stored, not yet safe.
+The async policy syncs every `flush_interval_ms` when at least `flush_least_pages` are new, and every
+`flush_thorough_ms` in any case. A send that waits longer than `sync_timeout_ms` gets False: stored, not yet safe.
 
-A file that cannot be opened is not a failed sync, whatever the reason (too many open files, for instance): it is tried again.
-A failed sync is the end of writing: the system may have dropped the bytes and will not say so twice, so trying again would
-promise what nobody knows. The log is halted with SyncFailed until a restart has read what is really there.
-A sync that hangs blocks its thread and nothing else; `close` waits for it `close_timeout_ms`, then gives up with SyncFailed.
+If a file cannot be opened (for example because too many are open), the thread tries again.
+A failed sync ends writing: the system may have dropped the bytes and reports that only once, so a second sync proves
+nothing. The log is halted with SyncFailed until a restart has read what is on disk.
+A sync that hangs blocks only its thread. `close` waits `close_timeout_ms` for it, then raises SyncFailed.
 """
 
 import logging

@@ -1,34 +1,32 @@
-"""Walking the log record by record: what recovery, verification, dumps and rebuilds have in common.
+"""Reads the log record by record: for recovery, verification, dumps and rebuilds.
 
-    record ─ record ─ record ─ blank filler │ record ─ record ─ zeros       one file after the other
-                                                           └─ the end: nothing was written here
+`RecoveryScan` ends at the first bytes that are not a whole, sound record, and reports what they are. What follows may
+be the rest of a torn write and was never acknowledged in order, so recovery must not restore it.
 
-A walk ends at the first thing that is not a whole, sound record, and says what it was. It never looks behind it: what follows
-a hole was never acknowledged in order, and must not come back.
+    record ─ record ─ record ─ filler │ record ─ record ─ zeros       one file after the other
+                                                        └─ the end: nothing was written here
 
-Reads everything that can be read of a log, also behind damage: for verification, dumps and rebuilds.
+`LogScan` reads all that is readable, also behind damage. It finds the next record by its magic number and by the log
+offset in it.
 
     record ─ record ─ ??? ─ record ─ filler │ record ─ record ─ zeros
                       └┬┘                                       └─ the end: no sound record follows
-                  unreadable: from where no record is to where the next one begins
+                  unreadable: up to the next record
 
-A `RecoveryScan` ends at the first thing that is not a record, and so must recovery: what follows may be the rest of a torn write. Who
-only looks may go on: the next record shows by its magic number, and by its own position, which it carries.
-
-Records that have lost a part and do not show it: a record's checksum covers its body alone.
+A record's checksum covers only its body, so `has_lost_part` detects lost sectors in the rest of it:
 
     | head, sizes | body …        | topic | properties … |
-      sizes agree   checksum        └── text: what was lost of it is zeros
+      sizes agree   checksum        └── text: lost bytes are zeros
 
-A crash may lose any sector of what was not synced, and a write that fails leaves off anywhere. What is lost reads as zeros: up to
-the end of its sector, or of the record. In the head and in the lengths that makes sizes disagree, in the body the checksum is
-wrong; in topic and properties it looks like text that goes on with zeros. Nobody could tell a message that really has zeros in
-such a place from damage. So its properties begin a few bytes later, behind separators that say nothing:
+A crash may lose any unsynced sector, and a failed write may end anywhere. Lost bytes read as zeros, up to the end of
+the sector or of the record. In the head they make the sizes disagree, in the body the checksum is wrong, and in topic
+and properties the text goes over into zeros. A real message with zeros at that position would look the same. So the
+writer shifts its properties by a few bytes, with separators that mean nothing:
 
     | … properties: name 1 va 0 | lue 2 |            the zero ends a sector
     | … properties: 2 name 1 va | 0 lue 2 |          and now it does not
 
-What is full of zeros, or ends in one, is refused.
+The writer refuses a message that is full of zeros or ends in one.
 """
 
 import re

@@ -1,17 +1,17 @@
-"""Writing a turn to the log: at once while the disk is calm, by a thread while it is not.
+"""Writes a turn to the log: on the owner's thread while the disk is fast, on another thread while it is slow.
 
-    calm ── a write took `slow_write_ms`, or another announces it ──► slow: each turn is handed to the thread
-      ▲                                                                 │ one turn at a time; the log is busy meanwhile
-      └─ a write was quick, and the last slow one is ten times ─────────┘
+    fast ── a write took `slow_write_ms`, or is expected to ──► slow: a thread writes each turn
+      ▲                                                          │ one turn at a time; the log is busy meanwhile
+      └─ a write was quick, and the last slow one is ten times ──┘
          as long ago as it took, 0.1 s at least and 10 s at most
 
-A write to a healthy page cache takes microseconds, less than the way to a thread and back, so it does not leave the owner's thread.
-The owner therefore makes the first slow write, unless a sync that takes unusually long, or a long write of another thread to consume
-queues or the checkpoint, announced it. The owner waits for that one. A thread for every write halves the rate of a sequential client.
-RWF_NOWAIT does not help: ext4 does not support it, and XFS also refuses harmless writes, one after every tick of the clock.
+A write to a healthy page cache takes microseconds, less than passing it to a thread. A thread for every write halves
+the rate of a sequential client. So the owner's thread makes the first slow write, and waits for it. This wait is
+avoided when another operation is slow first: a sync of the log, or a write to consume queues or the checkpoint.
+RWF_NOWAIT does not help: ext4 does not support it, and XFS also refuses harmless writes, one after each clock tick.
 
-A turn of sends that the thread cannot write is given back, as it would be on the owner's thread. A turn of the broker's own, whose
-progress has moved on already, is kept and tried again until the disk takes it.
+If the thread cannot write a turn of sends, the turn is taken back, as on the owner's thread. A turn with the broker's
+own messages is kept and retried until the disk accepts it, because the broker's offsets already include it.
 """
 
 import logging

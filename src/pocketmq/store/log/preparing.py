@@ -1,12 +1,13 @@
-"""Slow work on the log's files, done by a thread: the next ones are made before they are needed, old ones unlinked.
+"""Creates the next log files before they are needed, and deletes old ones, in a thread.
 
-    log ── … | in use |   ready  ready   making …       `prepared_files` ahead
+    log ── … | in use |   ready  ready   creating …       `prepared_files` ahead
                       └ take()
 
-A file is made with its full size, sparse or with real blocks as the settings say, and its bytes and name are safe before the
-next one is begun: after a crash the log is a run without holes, followed by files that are all zeros, the newest perhaps empty.
-Running out of ready files is counted and refused (StoreBusy; StoreFull when the disk is why), and never waited for.
-Old files go in order, each name safe before the next goes, for the same reason.
+A file is created with its full size, sparse or with allocated blocks, as the settings say. Its bytes and name are
+synced before the next one is begun. So after a crash the log is a sequence of files without gaps, followed by files
+that are all zeros, of which the newest may be empty. Old files are deleted in order, each name synced before the next,
+for the same reason.
+If no file is ready, the send is counted and refused (StoreBusy; StoreFull if the disk is the reason); it never waits.
 """
 
 import logging

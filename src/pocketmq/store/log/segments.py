@@ -1,20 +1,18 @@
-"""A run of files of one size that are addressed by one offset, as if they were one long file.
+"""Files of one size in a folder, addressed by one offset as if they were one long file; and a bounded set of open files.
 
     00000000000000000000      00000000000000032768      00000000000000065536
     |----- file_bytes ------| |----- file_bytes ------| |----- file_bytes ------|
     └ start                                                                      └ end_of_files
 
-A file is named by its first offset in 20 digits. The run has no holes: it is made in order, and unlinked from its ends one name
-at a time, each made safe before the next. So a hole or a wrong size is damage, with one exception: a crash while the newest
-file was made leaves it empty. Anything with another name is not ours, and left alone.
+`Segments`: a file is named by its first offset in 20 digits. The sequence has no gaps: files are created in order and
+unlinked from the ends one by one, each synced before the next. So a gap or a wrong size is damage, with one exception:
+a crash while the newest file was created leaves it empty. Files with other names are left alone.
 
-A bounded set of open files: ten thousand queues must not mean ten thousand descriptors.
+`OpenFiles`: ten thousand queues must not need ten thousand descriptors, so the least recently used file is closed
+first. It remembers which files were written, created or removed until the caller takes them to sync them, so a half
+failed write is synced, too. Names are plain texts: every read looks one up, and a `Path` costs more than the read.
 
-The file used longest ago is closed first. What was written, and which names were made or removed, is remembered until somebody
-takes it to have it synced: a write that failed half way has not forgotten the half that needs a sync.
-
-Names are plain texts, as a look-up is made for every read and a `Path` costs more than the read. Owned by the store's thread;
-the sync thread opens its own.
+Owned by the store's thread; the sync thread opens its own files.
 """
 
 import errno

@@ -1,12 +1,12 @@
-"""Transient pool: turns are acknowledged from memory and written behind by a thread.
+"""Transient pool: turns are acknowledged from memory, and a thread writes them to the log later.
 
     put ──► | buffer 0 | buffer 1 | buffer 2 | … |  ── the thread writes, in order ──► log files
-              ▲ written_bytes        ▲ filled_bytes       room = what lies between, around the ring
+              ▲ written_bytes        ▲ filled_bytes       free_bytes = the rest of the ring
 
-The buffers form a ring that is made once, so memory is bounded by `pool_buffers` × `pool_buffer_bytes`. A write is about one
-buffer long; turns that pile up while the thread writes become one write. What was acknowledged stays here until it is written:
-after a failed write nothing more is taken, and the same bytes are tried again until the disk takes them. They are lost only with
-the process, which is what this mode trades for speed.
+The buffers form a ring that is allocated once, so memory is bounded by `pool_buffers` × `pool_buffer_bytes`. A write is
+about one buffer long; turns that arrive while the thread writes become one write. Acknowledged bytes stay here until
+they are written. After a failed write the pool accepts nothing more, and retries the same bytes until the disk accepts
+them. They are lost only if the process ends: this mode trades that for speed.
 """
 
 import logging

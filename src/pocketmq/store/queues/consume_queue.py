@@ -1,17 +1,17 @@
-"""Consume queue: where each message of one queue lies in the log.
+"""A consume queue: the log offset of each message of one queue.
 
     | log offset 8 | size 4 | tags code 8 |     20 bytes, so entry n is at n * 20
 
     written to files ──────────────┬─ pending, in memory ─┬─ staged in this turn ─┐
     min_offset …              flushed_offset         max_offset            next_offset
 
-Files hold a fixed number of entries and are named by the byte offset of their first one. Offsets without a message have an
-entry of size 2^31 - 1 that says "nothing here":
+Files hold a fixed number of entries and are named by the byte offset of their first one. Offsets without a message have
+an entry of size 2^31 - 1 that means "no message":
 
     | 0 | 2^31 - 1 | 0 |                        the head of the first file, when a queue begins at a later offset
-    | 0 | 2^31 - 1 | log offset of the next |   a hole in the middle; bisection finds its way by what lies behind it
+    | 0 | 2^31 - 1 | log offset of the next |   a hole in the middle; bisection continues with the entry after it
 
-Derived: may be deleted at any time; recovery rebuilds it from the log.
+Derived: the files may be deleted at any time; recovery rebuilds them from the log.
 """
 
 import struct

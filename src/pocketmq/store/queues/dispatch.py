@@ -1,13 +1,11 @@
-"""From a record to its queue entry: what the log says decides what the derived files hold.
+"""From a record to its queue entry. The same rules run when a message is stored and when a queue is rebuilt.
 
-The same rules run when a message is stored and when a queue is rebuilt, so both give the same entries.
-
-Queue entries between their turn and their queue: made when a message is staged, entered when it is written.
+Entries of a turn are made when a message is staged, and enter their queue when the turn is written:
 
     stage ──► (queue, entries) ─┬─ the turn is written ──► the end of the queue ──► arrivals
-                                └─ it is not ────────────► their offsets are given out again
+                                └─ the write fails ──────► their offsets are assigned again
 
-Entries travel as a queue keeps them: a batch, or what one turn brings to a queue, is one piece.
+Entries are kept in the form of a queue file: a batch, or all entries of one queue in a turn, is one piece of bytes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

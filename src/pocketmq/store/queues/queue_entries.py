@@ -1,17 +1,17 @@
-"""The entries of one queue, read from its files a block at a time and never written: for verification and dumps.
+"""The entries of one queue for verification, dumps and rebuilds: read from the files, or put in order from the log.
 
-A broker's own `ConsumeQueue` knows the queue's bounds and what is not in a file yet. This knows only the files, believes nothing,
-and holds none of them open: there may be ten thousand queues.
+`QueueEntries` reads the files a block at a time, never writes, trusts no entry, and keeps no file open, because there
+may be ten thousand queues. A broker's own `ConsumeQueue` also knows the queue's bounds and its pending entries.
 
-Puts the records of a log back into their queues, one after the other, though some of them may not tell the truth.
+`QueueSeries` assigns the records of a log to their queues again, although a record may have a wrong queue offset:
 
-    next = 5:    5  6  7       as it should be
-                 8  9  10      messages 5 to 7 are not in the log: their entries say "nothing here"
-                 8  6  7       the record that says 8 is message 5: the one after it knows better
+    next = 5:    5  6  7       regular
+                 8  9  10      messages 5 to 7 are not in the log: their entries mean "no message"
+                 8  6  7       the record that says 8 is message 5, as the record after it shows
                  8  5  6       the record that says 8 belongs to another queue: it is left out
-                 0  1  2       the topic was deleted and made again: the queue begins anew
+                 0  1  2       the topic was deleted and created again: the queue starts again
 
-A record out of step waits for the next one of its queue, which decides what it was.
+An irregular record waits for the next record of its queue, which decides what it was.
 """
 
 from collections.abc import Iterable

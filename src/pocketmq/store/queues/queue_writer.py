@@ -1,12 +1,12 @@
-"""Writes queue entries to their files on a thread, so that a write that stalls holds up nothing but the thread.
+"""Writes queue entries to their files in a thread, so that a stalled write blocks only this thread.
 
     owner's thread                                        writer's thread
     pending of some queues ── copied, a block of each ──► written one after the other, for a slice of time
       │ readers find the entries here meanwhile             │
-    no longer pending, files noted for a sync ◄───────── how many blocks were written, and what the disk said to the next
+    no longer pending, files recorded for a sync ◄─────── number of blocks written, and the error of the next one
 
-While the thread has no entries to write, its open files are the owner's. It makes the small writes to the checkpoint, too.
-What was not written is still pending, and part of the next job.
+While the thread has no entries to write, its open files belong to the owner. It also makes the small writes to the
+checkpoint. Entries that were not written are still pending, and part of the next job.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,14 +1,13 @@
-"""All consume queues of a store, by topic and queue id. One that nobody uses costs a small object and no open file.
-
-Entries are pending in memory, then in files, then safe. Bytes become safe when the paths that `take_written` gives are synced, names when the folders that `take_new_folders` gives are. Until then a crash may leave out any part of them; that is why
-the checkpoint speaks of entries only after both.
-
-What lies below consumequeue/: which folders and files are ours, and whether they can be.
+"""All consume queues of a store, by topic and queue id. An idle queue costs a small object and no open file.
 
     consumequeue/<topic>/<queue id>/<byte offset of the first entry, 20 digits>
 
-Anything with another name is not ours, and left alone. A file of another size is damage, with one exception: a new file gets its
-full size before its first entry, but a crash may lose that size, or all but part of it, as long as nobody has synced the file.
+Entries are pending in memory, then in files, then safe. Bytes are safe after the paths from `take_written` are synced,
+names after the folders from `take_new_folders` are. Before that a crash may lose any part of them, so the checkpoint
+covers entries only after both syncs.
+
+Files with other names are left alone. A file of another size is damage, with one exception: a new file gets its full
+size before its first entry, but a crash may lose that size, or a part of it, until the file is synced.
 """
 
 from collections.abc import Collection, Iterator

@@ -1,16 +1,17 @@
-"""Queue entries as readers get them: those that come from a file are compared with the log first.
+"""Queue entries for readers: entries from a file are compared with the log first.
 
-    from memory                         this process made the entry from its record: it is true
-    from a file, its message is wanted  the record must have this size, queue, queue offset and log offset
-    from a file, its tag is not wanted  the record is not read; the tags code must be one that a record of the topic had
-    "nothing here"                      the offset of the next record must follow the entries before it
+    from memory                            this process made the entry from its record: it is right
+    from a file, its message is returned   the record must have this size, queue, queue offset and log offset
+    from a file, its tag does not match    the record is not read; some record of the topic must have this tags code
+    "no message"                           the offset of the next record must follow the entries before it
 
-An entry that does not pass is damage, and so is a file that is missing or too short. Entries lie in the order of their
-records, so one that points back is damage as well. A reader gets the entries before the damage; a read that begins at it raises
-QueueDamaged, and `queue_repair` makes the entries again from the log.
+An entry that fails is damage, and so is a missing or short file, or an entry that points to an earlier record than the
+entry before it. A reader gets the entries before the damage. A read that begins at the damage raises QueueDamaged, and
+`queue_repair` rebuilds the entries from the log.
 
-What remains: a damaged tags code that is the code of another tag of the same topic. A group that filters by tag then misses the
-message; a group that reads all of the queue gets it, and `pocketmq store verify` reports the entry.
+One kind of damage is not detected: a wrong tags code that is the code of another tag of the same topic. A group that
+filters by tag then misses the message, a group that reads all of the queue gets it, and `pocketmq store verify` reports
+the entry.
 """
 
 import struct

@@ -1,16 +1,14 @@
-"""Bringing the queues into step with a log that is walked again from some offset L on.
+"""Makes the queues match the log: recovery scans the log again from an offset L on. Also the report of a recovery.
 
-    before the walk    each queue keeps its entries that point below L; they were safe before the checkpoint said so
-    during the walk    every record from L on enters its queue
-    after it           queues of which entries are missing are made anew from the whole log; stale bytes become zeros
+    before the scan    each queue keeps its entries that point below L; these were safe before the checkpoint covered them
+    during the scan    every record from L on adds its entry to its queue
+    after the scan     queues with missing entries are rebuilt from the whole log; stale bytes become zeros
 
     files of a queue    [ expired ]   [ expired | kept … < L | torn, stale or lost ]
-                        └ its name came back after a crash; unlinked again
+                        └ its name was restored by a crash; unlinked again
 
-All of it may be interrupted and begun again. Only a queue that is being made anew looks finished before it is: its name is kept
-in the resume point until all its entries are safe.
-
-What opening a store found and did, for the log and for whoever asks.
+Recovery may be interrupted at any point and started again. Only a queue that is being rebuilt looks complete before it
+is, so the resume point contains its name until all its entries are safe.
 """
 
 from collections.abc import Iterator, Sequence

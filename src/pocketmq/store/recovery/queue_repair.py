@@ -1,12 +1,12 @@
-"""Makes damaged entries of consume queues again from the log, while the store is in use.
+"""Rebuilds damaged entries of consume queues from the log, while the store is in use.
 
-    offset:     … sound ┃ damaged  ?  ?  damaged  ? ┃ sound …       sound neighbours are sought in longer and longer steps
-    log:        … record ┃ records of all queues … ┃ record …       this part is read; those of the queue enter it again
+    offset:     … sound ┃ damaged  ?  ?  damaged  ? ┃ sound …       sound neighbours are searched in growing steps
+    log:        … record ┃ records of all queues … ┃ record …       this part is read; records of the queue get entries
 
-A short part of the log is read at once, and the reader gets its messages as if nothing had happened. A long one is read a slice
-at every tick, and readers of the damaged entries are refused as busy until it is done; nothing is passed over. A message that
-is not in the log gets an entry that says "nothing here". At most one file of entries is made again at a time; damage behind it is
-met later.
+A short part of the log is read at once, and the reader gets its messages as usual. A long part is read in slices, one at
+every tick; until it is done, readers of the damaged entries are refused as busy, and no message is skipped. An offset
+whose message is not in the log gets an entry that means "no message". At most one file of entries is rebuilt at a time;
+later damage is found by later reads.
 """
 
 import logging

@@ -1,10 +1,10 @@
-"""Opening a store after any kind of stop. Crash is the normal stop; a clean one only shortens the walk.
+"""Opens a store after any kind of stop. A crash is the regular case; a clean stop only shortens the scan.
 
-    lock, abort file ─► find files ─► where to begin (L) ─► queues up to L ─► walk the log from L ─► cut ─► queues follow
+    lock, abort file ─► find files ─► choose L ─► queues up to L ─► scan the log from L ─► cut ─► complete the queues
 
-What makes L safe: the checkpoint is written after the derived files were synced, so everything before L is whole in them.
-What lies at or behind L may be lost, torn or stale, and is made anew from the log. The log itself is walked until the first
-thing that is not a sound record, and cut there. All steps may be interrupted and begun again.
+The checkpoint is written after the derived files are synced, so these contain everything before L. Entries at or behind
+L may be lost, torn or stale, and are rebuilt from the log. The scan ends at the first bytes that are not a sound record,
+and the log is cut there. Every step may be interrupted and started again.
 """
 
 import errno

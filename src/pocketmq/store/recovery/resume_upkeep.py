@@ -1,20 +1,20 @@
-"""Keeps the resume point true while the store runs, so that recovery knows which queues there must be, and how long.
+"""Keeps the resume point current while the store runs, and decides when the checkpoint covers queues.
 
-    thorough flush begins ── bounds noted ── flush synced, log synced as far ── written ── synced ── published
+    thorough flush begins ── bounds recorded ── flush synced, log synced as far ── written ── synced ── published
                              └ when the file is due: queues were added since, and its interval is over
 
-A bound in the file is a promise, so it is noted before and written after everything it speaks of is safe. A disk that refuses
-that is told about in the log, and no more. Only a topic that is deleted waits for the file: its messages stay in the log, and
-would come back with the next recovery.
+A bound in the file is a promise. So it is recorded before, and written after, everything that it covers is safe. An error
+of the disk is logged only. Only the deletion of a topic waits for the file: its messages stay in the log, and the next
+recovery would restore the topic.
 
-When the checkpoint may speak of queues: not before the keys of the same messages are in the index.
+The checkpoint covers queue entries only after the keys of the same messages are in the index:
 
-    queues synced     10:00:10   10:00:20   10:00:30          each with how far the log was written then
-    index told        10:00:21
-    checkpoint says   10:00:20 of the queues
+    queues synced            10:00:10   10:00:20   10:00:30          each with the end of the log at that time
+    index covers             10:00:21
+    checkpoint of queues     10:00:20
 
-After a crash a RocketMQ broker reads the log again from where the checkpoint puts the queues, and enters no keys of what lies
-before. So a checkpoint that ran ahead of the index would cost it keys.
+After a crash a RocketMQ broker reads the log again from the checkpoint of the queues, and adds no keys of earlier
+messages. A checkpoint that is ahead of the index would lose their keys.
 """
 
 import logging

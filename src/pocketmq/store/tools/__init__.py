@@ -1,4 +1,4 @@
-"""Tools for the files of a store that nobody has open: verify, dump, rebuild.
+"""Tools for the files of a store that is not open: verify, dump, rebuild.
 
 Modules in reading order:
 

@@ -1,9 +1,9 @@
-"""One index file, entry by entry: what it says, and what its slots and chains must be if that is true.
+"""Checks one index file, entry by entry, and the slots and chains that follow from its entries.
 
-    slots as the file has them  ◄── compared ──►  slots as its entries make them, one after the other
+    slots of the file  ◄── compared ──►  slots that result from adding its entries one after the other
 
-Each entry names the one before it in its slot, so following the entries in order and keeping the slots in memory checks every
-chain without walking any: 4 bytes a slot, whatever the number of entries.
+Each entry contains the number of the entry before it in its slot. So reading the entries in order, with the slots in
+memory, checks every chain without following one: 4 bytes a slot, for any number of entries.
 """
 
 from array import array

@@ -1,9 +1,9 @@
-"""Messages of a store, one after the other, for a person or another program to read. Changes nothing.
+"""Reads the messages of a store one after the other, for people and programs. Changes nothing.
 
-    log order      the log from its start: everything that is in it, also what no queue shows
-    queue order    queue by queue, as a consumer would get them; needs the consume queues
+    log order      the log from its start: everything in it, also messages that no queue contains
+    queue order    queue by queue, as a consumer gets them; needs the consume queues
 
-Damage does not end a dump: what cannot be read is told as a `Skipped`, and the next message follows.
+A dump continues behind damage: an unreadable part becomes a `Skipped`, and the next message follows.
 """
 
 from collections.abc import Iterator

@@ -1,16 +1,13 @@
-"""What a check may find, and how bad it is.
+"""The findings of a check, and how severe they are; the facts about the log that several checks share.
 
-    note         nothing is wrong; worth knowing
-    repairable   a derived file differs from the log: a rebuild makes it right, and nothing is lost
-    damage       the log or a table is not what it was when it was written
+    note         nothing is wrong; information
+    repairable   a derived file differs from the log: a rebuild repairs it, and nothing is lost
+    damage       the log or a table was changed after it was written
 
-A finding says where: a path below the store's folder, and the bytes of that file from `begin` up to, not including, `end`.
+A finding names a path below the store's folder, and the bytes of that file from `begin` up to, not including, `end`.
 
-Things of one kind that follow each other in a file, told as one finding: a lost page is one thing, not two hundred.
-
-There may be millions of runs; who looks at them wants the first few and the number.
-
-What the pass over the log has learned so far, for those who compare other files with it.
+`Runs` joins findings of one kind that follow each other in a file: a lost page is one finding, not two hundred. There
+may be millions of runs, so `RunBudget` limits how many are kept; the rest is counted.
 """
 
 from bisect import bisect_right

@@ -1,20 +1,20 @@
-"""What lies in a store's folder and does not belong there. It is told and never touched.
+"""Checks the folder of a store: unknown files, the tables, and how the last writer stopped. Changes nothing.
 
-A name is known when some release of RocketMQ, or PocketMQ, makes it. What is inside of RocketMQ's own folders that PocketMQ does
-not read (timers, compaction, RocksDB) is not looked at.
+A name is known if some release of RocketMQ, or PocketMQ, creates it. Folders that only RocketMQ reads (timers,
+compaction, RocksDB) are not examined.
 
-Whether the tables of a store can be read: topics, groups, offsets. What they say is the broker's business.
+A table must be readable; the broker checks its content:
 
-NAME.json          must be whole JSON; RocketMQ's dialect, with bare numbers as keys
-NAME.json.bak      what was saved before; used when NAME.json is missing or damaged
+    NAME.json          must be whole JSON; RocketMQ's dialect, with bare numbers as keys
+    NAME.json.bak      the version before; used when NAME.json is missing or damaged
 
-In what state the last writer left a store: who owns it, how it was stopped, and how far its files were safe by then.
+The state of the store:
 
-    lock taken                         in use: the ends of all files may move while they are looked at
-    lock free, abort file there        crashed: what was not synced may be lost or torn, and the next start puts it right
-    lock free, no abort file           clean: everything must be there
+    lock is held                       in use: the ends of all files may move during the check
+    lock is free, abort file exists    crashed: unsynced data may be lost or torn; the next start repairs it
+    lock is free, no abort file        clean: everything must be complete
 
-The checkpoint tells up to which store time each kind of file was safe. What it vouches for must be there in any state.
+The checkpoint says up to which store time each kind of file was safe. That part must be complete in any state.
 """
 
 import struct

@@ -1,10 +1,10 @@
-"""Whether the key index has every key of the log, each with what the record says. Both are read once, side by side.
+"""Checks that the key index has every key of the log with the right entry. Both are read once, side by side.
 
     log:      record 0 ─ record 1 ─────────── record 2 …          each with its unique key and its keys
     index:    entry 1    entry 2 ─ entry 3    entry 4  …          in the same order, file after file
 
-When the two do not fit, what is near decides: an entry that is itself in order and leads to a record belongs to a later one, so
-keys are missing; entries that are followed by the right one are too many; any other stands in the place of the right one.
+If the two differ, the neighbours decide. A sound entry that points to a later record: keys are missing. Entries followed
+by the right one: these entries are surplus. Any other entry is wrong and replaces the right one.
 """
 
 from collections.abc import Callable, Iterator

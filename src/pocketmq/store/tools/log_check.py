@@ -1,11 +1,11 @@
-"""What is wrong with the log by itself: its files, its records one by one, and how it ends.
+"""Checks the log by itself: its files, its records one by one, and its end.
 
     0000…0000   0000…8000   0001…0000       one size, no file missing
     record ─ record ─ ??? ─ record ─ zeros
-                      │              └ nothing may follow; what does is stale, or all that is left of a lost record
-                      └ from the last byte that is sound to the next one
+                      │              └ nothing may follow; other bytes are stale, or the rest of a lost record
+                      └ from the last sound byte to the next sound one
 
-Where the log ends only others can tell: a log that lost its tail looks like one that was never longer.
+The log alone does not show whether its end was lost; other files do.
 """
 
 from collections.abc import Iterator

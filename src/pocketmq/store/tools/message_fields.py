@@ -1,4 +1,4 @@
-"""A stored message as plain fields, for tables and JSON lines: numbers, texts, and the body in a form of choice."""
+"""A stored message as plain fields, for tables and JSON lines: numbers, texts, and the body in a chosen form."""
 
 import base64
 import json

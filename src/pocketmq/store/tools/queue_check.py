@@ -1,16 +1,13 @@
-"""Whether the consume queues say what the log says. Records come in the order of the log; each queue is read along with them.
+"""Checks the consume queues against the log. Records come in the order of the log; each queue is read along with them.
 
-Of a queue only its place, a block of entries and what was wrong are kept, so memory does not grow with messages. What is wrong
-with a queue is told at the end: a topic that was deleted and made again leaves two series of messages in the log, and the files
-hold the later one alone.
+    files:   no message … expired … ┃ entry = record │ entry = record │ … ┃ zeros
+                head, before the log ┃ body: message by message            ┃ tail, behind the last message
 
-One queue beside the log: what its files say of each message, and whether its messages are all there.
-
-    files:   nothing here … expired … ┃ entry = record │ entry = record │ … ┃ zeros
-                 head, before the log ┃ body: message by message            ┃ tail, behind the last message
-
-A record whose offset is not the next one of its queue is judged by the entries: they were written when it was stored, so they can
-tell a record with a wrong offset from a message that is missing and from a topic that was deleted and made again.
+`CheckedQueue` is one queue. It keeps only its position, a block of entries and its findings, so memory does not grow with
+messages. A record whose offset is not the next one of its queue is judged by the entries, which were written when the
+record was stored. They distinguish a record with a wrong offset, a missing message, and a topic that was deleted and
+created again. Findings are reported at the end: such a topic leaves two series of messages in the log, and the files
+contain only the later one.
 """
 
 from collections.abc import Iterator

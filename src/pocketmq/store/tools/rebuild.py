@@ -1,22 +1,15 @@
-"""Makes the derived files of a store new: consume queues and key index, from the log alone.
+"""Rebuilds the derived files of a store, consume queues and key index, from the log alone.
 
-    log ──► rebuild/consumequeue, rebuild/index ──► synced ──► take the places of the old files, one by one
-            beside the old ones, which nobody touches yet
+    log ──► rebuild/consumequeue, rebuild/index ──► synced ──► replace the old files, one by one
+            below the store's own folder, so that a rename moves them
 
-A crash at any moment leaves, for each queue file, the old one or the new one, and a mark by which the next start looks for
-damage. Running it again completes it. The log and the tables are only read; a part of the log that cannot be read is passed over,
-so that the messages behind it keep their places. What is not understood is left where it is.
+    each queue file   renamed over the old one; old files without a successor are deleted after that
+    index files       the old ones are deleted, newest first; then the new ones are moved in, oldest first
 
-What a rebuild would make new: the files of a store that are derived, and understood.
-
-Where new files are made before they take the places of old ones, and how they do.
-
-    rebuild/consumequeue/…, rebuild/index/…      in the store's own folder, so that a rename moves them
-         │ each queue file: renamed over the old one; old ones without a successor go after that
-         └ index files: the old ones go, newest first; then the new ones come, oldest first
-
-After a crash in between, each queue has whole files, old or new, that agree wherever both were right. The index is a beginning of
-the old one or of the new one, and grows from there. Nothing is ever deleted that does not have one of our names.
+A crash at any moment leaves, for each queue, whole files, old or new, that agree wherever both were right, and a mark
+that makes the next start check for damage. The index is then a beginning of the old one or of the new one, and grows
+from there. A second run completes the rebuild. The log and the tables are only read. Unreadable parts of the log are
+skipped, so the messages behind them keep their offsets. Files with unknown names are never deleted.
 """
 
 from collections.abc import Collection, Iterator

@@ -1,11 +1,11 @@
-"""Looks at every byte of a store that means something, and says what is right and what is not. Changes nothing.
+"""Verifies every meaningful byte of a store, and reports what is wrong. Changes nothing.
 
-    tables ─► one pass over the log ─► queues: heads and tails ─► index: what is left ─► the end of the log, checkpoint
+    tables ─► one pass over the log ─► queues: heads and tails ─► index: the rest ─► the end of the log, checkpoint
                  │ each record: sound? its queue entry? its keys?
-                 └ memory for each queue, none for messages
+                 └ memory for each queue, not for each message
 
-The log is the truth: a derived file that differs from it is wrong, and can be made again. Whether the log itself lost something
-is seen by what others remember of it: queue entries, the checkpoint, the offsets of its own records.
+The log is the reference: a derived file that differs from it is wrong, and can be rebuilt. Other files show whether the
+log itself lost something: queue entries, the checkpoint, the offsets of its own records.
 """
 
 from collections.abc import Iterator
