@@ -59,7 +59,7 @@ def test_a_broker_or_a_web_server_is_no_name_server() -> None:
         asked_page = CliRunner().invoke(main, ["topic", "ls", "--namesrv", server.metrics_address])
 
     assert (asked_broker.exit_code, asked_page.exit_code) == (64, 3)
-    assert f"{address} answers and is no name server" in asked_broker.stderr
+    assert f"{address} is not a name server" in asked_broker.stderr
     assert asked_page.stderr.count("web server") == 1
     assert "give the address of a name server" in asked_page.stderr
 

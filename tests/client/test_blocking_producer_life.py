@@ -79,7 +79,7 @@ except InvalidSetting as error:
 
     why, threads = printed_alone(code, server).rsplit("; ", 1)
 
-    assert why.startswith("no name server is given")
+    assert why.startswith("no name server address")
     assert threads == "0"
 
 
@@ -210,7 +210,7 @@ def test_an_async_producer_refuses_to_work_in_the_child_of_a_fork() -> None:
             try:
                 asyncio.run(producer.start())
             except WrongState as error:
-                os._exit(0 if "make a new one in the child" in str(error) else 1)
+                os._exit(0 if "create a new one in the child" in str(error) else 1)
             os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         print("fine")

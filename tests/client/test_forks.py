@@ -105,7 +105,7 @@ def test_an_async_producer_that_runs_is_refused_in_the_child_and_its_sockets_are
             try:
                 await asyncio.wait_for(work(), 5)
             except WrongState as error:
-                assert "make a new one in the child" in str(error)
+                assert "create a new one in the child" in str(error)
             else:
                 raise AssertionError("it was not refused")
 

@@ -84,7 +84,9 @@ def test_a_client_without_tls_is_told_that_the_server_may_require_it(tmp_path: P
             listening(make_certificate(tmp_path, make_authority(tmp_path))) as server,
             AsyncProducer(str(server.address)) as producer,
         ):
-            with pytest.raises(NetworkError, match=r"a server that requires TLS hangs up like this: give tls=True"):
+            with pytest.raises(
+                NetworkError, match=r"a server that requires TLS closes the connection like this: set tls=True"
+            ):
                 await producer.send("T", b"plain")
 
     run_on(asyncio.new_event_loop, main())

@@ -51,7 +51,7 @@ def test_what_a_user_does_wrong_is_a_sentence(spark: "SparkSession", broker: Bro
         rows.write.format("rocketmq").options(**options(broker, topic=topic)).mode("append").save()
 
     assert f"topic '{topic}x' does not exist; did you mean '{topic}'?" in sentence(lambda: batch(subscribe=f"{topic}x"))
-    assert "no name server could be asked: 127.0.0.1:1" in sentence(
+    assert "no name server answered: 127.0.0.1:1" in sentence(
         lambda: batch(subscribe=topic, rocketmq_namesrv_addr="127.0.0.1:1", fetchOffset_numRetries="0")
     )
     assert "endingOffsets is for a batch read, not for a streaming read; trigger(availableNow=True)" in sentence(

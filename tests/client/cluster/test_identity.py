@@ -59,7 +59,7 @@ if child == 0:
     try:
         identity.require_same_process(before[1], "producer")
     except WrongState as error:
-        os._exit(0 if "made before a fork" in str(error) else 1)
+        os._exit(0 if "created before a fork" in str(error) else 1)
     os._exit(1)
 assert os.waitpid(child, 0)[1] == 0
 assert (identity.client_id(settings), identity.generation()) == before[:2]
@@ -75,5 +75,5 @@ def test_the_child_of_a_fork_is_somebody_else() -> None:
 
 def test_the_same_process_is_fine() -> None:
     identity.require_same_process(identity.generation(), "producer")
-    with pytest.raises(WrongState, match="this consumer was made before a fork"):
+    with pytest.raises(WrongState, match="this consumer was created before a fork"):
         identity.require_same_process(identity.generation() + 1, "consumer")

@@ -139,7 +139,7 @@ def test_without_a_template_the_error_says_what_to_do() -> None:
 
             with pytest.raises(
                 TopicNotFound,
-                match=r"no broker has the topic 'New'.*create it with `pocketmq topic create New -n 10\.0\.0\.1:9876",
+                match=r"No route info of this topic: 'New'.*create it with `pocketmq topic create New -n 10\.0\.0\.1:9876",
             ):
                 await instance.routes.find_or_template("New", "TBW102", 4)
             await instance.leave()
@@ -169,9 +169,9 @@ def test_routes_stay_as_they_are_while_no_name_server_answers(caplog: pytest.Log
 
     caplog.set_level(logging.INFO, "pocketmq.client")
     run(main())
-    told = [record.message for record in caplog.records if "routes" in record.message]
+    told = [record.message for record in caplog.records if "route refresh" in record.message]
     assert len(told) == 2, "once when it begins, once when it is over"
-    assert "routes cannot be refreshed" in told[0]
+    assert "route refresh failed" in told[0]
 
 
 def test_a_name_server_that_forgot_a_topic_changes_nothing() -> None:

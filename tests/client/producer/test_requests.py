@@ -128,7 +128,7 @@ def test_a_request_that_cannot_be_sent_is_told_as_that() -> None:
                 await producer.request("T", b"question", timeout_s=5)
 
             asking = await asked(c, producer)
-            with pytest.raises(TooManyCalls, match="1 requests wait for their reply"):
+            with pytest.raises(TooManyCalls, match="1 requests already wait for a reply"):
                 await producer.request("T", b"question", timeout_s=5)
             await c.broker.peers[0].call(push(correlation_of(c.broker)))
             await asking

@@ -1,9 +1,9 @@
-"""Brokers by name: where they are, a line to each, and everything that can be asked of them.
+"""Brokers by name: their addresses, a connection to each, and the calls that a client makes to them.
 
-    name ── routes said so ──► id → address      0 is the master, which takes messages; others may be read from
-    address ── first use ──► connected ── heartbeat, before anything else ──► a line on which the broker knows this client
+    name ── from routes ──► broker id → address      id 0 is the master, which accepts messages; slaves only serve reads
+    address ── first use ──► connection ── a heartbeat as the first request ──► the broker knows this client
 
-What can be asked lies in families: `brokers.offsets.largest(queue)`, `brokers.topics.create("broker-a", …)`.
+The calls are grouped: `brokers.offsets.largest(queue)`, `brokers.topics.create("broker-a", …)`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,11 +22,11 @@ from pocketmq.protocol.fields import Fields
 MASTER_ID = 0
 
 OnConnected = Callable[[Address, Peer], None]
-"""Says who we are on a line that was just made. Must not wait."""
+"""Sends the first heartbeat on a new connection. Must not wait."""
 
 
 class Brokers:
-    """All brokers that routes have told of."""
+    """All brokers in known routes."""
 
     def __init__(self, rpc: RpcClient, on_connected: OnConnected) -> None:
         self._rpc = rpc
@@ -41,22 +41,22 @@ class Brokers:
         self.groups = GroupCalls(self)
         self.state = StateCalls(self)
 
-    # where they are
+    # addresses
 
     def learn(self, brokers: Iterable[BrokerData]) -> None:
-        """What a route says about brokers is true from now on."""
+        """Use the addresses in a route from now on."""
         for broker in brokers:
             if broker.broker_name:
                 self._addresses[broker.broker_name] = _parsed(broker.broker_addrs)
 
     def learn_all(self, brokers: Iterable[BrokerData]) -> None:
-        """The whole cluster, for those who want to reach brokers of which no route speaks. The next list replaces this one."""
+        """Use the addresses of the whole cluster, also of brokers in no route. The next list replaces this one."""
         brokers = list(brokers)
         self.learn(brokers)
         self._listed = frozenset(broker.broker_name for broker in brokers if broker.broker_name)
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Forget the brokers that neither a route nor the list speaks of any more; lines to them end by being idle."""
+        """Forget the brokers that are neither in `names` nor in the list of the cluster. Their connections close when idle."""
         kept = self._listed.union(names)
         for name in [name for name in self._addresses if name not in kept]:
             del self._addresses[name]
@@ -73,7 +73,7 @@ class Brokers:
         return bool(self._addresses.get(name))
 
     def all_addresses(self, *, masters_only: bool = False) -> list[Address]:
-        """Each address once, in the order in which it became known."""
+        """Each address once, oldest first."""
         found = dict.fromkeys(
             address
             for addresses in self._addresses.values()
@@ -87,17 +87,15 @@ class Brokers:
         return next((name for name, found in self._addresses.items() if address in found.values()), None)
 
     def master(self, name: str) -> Address:
-        """Where messages for this broker go; ConnectFailed when it has no master that is known."""
+        """The address of this broker's master; ConnectFailed when it is unknown."""
         address = self._addresses.get(name, {}).get(MASTER_ID)
         if address is None:
             known = ", ".join(self._addresses) or "none"
-            raise ConnectFailed(
-                f"broker {name!r} has no master in the routes that name servers gave; known are: {known}"
-            )
+            raise ConnectFailed(f"no route has a master of broker {name!r}; known brokers: {known}")
         return address
 
     def reader(self, name: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> Address:
-        """Where to read from: the broker with this id, else the next one, else any, unless `only_this` will do."""
+        """The address to read from: the broker with this id, else the next id, else any. `only_this` allows no other broker."""
         addresses = self._addresses.get(name, {})
         address = addresses.get(broker_id)
         if address is None and broker_id != MASTER_ID:
@@ -105,48 +103,48 @@ class Brokers:
         if address is None and not only_this:
             address = next(iter(addresses.values()), None)
         if address is None:
-            raise ConnectFailed(f"broker {name!r} with id {broker_id} is in no route that name servers gave")
+            raise ConnectFailed(f"no route has a broker {name!r} with id {broker_id}")
         return address
 
     def holders(self, name: str) -> list[Address]:
-        """Every broker of this name, the master first: each has the group offsets, a slave those of some seconds ago."""
+        """All addresses of this name, the master first. A slave has group offsets too, some seconds old."""
         addresses = self._addresses.get(name)
         if not addresses:
-            raise ConnectFailed(f"broker {name!r} is in no route that name servers gave")
+            raise ConnectFailed(f"no route has a broker {name!r}")
         return list(addresses.values())
 
     def is_master(self, name: str, address: Address) -> bool:
         return self._addresses.get(name, {}).get(MASTER_ID) == address
 
-    # lines to them
+    # connections
 
     def live(self, address: Address) -> Peer | None:
-        """The line to `address` if there is one now."""
+        """The open connection to `address`, if there is one."""
         peer = self._peers.get(address)
         return peer if peer is not None and peer.is_open else None
 
     def live_master(self, name: str) -> Peer | None:
-        """The line to the master of this broker if it is known, there now, and can be written to."""
+        """The open, writable connection to this broker's master, if there is one."""
         addresses = self._addresses.get(name)
         address = None if addresses is None else addresses.get(MASTER_ID)
         peer = None if address is None else self._peers.get(address)
         return peer if peer is not None and peer.connection.writable else None
 
     def master_peer(self, name: str) -> Peer | None:
-        """The line to the master of this broker that was made last, which may have ended; None before the first."""
+        """The latest connection to this broker's master, which may be closed; None before the first."""
         addresses = self._addresses.get(name)
         address = None if addresses is None else addresses.get(MASTER_ID)
         return None if address is None else self._peers.get(address)
 
     async def peer(self, address: Address, *, waits_for_retry: bool = True) -> Peer:
-        """The line to `address`, made and greeted if need be; see `Pool.peer`."""
+        """The connection to `address`. A new one starts with a heartbeat. See `Pool.peer`."""
         peer = self.live(address) or await self._rpc.peer(address, waits_for_retry=waits_for_retry)
         if self._peers.get(address) is not peer:
             self._peers[address] = peer
             self._on_connected(address, peer)
         return peer
 
-    # asking them
+    # calls
 
     async def call(
         self,
@@ -158,7 +156,7 @@ class Brokers:
         extra: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Command:
-        """The answer, whatever its code."""
+        """The response, whatever its code."""
         peer = await self.peer(self._address(target))
         return await self._rpc.call(peer, self._rpc.command(code, header, body, extra), timeout_s)
 
@@ -172,7 +170,7 @@ class Brokers:
         extra: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Command:
-        """The answer of success; another one is raised as the error that it stands for."""
+        """The response of a successful call; other response codes raise their error."""
         peer = await self.peer(self._address(target))
         return await self._rpc.ask_peer(peer, self._rpc.command(code, header, body, extra), timeout_s)
 
@@ -185,7 +183,7 @@ class Brokers:
         *,
         extra: Mapping[str, str] | None = None,
     ) -> None:
-        """Send, and expect no answer."""
+        """Send a one-way request."""
         peer = await self.peer(self._address(target))
         self._rpc.tell(peer, self._rpc.command(code, header, body, extra))
 
@@ -194,7 +192,7 @@ class Brokers:
 
 
 def _parsed(addresses: Mapping[int, str]) -> dict[int, Address]:
-    """Addresses by id, in order of their ids; one that is none is left out, for it can never be reached."""
+    """Addresses in the order of broker ids, without those that cannot be parsed."""
     parsed: dict[int, Address] = {}
     for number, text in sorted(addresses.items()):
         try:

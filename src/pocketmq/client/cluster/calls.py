@@ -1,12 +1,11 @@
-"""What the calls need to reach a broker, and how they read what it answers.
+"""Calls to brokers about groups, group members, topics, and the broker itself.
 
-Consumer groups of a broker: their settings, what they read, how far behind they are.
+    GroupCalls    settings, subscriptions and lag of consumer groups
+    MemberCalls   connected clients, queue locks, and requests that a broker forwards to a client
+    StateCalls    settings and statistics of the broker, and its cleanup
+    TopicCalls    create, change, list and delete topics
 
-Members: saying who is here and who leaves, who else is in a group, locks on queues, and asking clients through a broker.
-
-A broker's own affairs: its settings, its numbers, cleaning up.
-
-Topics of a broker: making, changing, listing, counting, deleting them.
+Each call sends one request and decodes the response. `message_calls` has the calls about messages and offsets.
 """
 
 from collections.abc import Iterable, Mapping
@@ -81,7 +80,7 @@ Target = str | Address
 
 
 class BrokerRpc(Protocol):
-    """A way to ask brokers; see `brokers.Brokers`."""
+    """Sends requests to brokers; see `brokers.Brokers`."""
 
     def holders(self, name: str) -> list[Address]:
         """Every broker of this name, the master first."""
@@ -120,7 +119,7 @@ class BrokerRpc(Protocol):
 
 
 class Calls:
-    """Base of the families of calls."""
+    """Base class of the calls."""
 
     __slots__ = ("_brokers",)
 
@@ -130,12 +129,12 @@ class Calls:
     async def _read(
         self, target: Target, code: RequestCode, kind: type[T], header: Fields | None = None, body: bytes = b""
     ) -> T:
-        """The body of the answer, as this type."""
+        """The response body as `kind`."""
         return read_body(kind, (await self._brokers.ask(target, code, header, body)).body)
 
 
 def named(broker_name: str) -> dict[str, str]:
-    """The ext field by which Java says which broker a request about a queue is meant for."""
+    """The ext field with the broker name, which Java sends with requests about a queue."""
     return {"bname": broker_name}
 
 
@@ -143,7 +142,7 @@ class GroupCalls(Calls):
     __slots__ = ()
 
     async def create(self, target: Target, group: SubscriptionGroupConfig) -> None:
-        """Make a group, or change it."""
+        """Create or change a group."""
         body = write_body(group)
         await self._brokers.ask(target, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
@@ -156,7 +155,7 @@ class GroupCalls(Calls):
         await self._brokers.ask(target, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def config(self, target: Target, group: str) -> SubscriptionGroupConfig:
-        """GroupNotFound when there is none; a broker that makes groups by itself makes this one."""
+        """The group's settings; GroupNotFound when it does not exist. A broker with autoCreateSubscriptionGroup creates it."""
         code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
         return await self._read(target, code, SubscriptionGroupConfig, GetGroup(group))
 
@@ -164,7 +163,7 @@ class GroupCalls(Calls):
         return await self._read(target, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable)
 
     async def progress(self, target: Target, group: str, topic: str | None = None) -> ConsumeStats:
-        """Where the group stands in each queue, and where the queue ends."""
+        """The committed offset of the group and the end of the queue, for each queue."""
         return await self._read(target, RequestCode.GET_CONSUME_STATS, ConsumeStats, GetConsumeStats(group, topic))
 
     async def reading(self, target: Target, topic: str) -> GroupList:
@@ -182,7 +181,7 @@ class GroupCalls(Calls):
         return await self._read(target, code, GroupSubscription, QuerySubscriptionByConsumer(group, topic))
 
     async def forbid(self, target: Target, group: str, topic: str, *, readable: bool | None = None) -> GroupForbidden:
-        """Forbid or allow reading a topic; None only asks how it stands."""
+        """Forbid or allow reading a topic; None only queries the current setting."""
         code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
         return await self._read(target, code, GroupForbidden, UpdateGroupForbidden(group, topic, readable))
 
@@ -199,12 +198,12 @@ class MemberCalls(Calls):
         consumer_group: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """This client does not speak for the group any more."""
+        """Unregister this client from the groups."""
         header = UnregisterClient(client_id, producer_group, consumer_group)
         await self._brokers.ask(target, RequestCode.UNREGISTER_CLIENT, header, timeout_s=timeout_s)
 
     async def of_group(self, target: Target, group: str) -> list[str]:
-        """The client ids of all members; none when the broker knows of none."""
+        """The client ids of all members; empty when the broker knows none."""
         try:
             found = await self._read(
                 target, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerIdList, GetConsumerList(group)
@@ -212,13 +211,13 @@ class MemberCalls(Calls):
         except ServerFailed as error:
             if error.response_code != ResponseCode.SYSTEM_ERROR:
                 raise
-            return []  # RocketMQ has no other word for an empty list
+            return []  # RocketMQ answers SYSTEM_ERROR for a group without members
         return list(found.consumer_id_list)
 
     async def lock(
         self, target: Target, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> frozenset[MessageQueue]:
-        """Those of `queues` that this client holds now."""
+        """Lock queues for this client; returns those that are locked."""
         body = write_body(QueueLocks(group, client_id, tuple(queues)))
         answer = await self._brokers.ask(target, RequestCode.LOCK_BATCH_MQ, body=body)
         return frozenset(read_body(LockedQueues, answer.body).locked)
@@ -226,7 +225,7 @@ class MemberCalls(Calls):
     async def unlock(
         self, target: Target, group: str, client_id: str, queues: Iterable[MessageQueue], *, wait: bool
     ) -> None:
-        """Let go of queues; with `wait`, hear that it happened."""
+        """Unlock queues; `wait` waits for the response."""
         body = write_body(QueueLocks(group, client_id, tuple(queues)))
         if wait:
             await self._brokers.ask(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
@@ -234,11 +233,11 @@ class MemberCalls(Calls):
             await self._brokers.tell(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
 
     async def check_config(self, target: Target, config: CheckClientConfig) -> None:
-        """Whether the broker can serve this subscription; SubscriptionUnparsable when it cannot read its expression."""
+        """Check a subscription; SubscriptionUnparsable when the broker cannot parse its expression."""
         await self._brokers.ask(target, RequestCode.CHECK_CLIENT_CONFIG, body=write_body(config))
 
     async def consumers(self, target: Target, group: str) -> ConsumerConnection:
-        """Who is connected for a consumer group; ConsumerNotOnline when nobody is."""
+        """The connected members of a consumer group; ConsumerNotOnline when it has none."""
         header = GetConsumerConnections(group)
         return await self._read(target, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
 
@@ -252,14 +251,14 @@ class MemberCalls(Calls):
     async def running_info(
         self, target: Target, group: str, client_id: str, *, stacks: bool = False, timeout_s: float | None = None
     ) -> ConsumerRunningInfo:
-        """What a member tells about itself; the broker asks it, and gives it 10 s."""
+        """The running info of a member. The broker forwards the request and waits 10 s."""
         header, code = GetConsumerRunningInfo(group, client_id, stacks), RequestCode.GET_CONSUMER_RUNNING_INFO
         return read_body(ConsumerRunningInfo, (await self._brokers.ask(target, code, header, timeout_s=timeout_s)).body)
 
     async def consume_directly(
         self, target: Target, header: ConsumeMessageDirectly, *, timeout_s: float | None = None
     ) -> DirectConsumption:
-        """Let a member consume one message now; the broker asks it, and gives it 10 s."""
+        """Let a member consume one message now. The broker forwards the request and waits 10 s."""
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
         return read_body(DirectConsumption, (await self._brokers.ask(target, code, header, timeout_s=timeout_s)).body)
 
@@ -268,7 +267,7 @@ class StateCalls(Calls):
     __slots__ = ()
 
     async def runtime_info(self, target: Target) -> Mapping[str, str]:
-        """The numbers that `mqadmin brokerStatus` shows."""
+        """The values that `mqadmin brokerStatus` shows."""
         return (await self._read(target, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
 
     async def settings(self, target: Target) -> dict[str, str]:
@@ -283,7 +282,7 @@ class StateCalls(Calls):
         return await self._read(target, code, BrokerStatsData, ViewBrokerStats(name, key))
 
     async def consume_stats(self, target: Target, *, orderly: bool = False) -> ConsumeStatsList:
-        """How far behind all groups are."""
+        """The lag of all groups."""
         code = RequestCode.GET_BROKER_CONSUME_STATS
         return await self._read(target, code, ConsumeStatsList, GetBrokerConsumeStats(orderly))
 
@@ -297,11 +296,11 @@ class StateCalls(Calls):
         return await self._read(target, RequestCode.GET_BROKER_HA_STATUS, ReplicationStatus)
 
     async def clean_queues(self, target: Target) -> None:
-        """Drop queue files whose messages are gone."""
+        """Delete consume queue files whose messages are deleted."""
         await self._brokers.ask(target, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
     async def delete_expired_log(self, target: Target) -> None:
-        """Drop log files that may go, now."""
+        """Delete expired commit log files now."""
         await self._brokers.ask(target, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
 
@@ -309,7 +308,7 @@ class TopicCalls(Calls):
     __slots__ = ()
 
     async def create(self, target: Target, header: CreateTopic) -> None:
-        """Make a topic, or change it."""
+        """Create or change a topic."""
         await self._brokers.ask(target, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     async def create_all(self, target: Target, topics: Iterable[TopicConfig]) -> None:
@@ -317,7 +316,7 @@ class TopicCalls(Calls):
         await self._brokers.ask(target, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
 
     async def delete(self, target: Target, topic: str) -> None:
-        """Drop a topic with its messages and all offsets in it."""
+        """Delete a topic with its messages and offsets."""
         await self._brokers.ask(target, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic))
 
     async def config(self, target: Target, topic: str) -> MappedTopicConfig:
@@ -327,12 +326,12 @@ class TopicCalls(Calls):
         return await self._read(target, RequestCode.GET_ALL_TOPIC_CONFIG, MappedTopicTable)
 
     async def stats(self, target: Target, topic: str) -> TopicStatsTable:
-        """Where each queue of the topic begins and ends."""
+        """The smallest and largest offset of each queue of the topic."""
         return await self._read(target, RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable, GetTopicStats(topic))
 
     async def system_topics(self, target: Target) -> TopicList:
         return await self._read(target, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, TopicList)
 
     async def clean_unused(self, target: Target) -> None:
-        """Drop the queues of topics that do not exist any more."""
+        """Delete the consume queues of deleted topics."""
         await self._brokers.ask(target, RequestCode.CLEAN_UNUSED_TOPIC)

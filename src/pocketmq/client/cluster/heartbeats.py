@@ -1,16 +1,14 @@
-"""Heartbeats: how brokers know that this client is here and for which groups it speaks.
+"""Heartbeats: brokers learn from them which client is connected and which groups it belongs to.
 
-    a line is made ───────────┐
-    a member comes ───────────┼──► heartbeat ──► the broker's answer tells its version
+    a new connection ─────────┐
+    a new member ─────────────┼──► heartbeat ──► the response has the broker's version
     every 30 s ───────────────┘
 
-The first thing said on every line is a heartbeat, so a pull never comes before its subscription, nor a request before the broker
-knows where to send the reply. Brokers forget a client after 120 s of silence.
+A heartbeat is the first request on every connection. So a broker knows the subscription before the first pull, and where to send
+the reply before the first request. Brokers forget a client after 120 s without a heartbeat.
 
-Members: the producers and consumers of one client, who speak for groups. The client asks them what brokers ask it.
-
-Producers of one group may share a client: whatever is asked of the group, any of them that can may answer. Of a consumer group a
-client has one member at most, because brokers tell members apart by client id.
+The members are the producers and consumers of one client. Several producers of a group may share a client: any of them answers a
+request of the broker. A client has at most one consumer of a group, because brokers distinguish members by client id.
 """
 
 import asyncio
@@ -36,57 +34,57 @@ from pocketmq.protocol.java_json import write_body
 
 
 class ProducerMember(Protocol):
-    """A producer, as brokers see it. Names are those of the wire."""
+    """A producer in a heartbeat. Names include the namespace."""
 
     @property
     def wire_group(self) -> str: ...
 
     @property
     def decides_transactions(self) -> bool:
-        """Whether `check_transaction` can be answered here."""
+        """Whether this producer can answer `check_transaction`."""
 
     def topic_forgotten(self, topic: str) -> None:
-        """Nothing was sent to this topic for a long time: whatever is kept about it may go."""
+        """Drop cached data of a topic that was not used for a long time."""
 
     def check_transaction(
         self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
     ) -> None:
-        """A broker asks how a transaction ended. Must not wait: the answer is sent when it is known."""
+        """Handle a broker's check of a transaction. Must not wait; the decision is sent later."""
 
 
 class ConsumerMember(Protocol):
-    """A consumer, as brokers see it. Names are those of the wire. Nothing here may wait, unless it is `async`."""
+    """A consumer in a heartbeat. Names include the namespace. Methods that are not `async` must not wait."""
 
     @property
     def wire_group(self) -> str: ...
 
     def topics(self) -> Iterable[str]:
-        """The topics whose routes it needs to be kept."""
+        """The topics whose routes must stay known."""
 
     def heartbeat(self) -> ConsumerData:
-        """What brokers are told of it."""
+        """Its part of the heartbeat."""
 
     def rebalance_soon(self) -> None:
-        """The members of its group changed, or a broker says that they may have."""
+        """Schedule a rebalance: the members of the group may have changed."""
 
     def route_changed(self, topic: str) -> None:
-        """One of its topics has other queues now."""
+        """Handle a change of the queues of a topic."""
 
     async def reset_offsets(self, topic: str, offsets: ResetOffsets) -> None:
-        """Go on from these offsets."""
+        """Continue from these offsets."""
 
     def positions(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Where it stands in the queues that it owns."""
+        """The consume offsets of its assigned queues."""
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
-        """What it is doing."""
+        """Its state, for `mqadmin consumerStatus`."""
 
     async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
-        """Consume one message now, outside its queue, and say what came of it."""
+        """Consume one message now, outside its queue; returns the result."""
 
 
 class Members:
-    """Who is a member now."""
+    """The producers and consumers of one client."""
 
     def __init__(self) -> None:
         self._producers: dict[str, list[ProducerMember]] = {}
@@ -104,7 +102,7 @@ class Members:
         self._producers.setdefault(member.wire_group, []).append(member)
 
     def remove_producer(self, member: ProducerMember) -> bool:
-        """Whether its group has no other member here, so that brokers should hear that it left."""
+        """Remove a producer; True when its group has no other member here and must be unregistered."""
         group = self._producers.get(member.wire_group, [])
         if member in group:
             group.remove(member)
@@ -115,13 +113,13 @@ class Members:
     def add_consumer(self, member: ConsumerMember) -> None:
         if member.wire_group in self._consumers:
             raise WrongState(
-                f"this client is a member of the group {member.wire_group!r} already, and brokers would take both for one: "
-                "give the second consumer an instance_name of its own"
+                f"this client already has a consumer of group {member.wire_group!r}, and brokers cannot distinguish the two: "
+                "set a different instance_name for the second consumer"
             )
         self._consumers[member.wire_group] = member
 
     def remove_consumer(self, member: ConsumerMember) -> bool:
-        """Whether it was a member."""
+        """Remove a consumer; False when it was not a member."""
         if self._consumers.get(member.wire_group) is not member:
             return False
         del self._consumers[member.wire_group]
@@ -131,7 +129,7 @@ class Members:
         return self._consumers.get(group)
 
     def decider(self, group: str) -> ProducerMember | None:
-        """A producer of the group that knows how transactions ended."""
+        """A producer of the group that can check transactions."""
         return next((member for member in self._producers.get(group, ()) if member.decides_transactions), None)
 
     def topics(self) -> set[str]:
@@ -139,7 +137,7 @@ class Members:
         return {topic for consumer in self._consumers.values() for topic in consumer.topics()}
 
     def heartbeat(self, client_id: str) -> HeartbeatData:
-        """What brokers are told of all of them. Java's clients always name a producer of their own as well."""
+        """The heartbeat with all groups. Like Java's, it always includes the client's inner producer group."""
         return HeartbeatData(
             client_id,
             tuple(ProducerData(group) for group in dict.fromkeys([*self._producers, INNER_PRODUCER_GROUP])),
@@ -151,7 +149,7 @@ log = logging.getLogger("pocketmq.client")
 
 
 class Heartbeats:
-    """Says who is here. `versions` are those of the brokers that answered, by address."""
+    """Sends heartbeats. `versions` are the broker versions by address."""
 
     def __init__(self, client_id: str, members: Members, rpc: RpcClient, *, timeout_s: float) -> None:
         self._client_id = client_id
@@ -163,7 +161,7 @@ class Heartbeats:
         self.versions: dict[Address, int] = {}
 
     def say(self, address: Address, peer: Peer) -> None:
-        """One heartbeat, now. What comes of it is noted when it is known."""
+        """Send one heartbeat without waiting for the response."""
         try:
             future = self._rpc.start(peer, self._command(), self._timeout_s)
         except PocketMQError as error:
@@ -173,24 +171,24 @@ class Heartbeats:
         future.add_done_callback(lambda done: self._heard(address, done))
 
     async def say_to_all(self, brokers: Brokers) -> None:
-        """One heartbeat to every broker that is known; slaves only hear of consumers."""
+        """Send a heartbeat to every known broker; without consumers, only to masters."""
         addresses = brokers.all_addresses(masters_only=not self._members.consumers)
         await asyncio.gather(*(self._say_and_wait(address, brokers) for address in addresses))
-        for gone in self._complaints.keys() - set(addresses):
-            del self._complaints[gone]
+        for unknown in self._complaints.keys() - set(addresses):
+            del self._complaints[unknown]
 
     def is_heard(self, address: Address) -> bool:
-        """Whether no heartbeat to `address` waits for its answer."""
+        """Whether no heartbeat to `address` waits for its response."""
         return address not in self._unheard
 
     async def wait_heard(self, address: Address) -> None:
-        """Return when the last heartbeat to `address` has been answered, or never will be."""
+        """Wait until the last heartbeat to `address` has its response or has failed."""
         future = self._unheard.get(address)
         if future is not None:
             await asyncio.wait((future,))
 
     def require_sql(self, address: Address, name: str) -> None:
-        """InvalidExpression when the broker said that it is older than SQL filters. One that said nothing yet passes."""
+        """InvalidExpression when the broker is too old for SQL filters. A broker of unknown version passes."""
         version = self.versions.get(address, VERSION)
         if version < Version.V4_1_0_SNAPSHOT:
             raise InvalidExpression(
@@ -205,7 +203,7 @@ class Heartbeats:
         except PocketMQError as error:
             self._complain(address, error)
             return
-        if connected:  # a new line was greeted already
+        if connected:  # a new connection has sent its heartbeat already
             self.say(address, peer)
         await self.wait_heard(address)
 
@@ -224,12 +222,12 @@ class Heartbeats:
             return
         self.versions[address] = future.result().version
         if self._complaints.pop(address, None):
-            log.info("%s hears the heartbeats of this client again", address)
+            log.info("heartbeats to %s succeed again", address)
 
     def _complain(self, address: Address, error: BaseException) -> None:
-        """Once for each cause."""
+        """Log a failure once until its cause changes."""
         complaint = f"{type(error).__name__}: {error}"
         kind = type(error).__name__
         if self._complaints.get(address) != kind:
             self._complaints[address] = kind
-            log.warning("a heartbeat to %s failed, and is repeated: %s", address, complaint)
+            log.warning("heartbeat to %s failed: %s; retrying with the next heartbeat", address, complaint)

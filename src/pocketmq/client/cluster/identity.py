@@ -1,13 +1,13 @@
-"""Who this process is to a cluster: its address, its client id, and the ids of its messages.
+"""The identity of this process in a cluster: its address, its client ids, and the ids of its messages.
 
-    client id    ip@pid#start[#n][@unit][@STREAM]    as Java's: who is in a group, who holds a lock
-    unique id    see `model.message_id`              the id of a message, from before it is sent
+    client id    ip@pid#start[#n][@unit][@STREAM]    as in Java: identifies group members and owners of queue locks
+    unique id    see `model.message_id`              the id of a message, assigned before it is sent
 
-Brokers tell the members of a group apart by client id, so no two clients of a process that have connections of their own have the same
-one: the second gets `#2`. That happens on another event loop, and with other name servers, credentials or TLS.
+Brokers distinguish the members of a group by client id. So two clients of a process with separate connections have different ids: the
+second gets `#2`. Clients have separate connections on different event loops, and with different name servers, credentials or TLS.
 
-After a fork parent and child would be one and the same to every broker. So the child begins anew: another pid in its ids, another
-`generation`, by which a client notices that it was made by somebody else.
+A forked child must not use the ids of its parent. It gets a new pid in its ids and a new `generation`, by which a client detects that
+it was created before the fork.
 """
 
 import asyncio
@@ -27,17 +27,15 @@ _EVERYWHERE = Address("0.0.0.0", 0)  # noqa: S104 nothing is bound
 
 
 class _Process:
-    """What is true of this process until it forks."""
+    """The state of this process until it forks."""
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.instance_name = f"{os.getpid()}#{SystemClock().now_ms()}"
         self.ids: dict[str, UniqueIds] = {}
         self.clients: dict[str, asyncio.AbstractEventLoop] = {}
-        """Client ids in use, each with the loop of its client."""
-        self.lock = (
-            threading.Lock()
-        )  # guards `clients`: loops run in different threads; no other lock is taken under it
+        """Client ids in use, with the event loop of each client."""
+        self.lock = threading.Lock()  # guards `clients`, which loops in several threads use; the innermost lock
         self.ip: str | None = None
 
 
@@ -45,30 +43,30 @@ _process = _Process(0)
 
 
 def generation() -> int:
-    """How many forks lie between this process and the one that imported PocketMQ first."""
+    """The number of forks since PocketMQ was imported first."""
     return _process.generation
 
 
 def require_same_process(made_in: int, what: str) -> None:
-    """WrongState when `what` was made before a fork, in another process than this one."""
+    """WrongState when `what` was created before a fork, in a parent process."""
     if made_in != _process.generation:
         raise WrongState(
-            f"this {what} was made before a fork and belongs to the parent process, with its sockets and its event loop: "
-            "make a new one in the child"
+            f"this {what} was created before a fork, and its sockets and event loop belong to the parent process: "
+            "create a new one in the child"
         )
 
 
 def require_same_loop(running: asyncio.AbstractEventLoop, loop: asyncio.AbstractEventLoop, what: str) -> None:
-    """WrongState when `what` lives on another loop than the one that runs: nothing would ever wake its caller."""
+    """WrongState when `what` belongs to another loop than the running one, where its caller would never wake up."""
     if running is not loop:
         raise WrongState(
-            f"this {what} was started on another event loop, where its connections live: use it there, make a new one on "
+            f"this {what} was started on another event loop, which owns its connections: use it there, create a new one on "
             "this loop, or share the blocking class between loops and threads"
         )
 
 
 def take_client_id(settings: ClientSettings, loop: asyncio.AbstractEventLoop, *, stream: bool = False) -> str:
-    """A client id that no other client of this process has, until `free_client_id`, or until the loop is closed."""
+    """Reserve a client id that is unique in this process, until `free_client_id` or until the loop is closed."""
     with _process.lock:
         for number in count(1):
             taken = client_id(settings, stream=stream, number=number)
@@ -80,13 +78,13 @@ def take_client_id(settings: ClientSettings, loop: asyncio.AbstractEventLoop, *,
 
 
 def free_client_id(taken: str) -> None:
-    """Its client has left."""
+    """Release a client id."""
     with _process.lock:
         _process.clients.pop(taken, None)
 
 
 def client_id(settings: ClientSettings, *, stream: bool = False, number: int = 1) -> str:
-    """The name under which brokers know a client with these settings. `stream` is for clients that poll by themselves.
+    """The client id for these settings. `stream` is for clients whose users poll, such as pull consumers.
 
     `number` is above 1 for further clients with the same settings.
     """
@@ -100,7 +98,7 @@ def client_id(settings: ClientSettings, *, stream: bool = False, number: int = 1
 
 
 def client_ip(settings: ClientSettings) -> str:
-    """The address that stands in ids: the one that was given, else that of the way out of this machine."""
+    """The address in ids: `client_ip` of the settings, else the address of the default network interface."""
     if settings.client_ip is not None:
         return settings.client_ip
     if _process.ip is None:
@@ -109,7 +107,7 @@ def client_ip(settings: ClientSettings) -> str:
 
 
 def unique_ids(ip: str) -> UniqueIds:
-    """Where the ids of new messages come from: one source for all clients of this process with this address."""
+    """The generator of message ids that all clients of this process with this address share."""
     ids = _process.ids.get(ip)
     if ids is None:
         salt = random.SystemRandom().getrandbits(32)

@@ -1,23 +1,22 @@
-"""An instance: one client of a cluster. Its lines, its routes, its heartbeats; producers and consumers are members of it.
+"""An instance: one client of a cluster, with its connections, routes and heartbeats. Producers and consumers are its members.
 
-    first member ──► joins, or makes ──► Instance ──┬─ name servers ── routes, asked again every 30 s
-    other members with the same name ────────────►  ├─ brokers ─────── one line to each, greeted with a heartbeat
-    last member leaves ──► all lines are closed     ├─ heartbeats ──── every 30 s, and when a member comes
-                                                    └─ serving ─────── what brokers ask, given to the member it concerns
+    first member ──► join, creates it ───────► Instance ──┬─ name servers ── routes, refreshed every 30 s
+    other members with the same settings ──► join ──────► ├─ brokers ─────── one connection to each, starting with a heartbeat
+    last member leaves ──► connections are closed         ├─ heartbeats ──── every 30 s, and for a new member
+                                                          └─ serving ─────── requests from brokers, passed to a member
 
-An instance lives on the event loop on which its first member was started, and is found again by that loop, the name servers and
-the client id: so all clients of a loop share their connections unless they are told not to. Instances that are not shared have
-client ids of their own, see `identity`.
+An instance belongs to the event loop on which its first member started. Clients on the same loop with the same name servers and
+client id share it, unless their settings differ; see `_key`. Instances that are not shared have different client ids, see `identity`.
 
-Waiting for servers that cannot be reached: a broker or a name server that restarts.
+Sends wait here for a broker or name server that restarts:
 
-    send ── no connection: nothing was sent ──► wait(topic) ──┐
+    send ── no connection, nothing was sent ──► wait(topic) ──┐
     send ── no connection ────────────────────► wait(topic) ──┼──► one search for all of them
                                                               │       ├─ connect to the masters of the topic
-    a master is connected, or the deadline has passed ◄───────┘       └─ ask name servers for the route, once a second
+    a master is connected, or the deadline has passed ◄───────┘       └─ refresh the route, once a second
 
-All sends of a topic share one search, so ten thousand waiting messages cost no more connections than one. The search ends with the
-last deadline. How often an address is tried is the pool's rule, see `net.pool`.
+All sends to a topic share one search, so ten thousand waiting messages need no more connections than one. The search ends at the
+latest deadline. The pool decides how often it tries an address, see `net.pool`.
 """
 
 import asyncio
@@ -52,15 +51,15 @@ from pocketmq.net.pool import Pool, PoolSettings
 from pocketmq.net.tls import client_context
 
 PAUSE_S: Final = 0.05
-"""Between two looks at the connections. A look sends nothing while the pool backs off."""
+"""Pause between two checks of the connections. A check sends nothing while the pool backs off."""
 LOOK_S: Final = 0.5
-"""A look takes no longer; connecting goes on beside."""
+"""Time limit of a check; connecting continues in the background."""
 REFRESH_S: Final = 1.0
-"""A route that is known is asked for again after so long: the broker may return at another address."""
+"""A search refreshes a known route this often: the broker may return with another address."""
 
 
 class _Search:
-    """One search, and how long somebody waits for it."""
+    """One search, and the latest deadline of its waiters."""
 
     __slots__ = ("task", "until")
 
@@ -70,7 +69,7 @@ class _Search:
 
 
 class Reconnects:
-    """The searches of one client."""
+    """The searches of one client for brokers that can be connected."""
 
     def __init__(self, routes: Routes, brokers: Brokers) -> None:
         self._routes = routes
@@ -78,7 +77,7 @@ class Reconnects:
         self._searches: dict[tuple[str, str | None], _Search] = {}
 
     async def wait(self, topic: str, broker_name: str | None, until: float) -> bool:
-        """Whether a master can be sent to before the loop's time is `until`: this broker's, or any of the topic's."""
+        """Wait until a master is connected, of `broker_name` or of any broker of the topic. False when `until` passes."""
         key = topic, broker_name
         search = self._searches.get(key)
         if search is None or search.task.done():  # its callback may not have run yet
@@ -86,7 +85,7 @@ class Reconnects:
             search.task = asyncio.get_running_loop().create_task(self._search(topic, broker_name, search))
             search.task.add_done_callback(lambda task: self._forget(key, task))
         search.until = max(search.until, until)
-        # Not awaited itself: a send that gives up must not end the search of the others.
+        # The task is not awaited directly: a cancelled send must not cancel the search of the others.
         await asyncio.wait((search.task,), timeout=max(until - asyncio.get_running_loop().time(), 0))
         return search.task.done() and not search.task.cancelled() and search.task.result()
 
@@ -95,7 +94,7 @@ class Reconnects:
             del self._searches[key]
 
     async def close(self) -> None:
-        """End all searches."""
+        """Cancel all searches."""
         tasks = [search.task for search in self._searches.values()]
         for task in tasks:
             task.cancel()
@@ -127,7 +126,7 @@ class Reconnects:
         return True
 
     async def _is_answered(self, topic: str, *, is_known: bool) -> bool:
-        """Whether name servers say something about a topic of which nothing was known."""
+        """Whether name servers answer about a topic without a known route. Refreshes the route."""
         try:
             await self._routes.refresh(topic)
         except TopicNotFound:
@@ -138,7 +137,7 @@ class Reconnects:
 
 
 async def _any(looks: list[Awaitable[bool]]) -> bool:
-    """Whether one of them is true, as soon as one is; the others are not waited for."""
+    """True as soon as one check is true; the others are cancelled."""
     tasks = [asyncio.ensure_future(look) for look in looks]
     try:
         with suppress(TimeoutError):
@@ -156,13 +155,13 @@ log = logging.getLogger("pocketmq.client")
 FIRST_HEARTBEAT_S = 1.0
 BACKOFF_S = 0.1
 BACKOFF_MAX_S = 0.5
-"""Between two tries of an address: a server that restarts is used again within half a second."""
+"""Largest pause between two attempts to connect: a restarted server is used again within half a second."""
 
 _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, "Instance"]] = WeakKeyDictionary()
 
 
 class Dependencies(msgspec.Struct, frozen=True):
-    """The dependencies of a client: time, network, disk and chance. Tests give their own."""
+    """What a client needs from outside: clock, network, files and randomness. Tests replace them."""
 
     clock: Clock = msgspec.field(default_factory=SystemClock)
     network: Network | None = None
@@ -171,7 +170,7 @@ class Dependencies(msgspec.Struct, frozen=True):
 
 
 class Instance:
-    """Get one by `join`; give it back by `leave`. Whoever is a member uses its parts directly."""
+    """Created by `join`, released by `leave`. Members use its parts directly."""
 
     def __init__(self, settings: ClientSettings, dependencies: Dependencies, key: Hashable, *, stream: bool) -> None:
         self._settings = settings
@@ -217,7 +216,7 @@ class Instance:
     def join(
         cls, settings: ClientSettings, dependencies: Dependencies | None = None, *, stream: bool = False
     ) -> "Instance":
-        """The instance of this loop for these settings, started if nobody has yet. InvalidSetting names a bad one."""
+        """The instance of this loop for these settings, created and started by the first caller. May raise InvalidSetting."""
         dependencies = dependencies or Dependencies()
         key = _key(settings, dependencies, stream)
         here = _instances.setdefault(asyncio.get_running_loop(), {})
@@ -230,13 +229,13 @@ class Instance:
         return instance
 
     async def leave(self) -> None:
-        """The last one to leave closes the lines. Each who joined leaves once."""
+        """Release the instance, once per `join`. The last call closes the connections."""
         self._users -= 1
         if self._users > 0:
             return
         here = _instances.get(asyncio.get_running_loop(), {})
         if here.get(self._key) is self:
-            del here[self._key]  # whoever joins from now on gets a new one
+            del here[self._key]  # the next `join` creates a new instance
         try:
             await self._end()
         finally:
@@ -255,31 +254,31 @@ class Instance:
         await self._pool.close()
 
     def add_producer(self, member: ProducerMember) -> None:
-        """Brokers that are connected hear of it at once."""
+        """Add a member, and send heartbeats to connected brokers at once."""
         self.members.add_producer(member)
         self.heartbeat_soon()
 
     async def remove_producer(self, member: ProducerMember) -> None:
-        """Brokers hear that the group has no member here any more."""
+        """Remove a member, and unregister its group if it has no other member here."""
         if self.members.remove_producer(member):
             await self._say_good_bye(producer_group=member.wire_group)
 
     def add_consumer(self, member: ConsumerMember) -> None:
-        """WrongState when this client is a member of its group already."""
+        """Add a member; WrongState when this client already has a consumer of its group."""
         self.members.add_consumer(member)
         self.heartbeat_soon()
 
     async def remove_consumer(self, member: ConsumerMember) -> None:
-        """Brokers hear that it left, so that others take its queues at once."""
+        """Remove a member, and unregister it, so that a rebalance assigns its queues at once."""
         if self.members.remove_consumer(member):
             await self._say_good_bye(consumer_group=member.wire_group)
 
     def heartbeat_soon(self) -> None:
-        """Tell all brokers that are known, without waiting for them."""
+        """Send heartbeats to all known brokers without waiting."""
         self.start(self._say_heartbeats())
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside that ends with this instance at the latest."""
+        """Run `work` as a task, which is cancelled when this instance ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -288,7 +287,7 @@ class Instance:
         await self.heartbeats.say_to_all(self.brokers)
 
     async def _say_good_bye(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """To the brokers that are connected; the others have forgotten this client with its line."""
+        """Unregister from connected brokers. The others forgot this client when its connection closed."""
         timeout_s = self._settings.stop_timeout_ms / 1000
 
         async def tell(address: Any) -> None:
@@ -315,7 +314,7 @@ class Instance:
 
 
 def _key(settings: ClientSettings, dependencies: Dependencies, stream: bool) -> Hashable:
-    """Clients that differ in one of these cannot share lines."""
+    """Clients that differ in one of these cannot share connections."""
     return (
         parse_name_servers(settings.name_servers, os.environ),
         client_id(settings, stream=stream),

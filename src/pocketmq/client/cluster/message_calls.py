@@ -1,6 +1,7 @@
-"""Messages: reading them by place, key or id, sending them back, deciding and recalling them. Sends have a road of their own.
+"""Calls to brokers about messages and offsets. Producers send messages by another way, see `producer.outbox`.
 
-Offsets: where a queue begins and ends, where a group stands in it, and moving it elsewhere.
+MessageCalls   pull, query by key or log offset, send back, end a transaction, recall
+OffsetCalls    smallest, largest and committed offsets; commits, resets and clones of group offsets
 """
 
 import struct
@@ -58,14 +59,14 @@ _PULL_CODES: Final = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )
-"""The answers to a pull that carry a header; all others are failures."""
+"""Response codes of a pull that include a header; all others are failures."""
 
 
 _first_record: Final = struct.Struct(">4xI12xq")
 
 
 class Pulled(NamedTuple):
-    """The answer to a pull: its code is 0, 19, 20 or 21. Records stay as they came, for whoever wants them."""
+    """The response to a pull: its code is 0, 19, 20 or 21. `records` are not decoded."""
 
     code: int
     header: PullReply
@@ -74,8 +75,8 @@ class Pulled(NamedTuple):
 
 
 def passes_over(code: int, records: bytes | memoryview, offset: int) -> bool:
-    """Whether an answer to a pull that wanted everything begins behind `offset`. Retention does that: log files go first, and their queues
-    are told a moment later, so that for so long they seem to begin where they did.
+    """Whether a pull without a filter returned messages after `offset` only. Retention causes this: log files are deleted a moment before
+    the smallest offsets of their queues are updated.
     """
     if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
         return True
@@ -86,12 +87,12 @@ def passes_over(code: int, records: bytes | memoryview, offset: int) -> bool:
 
 
 def is_hole(code: int, next_offset: int, offset: int) -> bool:
-    """Whether a broker lacks its own entries from `offset` on, OFFSET_FOUND_NULL: what lies there cannot be found, by whatever filter."""
+    """Whether consume queue entries are missing at `offset` (OFFSET_FOUND_NULL): no filter finds messages there."""
     return code == ResponseCode.PULL_NOT_FOUND and next_offset > offset
 
 
 def pulled_of(answer: Command) -> Pulled:
-    """What the answer to a pull says; a failure is raised as the error that it stands for."""
+    """The decoded response to a pull; a failure raises its error."""
     if answer.code not in _PULL_CODES:
         raise error_for(answer.code, answer.remark)
     return Pulled(answer.code, read_fields(PullReply, answer.ext), answer.body, answer.version)
@@ -109,17 +110,17 @@ class MessageCalls(Calls):
         timeout_s: float,
         code: RequestCode = RequestCode.PULL_MESSAGE,
     ) -> Pulled:
-        """One pull, of `address`: any broker behind the name of the queue. `code` may be LITE_PULL_MESSAGE."""
+        """Pull from `address`, a master or slave of `broker_name`. `code` may be LITE_PULL_MESSAGE."""
         answer = await self._brokers.call(address, code, header, extra=named(broker_name), timeout_s=timeout_s)
         return pulled_of(answer)
 
     async def by_key(self, target: Target, header: QueryMessage) -> tuple[list[StoredMessage], QueryMessageReply]:
-        """Messages with a key, and how far the index reaches; NotFound when there are none."""
+        """Messages with a key, and the last position of the index; NotFound when there are none."""
         answer = await self._brokers.ask(target, RequestCode.QUERY_MESSAGE, header)
         return decode_records(answer.body), read_fields(QueryMessageReply, answer.ext)
 
     async def at_log_offset(self, target: Target, log_offset: int, topic: str | None = None) -> StoredMessage:
-        """The message that lies at this offset of the broker's log, as its offset id tells."""
+        """The message at this offset of the commit log, which is part of an offset id."""
         answer = await self._brokers.ask(target, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessage(log_offset, topic))
         return decode_records(answer.body)[0]
 
@@ -127,28 +128,28 @@ class MessageCalls(Calls):
         return await self._read(target, RequestCode.QUERY_CONSUME_QUEUE, ConsumeQueueContent, header)
 
     async def send_back(self, broker_name: str, header: SendMessageBack, *, timeout_s: float | None = None) -> None:
-        """Let a message that a consumer failed on come again later, or become a dead letter."""
+        """Send a failed message back to the broker, for a retry or as a dead letter."""
         await self._brokers.ask(
             broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header, extra=named(broker_name), timeout_s=timeout_s
         )
 
     async def recall(self, broker_name: str, header: RecallMessage, *, timeout_s: float | None = None) -> str:
-        """Take a timed message back before it is due; its id."""
+        """Recall a timed message before it is delivered; returns its message id."""
         answer = await self._brokers.ask(
             broker_name, RequestCode.RECALL_MESSAGE, header, extra=named(broker_name), timeout_s=timeout_s
         )
         return read_fields(RecallReply, answer.ext).msg_id
 
     async def end_transaction(self, target: Target, broker_name: str, header: EndTransaction) -> None:
-        """Tell how a transaction ended. RocketMQ never answers: a broker that did not hear it asks."""
+        """Commit or roll back a transaction, one-way as in RocketMQ. The broker checks a transaction whose decision was lost."""
         await self._brokers.tell(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
 
     async def decide(self, target: Target, broker_name: str, header: EndTransaction) -> None:
-        """The same for an administrator, who wants to hear whether it was understood."""
+        """Commit or roll back a transaction, and wait for the response."""
         await self._brokers.ask(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
 
     async def check_again(self, target: Target, header: ResumeCheckHalfMessage) -> None:
-        """Let a half message be asked about again that was given up."""
+        """Resume the checks of a half message that reached the maximum number of checks."""
         await self._brokers.ask(target, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
 
@@ -156,17 +157,17 @@ T = TypeVar("T")
 
 
 def first_of_topics(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """One queue of each topic on each broker. Its offset is committed before those of the others where a group may be new to a topic:
-    of two first offsets that come at once Apache's brokers lose one.
+    """One queue of each topic on each broker. Commit its offset before the others if the group may be new to the topic: when two first
+    offsets arrive at once, Apache's brokers lose one.
     """
     return list({(queue.broker_name, queue.topic): queue for queue in queues}.values())
 
 
 class OffsetCalls(Calls):
-    """Questions about one queue go to the master of its broker.
+    """Calls about one queue go to the master of its broker.
 
-    Group offsets, and where a queue begins, can be had from a slave as well: while the master cannot be reached, any other broker of the
-    name is asked, so that a consumer that reads from a slave goes on and keeps its offsets. Where a queue ends only the master knows.
+    Slaves also know group offsets and the smallest offset of a queue. While the master cannot be connected, these calls use a slave, so that
+    a consumer that reads from a slave continues and keeps its offsets. Only the master knows the largest offset.
     """
 
     __slots__ = ()
@@ -196,8 +197,8 @@ class OffsetCalls(Calls):
     async def of_group(self, group: str, queue: MessageQueue) -> int | None:
         """The offset that `group` has committed in `queue`; None when it has committed none.
 
-        Unless told otherwise, brokers answer 0 for a group that is new to a queue while its first message is in their memory, and
-        the group would read the whole history. RocketMQ 4.9 cannot be told: there 0 may also mean that nothing is stored.
+        By default, brokers answer 0 for a group that is new to a queue whose first message is in memory, and the group would read all
+        messages. `set_zero_if_not_found` prevents that. RocketMQ 4.9 ignores it: there, 0 may also mean that no offset is committed.
         """
         header = QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
         try:
@@ -206,38 +207,38 @@ class OffsetCalls(Calls):
             return None
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Tell where `group` stands, and hear that it was understood."""
+        """Commit an offset of `group`, and wait for the response."""
         await self._ask_any(queue, RequestCode.UPDATE_CONSUMER_OFFSET, _update(group, queue, offset))
 
     async def tell_commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Tell it one-way, as it is done every few seconds."""
+        """Commit an offset of `group` one-way, for periodic commits."""
         header, extra = _update(group, queue, offset), named(queue.broker_name)
         await self._first_reached(
             queue, lambda address: self._brokers.tell(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, extra=extra)
         )
 
     async def reset(self, target: Target, header: ResetOffset) -> ResetOffsets:
-        """Move a group; where each of its queues goes on now."""
+        """Reset the offsets of a group; returns the new offset of each queue."""
         answer = await self._brokers.ask(target, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         return read_optional_body(ResetOffsets, answer.body) or ResetOffsets()
 
     async def of_members(self, target: Target, topic: str, group: str, client_id: str | None = None) -> ConsumerStatus:
-        """Where the members of a group themselves say that they stand."""
+        """The consume offsets that the members of a group report."""
         header = GetConsumerStatus(topic, group, client_id)
         return await self._read(target, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatus, header)
 
     async def time_spans(self, target: Target, topic: str, group: str) -> ConsumeTimeSpans:
-        """How old the messages are that a group reads now."""
+        """The store times of the messages that a group consumes now."""
         header = QueryConsumeTimeSpan(topic, group)
         return await self._read(target, RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpans, header)
 
     async def smallest_of_groups(self, target: Target, topic: str, group: str, others: str = "") -> CorrectionOffsets:
-        """The smallest offset over groups, by queue id; `others` are joined by commas."""
+        """The smallest offset of several groups, by queue id; `others` are joined by commas."""
         header = QueryCorrectionOffset(topic, group, others or None)
         return await self._read(target, RequestCode.QUERY_CORRECTION_OFFSET, CorrectionOffsets, header)
 
     async def clone(self, target: Target, header: CloneGroupOffset) -> None:
-        """Let one group stand where another stands."""
+        """Copy the offsets of one group to another."""
         await self._brokers.ask(target, RequestCode.CLONE_GROUP_OFFSET, header)
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, header: Fields) -> int:
@@ -251,14 +252,14 @@ class OffsetCalls(Calls):
         return await self._first_reached(queue, lambda address: self._brokers.ask(address, code, header, extra=extra))
 
     async def _first_reached(self, queue: MessageQueue, ask: Callable[[Address], Awaitable[T]]) -> T:
-        """What `ask` comes to at the master, or else at the first broker of its name that can be reached."""
+        """The result of `ask` with the master, or else with the first slave that can be connected."""
         failure: PocketMQError | None = None
         for address in self._brokers.holders(queue.broker_name):
             try:
                 return await ask(address)
             except (ConnectFailed, ConnectionLost) as error:
                 failure = failure or error
-        assert failure is not None  # `holders` gives one broker at least
+        assert failure is not None  # `holders` returns at least one address
         raise failure
 
 

@@ -1,9 +1,9 @@
-"""Name servers: any of them will do. One is asked until it fails, then the next.
+"""Calls to name servers: the client uses one until it fails, then the next.
 
-    given in code ── else NAMESRV_ADDR ── else ROCKETMQ_NAMESRV_ADDR ── else rocketmq.namesrv.addr ──► "a:9876;b:9876"
+    name_servers= ── else NAMESRV_ADDR ── else ROCKETMQ_NAMESRV_ADDR ── else rocketmq.namesrv.addr ──► "a:9876;b:9876"
 
-They know the same, more or less: each is told by the brokers themselves. So an answer is an answer, also one that says no; only
-silence and broken lines lead to the next one.
+All name servers have the same data, because every broker registers with each of them. So any response is final, also an error.
+Only a timeout or a lost connection leads to the next name server.
 """
 
 import random
@@ -30,11 +30,11 @@ from pocketmq.protocol.java_json import read_body
 
 DEFAULT_PORT = 9876
 VARIABLES = ("NAMESRV_ADDR", "ROCKETMQ_NAMESRV_ADDR", "rocketmq.namesrv.addr")
-"""Where the environment may tell, the first one that is set."""
+"""Environment variables with addresses; the first one that is set counts."""
 
 
 def parse_name_servers(given: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[Address, ...]:
-    """The addresses to ask, in the order given and each once; InvalidSetting when there is none."""
+    """The addresses, without duplicates, in the given order; InvalidSetting when there is none."""
     if given is None:
         given = next((environ[name] for name in VARIABLES if environ.get(name)), "")
     texts = [given] if isinstance(given, str) else list(given)
@@ -42,7 +42,7 @@ def parse_name_servers(given: str | Sequence[str] | None, environ: Mapping[str, 
     addresses = tuple(dict.fromkeys(Address.parse(word, default_port=DEFAULT_PORT) for word in words if word))
     if not addresses:
         raise InvalidSetting(
-            "no name server is given: pass name_servers='host:9876' (several are separated by ';'), "
+            "no name server address: pass name_servers='host:9876' (separate several with ';'), "
             f"or set the environment variable {VARIABLES[0]}"
         )
     return addresses
@@ -53,11 +53,11 @@ _OF_NAME_SERVERS = (
     RequestCode.GET_BROKER_CLUSTER_INFO,
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
 )
-"""Requests that every name server knows."""
+"""Requests that every name server supports."""
 
 
 class NameServers:
-    """The name servers of one cluster, as one."""
+    """The name servers of one cluster."""
 
     def __init__(
         self, addresses: tuple[Address, ...], rpc: RpcClient, dice: random.Random, *, timeout_s: float, is_plain: bool
@@ -66,7 +66,7 @@ class NameServers:
         self._rpc = rpc
         self._timeout_s = timeout_s
         self._is_plain = is_plain
-        """Whether this client talks without TLS."""
+        """Whether this client does not use TLS."""
         self._has_answered = False
         self._current = dice.randrange(len(addresses))
 
@@ -75,14 +75,14 @@ class NameServers:
 
     @property
     def current(self) -> Address:
-        """The one that is asked first."""
+        """The name server that gets the next request."""
         return self.addresses[self._current]
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Where `topic` is; TopicNotFound when no broker has it."""
+        """The route of `topic`; TopicNotFound when no broker has it."""
         answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic))
         if not answer.body:
-            raise BodyError(f"{self.current}: the answer to a question for the route of {topic} has no body")
+            raise BodyError(f"{self.current}: the response with the route of topic {topic} has no body")
         return read_body(TopicRouteData, answer.body)
 
     async def cluster_info(self) -> ClusterInfo:
@@ -90,10 +90,7 @@ class NameServers:
         return read_body(ClusterInfo, (await self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
 
     async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
-        """The answer of success of one of them; its failure as an error, NetworkError when none could be asked.
-
-        InvalidSetting when no name server answers, and a server answers that is none.
-        """
+        """The response of one name server. NetworkError when none answers; InvalidSetting when another server answers instead."""
         failures: list[NetworkError] = []
         wrong: InvalidSetting | None = None
         for _ in self.addresses:
@@ -115,8 +112,8 @@ class NameServers:
         kind = kinds.pop() if kinds in ({CallTimedOut}, {ConnectFailed}) else NetworkError
         hint = ""
         if self._is_plain and not self._has_answered and any(map(_was_hung_up, failures)):
-            hint = "; a server that requires TLS hangs up like this: give tls=True or client_context(…), or --tls"
-        raise kind(f"no name server could be asked: {'; '.join(map(str, failures))}{hint}")
+            hint = "; a server that requires TLS closes the connection like this: set tls=True or client_context(…), or --tls"
+        raise kind(f"no name server answered: {'; '.join(map(str, failures))}{hint}")
 
 
 def _was_hung_up(error: NetworkError) -> bool:
@@ -125,6 +122,6 @@ def _was_hung_up(error: NetworkError) -> bool:
 
 def _not_a_name_server(address: Address, code: RequestCode) -> str:
     return (
-        f"{address} answers and is no name server: it does not know {code.name}. It looks like a broker; name_servers are "
-        f"the addresses of name servers, which listen on port {DEFAULT_PORT} unless set otherwise"
+        f"{address} is not a name server: it does not support {code.name}. It looks like a broker; set name_servers to "
+        f"the addresses of name servers, which listen on port {DEFAULT_PORT} by default"
     )

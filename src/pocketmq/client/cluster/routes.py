@@ -1,16 +1,16 @@
-"""Routes: which queues a topic has, and on which brokers. Asked of name servers, remembered, and asked again every 30 s.
+"""Routes: the queues of a topic and their brokers. Name servers answer route queries; a route is cached and refreshed every 30 s.
 
-    find(topic) ── remembered ──────────────────────────────────────────► that route
-                ├─ known to a name server ───────────────────────────────► its route
-                └─ unknown ── the template topic has a route ────────────► its brokers, with as many queues as asked for:
-                                                      │                    the first message makes the topic there
-                                                      └─ no ─────────────► TopicNotFound
-    poll ── an answer ──► replaces what was known; those who listen hear of a change
-         └─ a failure, or "unknown" ──► what was known stays: a name server that has just started knows nothing yet
+    find(topic) ── cached ──────────────────────────────────────────────► that route
+                ├─ a name server has a route ───────────────────────────► its route
+                └─ unknown ── the template topic has a route ───────────► its brokers, with the requested number of queues:
+                                                      │                   the first message creates the topic there
+                                                      └─ no ────────────► TopicNotFound
+    poll ── a response ──► replaces the cached route, and reports a change
+         └─ a failure, or "unknown" ──► the cached route stays: a name server that has just started has no routes yet
 
-A route that nobody asked for during some polls is forgotten, unless a member of this client names its topic.
+A route that is not used for some polls is deleted, unless a consumer of this client reads its topic.
 
-Queues by two names: of the wire, where a namespace is part of a topic, and of users, where it is not.
+`QueueNames` converts queues between their names on the wire, which include the namespace, and the names that users see.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ OnChange = Callable[["TopicRoute"], None]
 
 
 class TopicRoute(msgspec.Struct, frozen=True):
-    """A topic's queues: to write to and to read from. `from_template`: no broker has the topic yet."""
+    """The queues of a topic, to write and to read. `from_template`: no broker has the topic yet."""
 
     topic: str
     data: TopicRouteData
@@ -46,7 +46,7 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
 
 class _Known:
-    """A route that is remembered, and for how many polls nobody has asked for it."""
+    """A cached route, and the number of polls since its last use."""
 
     __slots__ = ("idle_polls", "route")
 
@@ -56,7 +56,7 @@ class _Known:
 
 
 class Routes:
-    """The routes of the topics that this client uses. `wanted` tells the topics that its members name."""
+    """The routes of the topics that this client uses. `wanted` returns the topics that its consumers read."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Routes:
         self._complaint = ""
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The route that is remembered."""
+        """The cached route."""
         known = self._known.get(topic)
         if known is None:
             return None
@@ -92,7 +92,7 @@ class Routes:
         return route if route is not None and not route.from_template else await self.refresh(topic)
 
     async def find_or_template(self, topic: str, template: str, queues: int) -> TopicRoute:
-        """The route to send by: of the topic, else of the brokers that would make it after `template`."""
+        """The route for sends: of the topic, else of the brokers that create topics from `template`."""
         route = self.get(topic)
         if route is not None:
             return route
@@ -102,22 +102,22 @@ class Routes:
             return await self._by_template(topic, template, queues)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Ask now. All who want the same route at the same time ask once."""
+        """Query a name server now. Concurrent calls for a topic share one query."""
         asking = self._asking.get(topic)
         if asking is None:
             asking = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
             asking.add_done_callback(partial(self._asked, topic))
-        # Not awaited itself: one who gives up must not take the answer away from the others.
+        # The task is not awaited directly: a cancelled caller must not cancel the query of the others.
         await asyncio.wait((asking,))
         return asking.result()
 
     def _asked(self, topic: str, asking: asyncio.Task[TopicRoute]) -> None:
         self._asking.pop(topic, None)
         if not asking.cancelled():
-            asking.exception()  # nobody may be left to hear of it
+            asking.exception()  # marks the error as retrieved: all callers may be cancelled
 
     async def poll(self) -> None:
-        """Ask for all topics in use again."""
+        """Refresh the routes of all topics in use."""
         wanted = set(self._wanted())
         for topic in [topic for topic in self._known if topic not in wanted]:
             known = self._known[topic]
@@ -132,7 +132,7 @@ class Routes:
                 continue
             except PocketMQError as error:
                 self._complain(f"{type(error).__name__}: {error}")
-                return  # no name server answers: asking for the other topics would only take long
+                return  # no name server answers: queries for the other topics would fail too
         self._complain("")
         self._brokers.keep_only(
             broker.broker_name
@@ -142,7 +142,7 @@ class Routes:
         )
 
     async def close(self) -> None:
-        """Ask nothing more."""
+        """Cancel running queries."""
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()
@@ -158,10 +158,10 @@ class Routes:
             data = await self.name_servers.route(template)
         except TopicNotFound:
             raise TopicNotFound(
-                f"no broker has the topic {topic!r}, and none makes topics by itself (there is no {template!r}): "
+                f"No route info of this topic: {topic!r}, and brokers do not create topics automatically (no {template!r}); "
                 f"create it with `pocketmq topic create {topic} -n {quote(str(self.name_servers))}`"
             ) from None
-        # Meanwhile somebody else may have made it known.
+        # A concurrent refresh may have found the route meanwhile.
         known = self._known.get(topic)
         return known.route if known is not None else self._remember(template_route(topic, data, queues))
 
@@ -178,21 +178,21 @@ class Routes:
         return route
 
     def _complain(self, complaint: str) -> None:
-        """Once, until something else is wrong or all is well again."""
+        """Log a failure once until it changes; an empty text means that a refresh succeeded."""
         if complaint and complaint != self._complaint:
-            log.warning("routes cannot be refreshed, and stay as they are: %s", complaint)
+            log.warning("route refresh failed: %s; keeping the known routes and retrying", complaint)
         elif self._complaint and not complaint:
-            log.info("routes are refreshed again")
+            log.info("route refresh succeeds again")
         self._complaint = complaint
 
 
 def route_of(topic: str, data: TopicRouteData) -> TopicRoute:
-    """What a name server's answer means for those who write and read."""
+    """The route in a name server's response."""
     return TopicRoute(topic, data, _writable(topic, data), _readable(topic, data), ordered=bool(data.order_topic_conf))
 
 
 def template_route(topic: str, data: TopicRouteData, queues: int) -> TopicRoute:
-    """The route of a topic that is not there yet, from that of its template: at most `queues` on each broker."""
+    """The route of a topic that does not exist yet, from that of its template: at most `queues` on each broker."""
     limited = tuple(
         msgspec.structs.replace(
             each,
@@ -206,7 +206,7 @@ def template_route(topic: str, data: TopicRouteData, queues: int) -> TopicRoute:
 
 
 def _writable(topic: str, data: TopicRouteData) -> tuple[MessageQueue, ...]:
-    """Queues of brokers that may be written to and have a master; a configured order of queues wins."""
+    """The writable queues of brokers with a master, or the queues that the order configuration lists."""
     if data.order_topic_conf:
         return _configured(topic, data.order_topic_conf)
     masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
@@ -232,7 +232,7 @@ def _sorted(data: TopicRouteData) -> list[QueueData]:
 
 
 def _configured(topic: str, conf: str) -> tuple[MessageQueue, ...]:
-    """`broker-a:4;broker-b:2`; what is not of this form is skipped."""
+    """Parses `broker-a:4;broker-b:2`; other parts are skipped."""
     queues = []
     for word in conf.split(";"):
         name, _, count = word.partition(":")
@@ -242,7 +242,7 @@ def _configured(topic: str, conf: str) -> tuple[MessageQueue, ...]:
 
 
 class QueueNames:
-    """From one to the other. Without a namespace both are the same object, and nothing is kept."""
+    """Converts names of queues. Without a namespace both are the same object."""
 
     __slots__ = ("_namespace", "_shown")
 
@@ -251,7 +251,7 @@ class QueueNames:
         self._shown: dict[str, dict[MessageQueue, MessageQueue]] = {}
 
     def shown(self, queue: MessageQueue) -> MessageQueue:
-        """`queue` of the wire, as users know it."""
+        """A queue of the wire with the name that users see."""
         if self._namespace is None:
             return queue
         of_topic = self._shown.setdefault(queue.topic, {})
@@ -262,11 +262,11 @@ class QueueNames:
         return found
 
     def on_the_wire(self, queue: MessageQueue, topic: str) -> MessageQueue:
-        """`queue` of a user, for a message to `topic` of the wire; UsageError when it is a queue of another topic."""
+        """A user's queue with its name on the wire; UsageError when it is not a queue of `topic`."""
         if queue.topic == topic:
             return queue
         if queue.topic != unwrap(self._namespace, topic):
-            raise UsageError(f"a message to topic {topic!r} cannot go to {queue}, a queue of another topic")
+            raise UsageError(f"a message to topic {topic!r} cannot be sent to {queue}, a queue of another topic")
         return MessageQueue(topic, queue.broker_name, queue.queue_id)
 
     def forget(self, topic: str) -> None:

@@ -1,10 +1,10 @@
-"""Lines to servers, by address: ask and get the answer of success or an error, tell and get nothing. Everything is signed here.
+"""Calls to servers by address, over pooled connections. Every request is signed here.
 
-    ask(address, code, header, body) ── ext fields, marks of this client, signature ──► peer ──► answer
-                                                                               code 0 ◄──┴──► another: `error_for` it
+    ask(address, code, header, body) ── ext fields, marks of this client, signature ──► peer ──► response
+                                                                              code 0 ◄──┴──► other codes: `error_for`
 
-A request carries its own fields, then the marks that this client puts on all of them, then the signature over both. With an `RpcHook`, it
-is signed when it is sent, after the hook has seen it.
+A request has its own ext fields, then the marks that this client adds to all requests, then the signature over both. With an `RpcHook`,
+it is signed when it is sent, after the hook has run.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.signing import Credentials, signed_fields
 
 STREAM_MARKS: Mapping[str, str] = {"ReqT": "0"}
-"""On every request of a client that polls by itself, so that brokers can tell it from others."""
+"""Added to every request of a client whose user polls, so that brokers can distinguish it."""
 
 
 class RpcClient:
@@ -43,32 +43,32 @@ class RpcClient:
         self._rpc_hook = rpc_hook
         self._hook_errors = HookErrors()
         self.is_watched = rpc_hook is not None
-        """Whether every request has to be a `Command` that is sent here, because a hook sees it."""
+        """Whether every request must be sent here as a `Command`, because a hook runs for it."""
         self.adds_fields = bool(self._marks) or credentials is not None or self.is_watched
-        """Whether requests leave with more ext fields than their own: who writes their bytes by himself adds those, too."""
+        """Whether requests get additional ext fields. Code that encodes requests directly must add them with `signed_fields`."""
 
     async def peer(self, address: Address, *, waits_for_retry: bool = True) -> Peer:
-        """The live line to `address`, connected if need be; see `Pool.peer`."""
+        """The open connection to `address`; see `Pool.peer`."""
         return await self._pool.peer(address, waits_for_retry=waits_for_retry)
 
     def command(
         self, code: int, header: Fields | None = None, body: bytes = b"", extra: Mapping[str, str] | None = None
     ) -> Command:
-        """A request of this client, ready to be sent: marked and signed."""
+        """A request with the marks and the signature of this client."""
         ext = None if header is None else write_fields(header)
         if extra:
             ext = {**(ext or {}), **extra}
         return self.signed(Command(int(code), ext, body))
 
     def signed(self, command: Command) -> Command:
-        """`command` with the marks of this client and its signature, if it has any and no hook is to see it first."""
+        """`command` with the marks and the signature of this client. With a hook, these are added when it is sent."""
         if self.is_watched:
             return command
         command.ext = self.signed_fields(command.ext, command.body)
         return command
 
     def signed_fields(self, ext: dict[str, str] | None, body: bytes = b"") -> dict[str, str] | None:
-        """The ext fields of a request with the same. It only reads, so any thread may call it."""
+        """The ext fields of a request with marks and signature. Thread-safe."""
         if self._marks:
             ext = {**(ext or {}), **self._marks}
         return ext if self.credentials is None else signed_fields(ext, body, self.credentials)
@@ -83,26 +83,26 @@ class RpcClient:
         extra: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Command:
-        """The answer of success; another one is raised as the error that it stands for."""
+        """The response of a successful call; other response codes raise their error."""
         peer = await self.peer(address)
         return await self.ask_peer(peer, self.command(code, header, body, extra), timeout_s)
 
     async def ask_peer(self, peer: Peer, command: Command, timeout_s: float | None = None) -> Command:
-        """The same on a line that is there, for a command of `command`."""
+        """`ask` over an open connection, with a request from `command`."""
         answer = await self.call(peer, command, timeout_s)
         if error := answer.error():
             raise error
         return answer
 
     async def call(self, peer: Peer, command: Command, timeout_s: float | None = None) -> Command:
-        """The answer, whatever its code."""
+        """The response, whatever its code."""
         self._about_to_send(peer, command)
         answer = await peer.call(command, self._call_timeout_s if timeout_s is None else timeout_s)
         self._answered(peer, command, answer)
         return answer
 
     def start(self, peer: Peer, command: Command, timeout_s: float) -> asyncio.Future[Command]:
-        """The same as a future, without waiting. TooManyCalls when the line is not writable."""
+        """`call` without waiting: the future of the response. TooManyCalls when the connection is not writable."""
         self._about_to_send(peer, command)
         future = peer.ask(command, timeout_s)
         if self.is_watched:
@@ -110,7 +110,7 @@ class RpcClient:
         return future
 
     def tell(self, peer: Peer, command: Command) -> None:
-        """Send a command of `command` one-way."""
+        """Send a request from `command` one-way."""
         self._about_to_send(peer, command)
         peer.oneway(command)
 

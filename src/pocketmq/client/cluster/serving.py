@@ -1,18 +1,18 @@
-"""What brokers ask of a client, on the lines that it made. Whoever it concerns answers; nobody there is an answer, too.
+"""Requests that brokers send to a client, over the connections of the client. A member of the group handles each request.
 
-40   the members of a group changed           its consumer shares queues out again
-39   how did this transaction end?            a producer of the group looks it up, and says so when it knows
-220  go on from these offsets                 its consumer does
-221  where do you stand?                      its consumer says
-307  what are you doing?                      its consumer says
-309  consume this message now                 its consumer does, and says what came of it
-326  here is the reply to a request           whoever made the request gets it
+40   the members of a group changed      its consumer schedules a rebalance
+39   check a transaction                 a producer of the group checks it and sends the decision later
+220  reset offsets                       its consumer continues from the new offsets
+221  get consume offsets                 its consumer reports them
+307  get running info                    its consumer reports it
+309  consume a message directly          its consumer consumes it and reports the result
+326  a reply to a request                the future of the request gets it
 
-Replies to requests: who waits for which, and what a reply looks like when a broker brings it.
+A reply to a request has the same three properties as the request:
 
-request ── CORRELATION_ID, REPLY_TO_CLIENT, TTL ──► a consumer somewhere ── reply with the same three ──► a broker
-   ▲                                                                                                       │
-   └──── the future that waits under this correlation id ◄──── code 326, on this client's own line ◄───────┘
+request ── CORRELATION_ID, REPLY_TO_CLIENT, TTL ──► a consumer ── reply with the same properties ──► a broker
+   ▲                                                                                                   │
+   └──── the future with this correlation id ◄──── code 326, over a connection of this client ◄────────┘
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _NO_HOST = Host(b"\0\0\0\0", 0)
 
 
 class WaitingReplies:
-    """The requests of one client that have no reply yet. `unmatched` counts replies that nobody waits for: late ones, mostly."""
+    """The requests of one client without a reply. `unmatched` counts replies without a request, mostly late ones."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[StoredMessage]] = {}
@@ -52,16 +52,18 @@ class WaitingReplies:
         return len(self._waiting)
 
     def expect(self, correlation_id: str, limit: int) -> asyncio.Future[StoredMessage]:
-        """Wait for the reply under this id; TooManyCalls when `limit` requests do already."""
+        """The future of the reply with this id; TooManyCalls when `limit` requests already wait."""
         if len(self._waiting) >= limit:
-            raise TooManyCalls(f"{len(self._waiting)} requests wait for their reply, the limit; try again later")
+            raise TooManyCalls(
+                f"{len(self._waiting)} requests already wait for a reply (max_waiting_requests); retry later"
+            )
         future: asyncio.Future[StoredMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         future.add_done_callback(lambda _: self._waiting.pop(correlation_id, None))
         return future
 
     def arrived(self, header: PushReplyMessage, body: bytes) -> None:
-        """A broker brought a reply."""
+        """Deliver a reply from a broker."""
         message = reply_message(header, body)
         future = self._waiting.get(message.properties.get(names.CORRELATION_ID, ""))
         if future is None or future.done():
@@ -71,7 +73,7 @@ class WaitingReplies:
 
 
 def reply_message(header: PushReplyMessage, body: bytes) -> StoredMessage:
-    """The message that a pushed reply is. It may lie in no log, so it has no place there."""
+    """The message in a pushed reply. It may not be stored, so it has no offsets."""
     plain = decompress(body, header.sys_flag)
     born_host, store_host = _host(header.born_host).packed(), _host(header.store_host).packed()
     sys_flag = header.sys_flag & ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK | HOSTS_V6)
@@ -92,12 +94,12 @@ def reply_message(header: PushReplyMessage, body: bytes) -> StoredMessage:
             header.reconsume_times or 0,
         )
     except struct.error as error:
-        raise ProtocolError(f"a reply that no record can hold: {error}") from None
+        raise ProtocolError(f"cannot decode a pushed reply: {error}") from None
     return decode_record(record, check_crc=False)
 
 
 def _host(text: str) -> Host:
-    """Java may print a host by its name, which is no address."""
+    """Java may send a host name, which is not an address."""
     try:
         return Host.parse(text.removeprefix("/"))
     except ProtocolError:
@@ -108,7 +110,7 @@ Answer = Command | Coroutine[Any, Any, Command | None] | None
 
 
 class BrokerRequests:
-    """Serves a client's lines; `serve` is for its pool."""
+    """Handles the requests of brokers; the pool calls `serve`."""
 
     def __init__(self, members: Members, replies: WaitingReplies) -> None:
         self._members = members
@@ -138,7 +140,7 @@ class BrokerRequests:
         header = read_fields(CheckTransactionState, command.ext)
         message = decode_record(command.body)
         decider = self._members.decider(message.properties.get(names.PRODUCER_GROUP, ""))
-        if decider is not None:  # else the broker asks again, maybe another client
+        if decider is not None:  # else the broker checks again, maybe with another client
             decider.check_transaction(peer, header, message, (command.ext or {}).get("bname"))
 
     async def _reset_offsets(self, peer: Peer, command: Command) -> None:
