@@ -175,7 +175,7 @@ def test_questions_are_bounded_and_checks_run_beside_one_another(caplog: pytest.
             assert most == CHECKS_AT_ONCE
 
     run(main())
-    assert sum("40 questions about transactions wait already" in record.message for record in caplog.records) == 5
+    assert sum("40 transaction checks already wait" in record.message for record in caplog.records) == 5
 
 
 def test_checks_end_with_the_producer() -> None:

@@ -162,7 +162,7 @@ def test_stopping_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> No
                 await lost
 
     run(main())
-    assert any("1 messages were still on their way" in record.message for record in caplog.records)
+    assert any("producer stopped with 1 messages in flight" in record.message for record in caplog.records)
 
 
 def test_a_sender_that_waits_for_room_hears_that_the_producer_was_stopped() -> None:

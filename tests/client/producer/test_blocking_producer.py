@@ -239,7 +239,7 @@ def test_a_listener_executes_in_the_thread_that_sends(server: Server) -> None:
 
 
 def test_a_request_without_a_reply_times_out(producer: Producer) -> None:
-    with pytest.raises(TimeoutError, match=r"no reply came within 0.3 s"):
+    with pytest.raises(TimeoutError, match=r"no reply arrived within 0.3 s"):
         producer.request("Ask", b"anybody?", timeout_s=0.3)
 
 

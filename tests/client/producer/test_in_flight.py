@@ -31,7 +31,7 @@ def test_who_cannot_wait_is_told_so() -> None:
     limit = InFlightLimit(1, 100)
     assert limit.try_acquire(1, 10)
 
-    with pytest.raises(TooManyCalls, match="1 messages with 10 bytes are on their way"):
+    with pytest.raises(TooManyCalls, match="flow control: 1 messages with 10 bytes are in flight"):
         limit.refuse()
 
 

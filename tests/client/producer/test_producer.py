@@ -115,7 +115,7 @@ def test_options_are_checked_when_it_is_made() -> None:
             AsyncProducer(**{wrong: 1})  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="give check or listener, not both"):
         AsyncProducer("a:9876", group="x", check=lambda m: True, listener=object())  # type: ignore[arg-type]
-    with pytest.raises(InvalidSetting, match="transactions need a group of their own"):
+    with pytest.raises(InvalidSetting, match="transactions need group="):
         AsyncProducer("a:9876", check=lambda m: True)
 
 
@@ -123,9 +123,9 @@ def test_options_are_checked_when_it_is_made() -> None:
     ("message", "said"),
     [
         (("T", b""), "the body is empty"),
-        (("T", b"x" * 101), "the body has 101 bytes; at most 100 may be sent"),
+        (("T", b"x" * 101), "the body has 101 bytes, more than max_message_bytes"),
         (("T", object()), "a body of type object cannot be encoded as JSON"),
-        (("SCHEDULE_TOPIC_XXXX", b"x"), "only brokers write to the topic"),
+        (("SCHEDULE_TOPIC_XXXX", b"x"), "is a system topic; only brokers write to it"),
         (("T", None), "a message to topic 'T' needs a body"),
         ((Message("T", b"x", flag=2**31),), "the flag 2147483648 does not fit into 32 bits"),
     ],
@@ -153,7 +153,7 @@ def test_names_and_properties_are_checked_before_anything_is_sent() -> None:
                 await producer.send("T", b"x", properties={"UNIQ_KEY": "1"})
             with pytest.raises(InvalidMessage, match=r"take 40\d\d\d bytes; at most 32767"):
                 await producer.send("T", b"x", properties={"a": "ü" * 20_000})
-            with pytest.raises(UsageError, match="a whole Message was given, so tags must be given to it"):
+            with pytest.raises(UsageError, match="with a Message, set tags on the Message"):
                 await producer.send(Message("T", b"x"), tags="A")
             with pytest.raises(UsageError, match="so body must be given to it"):
                 await producer.send(Message("T", b"x"), b"y")

@@ -1,16 +1,16 @@
-"""Attempts: one after the other, until a broker has stored the message, none is worth it, or the time is up.
+"""Attempts to send a message, one after the other, until a broker has stored it, a retry is useless, or the deadline has passed.
 
-    queue ──► line to its broker ──► request ──► answer ──► SendResult
-      ▲              │                   │
-      │              └─ no connection: another broker at once; when none is left, wait for one, see `comebacks` ──┐
-      ├───────────────────────────────────────────────────────────────────────────────────────────────────────────┘
-      └─ another queue, of another broker if there is one ◄── a failure that is worth another attempt, and time is left
+    queue ──► connection to its broker ──► request ──► response ──► SendResult
+      ▲              │                        │
+      │              └─ no connection: another broker at once; without another, wait for one, see `Reconnects` ──┐
+      ├──────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+      └─ another queue, of another broker if there is one ◄── a failure that is worth a retry, before the deadline
 
-Without a connection nothing was sent, so that is no attempt: it is tried again until the deadline, whatever `retries` says, also for
-a queue that was chosen and for a message that nobody confirms.
+Without a connection nothing was sent, so this does not count as an attempt. The producer tries again until the deadline, whatever `retries`
+is, also for a chosen queue and for a one-way message.
 
-Hooks hear of each, and so does the health of its broker, where brokers that are slow are avoided. A first attempt that can be written at
-once is made by `outbox`, or by a thread in `direct_sends`: whatever comes after its failure comes here.
+Hooks run for each attempt. With `avoid_slow_brokers`, each attempt also updates the health of its broker. A first attempt that can be
+written at once is made by `outbox`, or by a thread in `direct_sends`. After a failure, the attempts continue here.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from pocketmq.protocol.command import Command
 T = TypeVar("T")
 
 _REFUSALS: Final = RETRIED_CODES | FLOW_CONTROL_CODES
-"""Answers that speak of the broker and not of the message."""
+"""Response codes that concern the broker and not the message."""
 
 
 class Attempts:
@@ -86,7 +86,7 @@ class Attempts:
         last_broker: str | None = None,
         turn: Turn | None = None,
     ) -> SendResult:
-        """Attempts until one succeeds or none is worth it; `queue` and `turn` are for the first, if it has them already."""
+        """Attempts until one succeeds or a retry is useless. `queue` and `turn` are for the first attempt, if already known."""
         while True:
             made += 1
             make = partial(self._make, out, deadline=deadline, number=made)
@@ -96,7 +96,7 @@ class Attempts:
             elif outcome.status is SendStatus.SEND_OK or not self._retries.when_not_stored:
                 return outcome
             else:
-                failure = error_for(ResponseCode[outcome.status], "stored, but not safely")
+                failure = error_for(ResponseCode[outcome.status], "the message is stored, but not safely")
             wait_ms = self.wait_ms(failure, made, deadline, kind, destination)
             if wait_ms is None:
                 if not isinstance(outcome, PocketMQError):
@@ -117,7 +117,7 @@ class Attempts:
         last_broker: str | None = None,
         turn: Turn | None = None,
     ) -> tuple[MessageQueue, T | PocketMQError]:
-        """One attempt, in a queue that was chosen behind those that wait for it; see `_when_connected`."""
+        """One attempt; in a chosen queue, after the messages that already wait for it. See `_when_connected`."""
         if destination.is_any:
             return await self._when_connected(partial(make, turn=None), out, destination, deadline, queue, last_broker)
         if queue is None:
@@ -135,9 +135,9 @@ class Attempts:
         queue: MessageQueue | None = None,
         last_broker: str | None = None,
     ) -> tuple[MessageQueue, T | PocketMQError]:
-        """One attempt, at the first broker that can be connected: its queue, and what came of it.
+        """One attempt at the first broker that can be connected; returns its queue and the outcome.
 
-        ConnectFailed when none can be before the deadline. `make` gets whether there is another broker.
+        ConnectFailed when no broker can be connected before the deadline. `make` receives whether there is another broker.
         """
         unreached: set[str] = set()
         while True:
@@ -157,18 +157,18 @@ class Attempts:
     async def _await_broker(
         self, out: Outgoing, destination: Destination, queue: MessageQueue, deadline: float, failure: ConnectFailed
     ) -> set[str]:
-        """Return when a broker for the message is connected: those that are not."""
+        """Wait until a broker for the message is connected; returns the brokers that are not."""
         only = None if destination.is_any else queue.broker_name
         if not await self._reconnects.wait(out.topic, only, deadline):
             raise ConnectFailed(
-                f"{queue.broker_name} was not connected in the time of this send, and nothing was sent: {failure}"
+                f"no connection to {queue.broker_name} before the send timed out; nothing was sent: {failure}"
             ) from failure
         return {name for name in self.choice.brokers(out.topic) if self._brokers.live_master(name) is None}
 
     async def go_on(
         self, out: Outgoing, destination: Destination, timeout_s: float, queue: MessageQueue, failure: PocketMQError
     ) -> SendResult:
-        """What follows a first attempt that a thread made past the loop: others, or its failure."""
+        """Continue after the failed first attempt of a thread: retry, or raise its failure."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         last_broker, kind = queue.broker_name, SendKind.AWAITED
         if isinstance(failure, ConnectFailed):  # nothing was sent: it was no attempt
@@ -181,14 +181,14 @@ class Attempts:
     async def later(
         self, wait_ms: int, out: Outgoing, destination: Destination, deadline: float, kind: SendKind, last_broker: str
     ) -> SendResult:
-        """The others, after a first one that failed and a pause."""
+        """The retries, after a failed first attempt and a pause."""
         await asyncio.sleep(wait_ms / 1000)
         return await self.until_stored(out, destination, deadline, kind, made=1, last_broker=last_broker)
 
     def wait_ms(
         self, failure: PocketMQError, made: int, deadline: float, kind: SendKind, destination: Destination
     ) -> int | None:
-        """How long to wait after `made` attempts before the next one; None when there is to be none."""
+        """The pause after `made` attempts before the next one; None for no retry."""
         return self._retries.wait_ms(
             failure,
             attempts=made,
@@ -199,14 +199,14 @@ class Attempts:
         )
 
     def ask(self, peer: Peer, out: Outgoing, queue: MessageQueue, left_s: float) -> asyncio.Future[Command]:
-        """The request on its way; the future of the answer."""
+        """Send the request; the future of its response."""
         born_ms = self._clock.now_ms()
         if self._rpc.is_watched:
             return self._rpc.start(peer, self._frames.command(out, queue, born_ms), left_s)
         return peer.ask_encoded(code_of(out), self._frames.encode, left_s, out, queue, born_ms)
 
     async def tell(self, out: Outgoing, destination: Destination, deadline: float) -> None:
-        """The only attempt of a message that nobody confirms."""
+        """The only attempt of a one-way message."""
         _, failure = await self._in_turn(partial(self._tell, out, deadline=deadline), out, destination, deadline)
         if failure is not None:
             raise failure
@@ -224,7 +224,7 @@ class Attempts:
             self._after(event)
 
     async def probe(self) -> None:
-        """Look whether brokers are back that could not be reached."""
+        """Try to connect to unreachable brokers."""
         if self._health is None:
             return
         self._health.keep_only(self._brokers.names)
@@ -232,7 +232,7 @@ class Attempts:
             try:
                 await self._brokers.peer(self._brokers.master(name))
             except PocketMQError:
-                continue  # it is probed again
+                continue  # the next probe tries again
             self._health.note_reachable(name)
 
     async def _make(
@@ -244,7 +244,7 @@ class Attempts:
             peer = await self._usable_peer(address, deadline, waits_for_retry=not has_others)
             left_s = round(deadline - asyncio.get_running_loop().time(), 3)
             if left_s <= 0:
-                raise CallTimedOut(f"{address}: no time was left to send to it")
+                raise CallTimedOut(f"{address}: the send timed out before the attempt; nothing was sent")
             if out.is_timed:
                 await self._require_timers(address)
             answer = self.ask(peer, out, queue, left_s)
@@ -259,17 +259,17 @@ class Attempts:
         return event.result
 
     async def _require_timers(self, address: Address) -> None:
-        """A broker that knows no timers would store the message and deliver it at once, as if nothing had been said."""
+        """InvalidMessage when the broker has no timers: it would deliver the message at once."""
         await self._heartbeats.wait_heard(address)
         version = self._heartbeats.versions.get(address, VERSION)
         if version < Version.V5_0_0:
             raise InvalidMessage(
-                f"the broker at {address} is older than RocketMQ 5.0 (version number {version}) and cannot deliver a message "
-                "at a time of its own: use delay_level instead of deliver_at_ms or delay_ms"
+                f"the broker at {address} is older than RocketMQ 5.0 (version number {version}) and has no timers: "
+                "use delay_level instead of deliver_at_ms or delay_ms"
             )
 
     async def _usable_peer(self, address: Address, deadline: float, *, waits_for_retry: bool) -> Peer:
-        """A line that can be written to now; see `Pool.peer`."""
+        """A writable connection; see `Pool.peer`."""
         try:
             async with asyncio.timeout_at(deadline):
                 peer = await self._brokers.peer(address, waits_for_retry=waits_for_retry)
@@ -277,9 +277,11 @@ class Attempts:
                     await peer.connection.wait_writable()
                 return peer
         except TimeoutError:
-            raise CallTimedOut(f"{address}: could not be written to in time; nothing was sent") from None
+            raise CallTimedOut(
+                f"{address}: no writable connection before the send timed out; nothing was sent"
+            ) from None
 
-    # who is told of an attempt
+    # hooks and broker health
 
     def _before(self, out: Outgoing, queue: MessageQueue, address: Address, attempt: int = 1) -> SendEvent:
         event = SendEvent(
@@ -306,7 +308,7 @@ class Attempts:
 
 
 def _note(health: BrokerHealth, event: SendEvent, now: float) -> None:
-    """What an attempt says about its broker."""
+    """Update the health of a broker after an attempt."""
     broker, error = event.queue.broker_name, event.error
     if isinstance(error, ConnectFailed | ConnectionLost):
         health.note_failure(broker, now, is_reachable=False)

@@ -1,12 +1,12 @@
-"""Batches by themselves: messages that go to the same place at the same time travel as one request.
+"""Automatic batches: messages to the same destination within a short time are sent as one request.
 
-    put ── may share a batch ──► buffer: one for each topic, or chosen queue ──┬─ `batch_bytes` are together ───────┐
-        └─ delayed, large ──► alone                                            ├─ the first has waited `linger_ms` ─┼──► one batch
-                 └─ to a chosen queue, where others wait ──► its buffer        └─ `flush`, `stop` ──────────────────┘
+    put ── may share a batch ──► buffer of its topic or chosen queue ──┬─ it has `batch_bytes` ──────────────┐
+        └─ delayed, large ──► sent alone                               ├─ `linger_ms` after the first send ──┼──► one batch
+                 └─ to a chosen queue with a buffer ──► that buffer    └─ `flush`, `stop` ───────────────────┘
 
-A buffer sends one batch at a time and in the order of the calls, so the order within a queue is that of the sends, also when an
-attempt fails and is repeated. What cannot share a batch waits in the buffer of a chosen queue for its turn, and then is a batch of
-one. While a batch is in flight the next one fills; the in-flight limit of the producer bounds how much waits.
+A buffer sends one batch at a time, in the order of the calls. So the order within a queue is the order of the sends, also when an attempt
+fails and is repeated. A message that cannot share a batch waits in the buffer of its chosen queue, and is then sent alone. While a batch
+is in flight, the next one fills. The in-flight limit of the producer limits how many messages wait.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from pocketmq.model.queue import MessageQueue
 
 _ALONE: Final = BatchKind.ALONE
 _Key = tuple[str, BatchKind | None, MessageQueue | None]
-"""Topic and kind, or topic and queue: one that was chosen has one buffer, for all kinds."""
+"""Topic and kind, or topic and chosen queue, which has one buffer for all kinds."""
 
 SendBatch = Callable[[Sequence[PendingSend], Sequence[Outgoing], Destination], asyncio.Future[SendResult]]
-"""Packs and sends messages as one; the future of the result, which has to be split."""
+"""Packs and sends messages as one batch; returns the future of its result, which the caller splits."""
 
 
 class _Buffer:
-    """Messages that wait for others to the same place."""
+    """Messages that wait for more messages to the same destination."""
 
     __slots__ = ("bytes", "destination", "in_flight", "outs", "pending", "sizes", "timer")
 
@@ -64,7 +64,7 @@ class Batches:
         self._buffers: dict[_Key, _Buffer] = {}
 
     def add(self, pending: PendingSend) -> bool:
-        """Let a packed message wait for others, or behind those in the queue that was chosen for it. False when it shall not."""
+        """Add a packed message to a buffer. False when it must be sent alone now."""
         out, queue = pending.out, pending.destination.queue
         if out is None:
             return False
@@ -92,7 +92,7 @@ class Batches:
         return True
 
     async def flush(self) -> None:
-        """Send what waits, and return when it is done, well or not."""
+        """Send all buffers, and wait until every batch has succeeded or failed."""
         for key, buffer in list(self._buffers.items()):
             if buffer.in_flight is None:
                 self._send_next(key, buffer)
@@ -100,7 +100,7 @@ class Batches:
             await asyncio.wait(under_way)
 
     def abandon(self) -> None:
-        """Fail what was not sent."""
+        """Fail all messages that were not sent."""
         for buffer in self._buffers.values():
             if buffer.timer is not None:
                 buffer.timer.cancel()
@@ -112,7 +112,7 @@ class Batches:
         self._buffers.clear()
 
     def _send_next(self, key: _Key, buffer: _Buffer) -> None:
-        """The next batch; a buffer that is empty is forgotten."""
+        """Send the next batch, or delete an empty buffer."""
         if buffer.timer is not None:
             buffer.timer.cancel()
             buffer.timer = None
@@ -133,7 +133,7 @@ class Batches:
     def _sent(
         self, key: _Key, buffer: _Buffer, members: Sequence[PendingSend], future: asyncio.Future[SendResult]
     ) -> None:
-        """A batch has its result, which its members share."""
+        """Set the results of the members of a batch."""
         error: BaseException | None = None
         if future.cancelled():
             error = WrongState("the producer was stopped while this message was being sent")
@@ -151,7 +151,7 @@ class Batches:
 
 
 def batch_length(sizes: Sequence[int], max_bytes: int) -> int:
-    """How many from the first on make a batch that is no larger than `max_bytes`, or holds a single message."""
+    """The number of leading messages that fit into `max_bytes`; at least one."""
     total = 0
     for at, size in enumerate(sizes):
         total += size
@@ -161,7 +161,7 @@ def batch_length(sizes: Sequence[int], max_bytes: int) -> int:
 
 
 def _alike(outs: Sequence[Outgoing]) -> int:
-    """How many from the first on may share a batch."""
+    """The number of leading messages that may share a batch."""
     first = outs[0].batch_kind
     if first is _ALONE:
         return 1
@@ -169,5 +169,5 @@ def _alike(outs: Sequence[Outgoing]) -> int:
 
 
 def _give_up(pending: PendingSend) -> None:
-    text = f"the message was not stored within {pending.timeout_s} s; it may be, all the same, with its batch"
+    text = f"no response within {pending.timeout_s} s; the message may still be stored with its batch"
     resolve(pending.future, CallTimedOut(text))

@@ -1,10 +1,10 @@
-"""The producer for code that does not await: the same words as `AsyncProducer`.
+"""The producer for code without `async`, with the same methods as `AsyncProducer`.
 
     with Producer("127.0.0.1:9876", group="orders") as producer:
         producer.send("orders", b"…", keys="42")
 
-Any number of threads may use it at once. In the child of a fork (gunicorn, multiprocessing, Spark) it connects anew by itself, the
-first time that it is used there. Inside a running event loop it refuses: there, `AsyncProducer` is what you want.
+Any number of threads may use it at the same time. In a forked child (gunicorn, multiprocessing, Spark) it connects again when it is first
+used there. It must not be used inside a running event loop; use `AsyncProducer` there.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ from pocketmq.net.portal import refuse_in_a_loop
 
 
 class _Handed(NamedTuple):
-    """A message that a thread handed over."""
+    """A message that a thread submitted."""
 
     message: Message
     destination: Destination
@@ -77,12 +77,12 @@ class Producer(BlockingClient[AsyncProducer]):
 
     @property
     def client_id(self) -> str:
-        """How brokers call this client."""
+        """The client id that brokers know."""
         return self.core().client_id
 
     @property
     def in_flight(self) -> int:
-        """Messages that were handed over and are not done yet."""
+        """Messages that were sent or submitted and have no result yet."""
         core = self.core() if self._state is State.RUNNING else self._core
         return core.in_flight + len(self._mailbox or ())
 
@@ -95,7 +95,7 @@ class Producer(BlockingClient[AsyncProducer]):
         core, direct = self.core(), self._direct
         if direct is not None and self._is_direct:
             refuse_in_a_loop()
-            # In a queue that was chosen it must not overtake what was submitted before, which goes another way.
+            # In a chosen queue it must not overtake submitted messages, which the loop sends.
             if destination.is_any or self._limit.is_empty:
                 outcome = direct.attempt(made, destination, timeout_s)
                 if isinstance(outcome, Failed):
@@ -105,9 +105,9 @@ class Producer(BlockingClient[AsyncProducer]):
         return self.call(core.deliver(made, destination, timeout_s))
 
     def submit(self, message: Message | str, body: object = None, **options: Unpack[SendOptions]) -> Future[SendResult]:
-        """Send without waiting for the result; while too much is in flight, this waits.
+        """Send without waiting for the result. Waits while the in-flight limit is reached.
 
-        The future's callbacks run on the client's own thread and must not block it.
+        Callbacks of the future run on the client's own thread and must not block.
         """
         timeout_s = checked_seconds(options.pop("timeout_s", None))
         made, destination = addressed(self.hooks, message, body, options)
@@ -121,12 +121,12 @@ class Producer(BlockingClient[AsyncProducer]):
         try:
             mailbox.put(_Handed(made, destination, timeout_s, future))
         except RuntimeError:
-            future.cancel()  # it is not in flight any more
-            raise WrongState("the producer was stopped while this message was handed over") from None
+            future.cancel()  # counts as in flight no longer
+            raise WrongState("the producer was stopped while this message was submitted") from None
         return future
 
     def send_one_way(self, message: Message | str, body: object = None, **options: Unpack[QueueOptions]) -> None:
-        """Send a message that nobody confirms. It may be lost, and nobody will know."""
+        """Send a message without confirmation. It may be lost without an error."""
         made, destination = addressed(self.hooks, message, body, options)
         outbox = self.core().member.outbox
         self.call(outbox.tell(outbox.packer.pack(made), destination))
@@ -139,7 +139,7 @@ class Producer(BlockingClient[AsyncProducer]):
         timeout_s: float | None = None,
         **unknown: Never,
     ) -> list[SendResult]:
-        """Send messages in batches; their results in the same order. PartlySent when some were stored and others not."""
+        """Send messages in batches; returns their results in the same order. PartlySent when only some were stored."""
         refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
         core = self.core()
         return self.call(
@@ -155,7 +155,7 @@ class Producer(BlockingClient[AsyncProducer]):
     def request(
         self, message: Message | str, body: object = None, *, timeout_s: float, **options: Unpack[QueueOptions]
     ) -> StoredMessage:
-        """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
+        """Send a message and wait for its reply; CallTimedOut when no reply arrives in time."""
         checked_seconds(timeout_s)
         made, destination = addressed(self.hooks, message, body, options)
         return self.call(self.core().member.requests.request(made, destination, timeout_s))
@@ -171,9 +171,9 @@ class Producer(BlockingClient[AsyncProducer]):
     def send_in_transaction(
         self, message: Message, argument: object = None, *, timeout_s: float | None = None
     ) -> TransactionResult:
-        """Store `message`, let the listener `execute` in this thread, and do as it says.
+        """Store `message`, call `execute` of the listener in this thread, and commit or roll back by its result.
 
-        When it raises, the broker is left to ask `check`, for nobody knows what was done; the error goes on.
+        When `execute` raises, the transaction stays open and the broker calls `check` later; the error is raised.
         """
         core, listener = self.core(), self._listener
         if listener is None or is_async(listener.execute):
@@ -194,7 +194,7 @@ class Producer(BlockingClient[AsyncProducer]):
         if self._direct is not None:
             self._direct.close()
         super().stop()
-        for handed in self._mailbox.undelivered() if self._mailbox is not None else ():  # too late for the loop
+        for handed in self._mailbox.undelivered() if self._mailbox is not None else ():  # the loop has ended
             if handed.future.set_running_or_notify_cancel():
                 handed.future.set_exception(WrongState("the producer was stopped before this message was sent"))
 
@@ -202,7 +202,7 @@ class Producer(BlockingClient[AsyncProducer]):
         return BlockingInFlightLimit(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
 
     def _forked(self) -> None:
-        """What was on its way, and who held a lock, are the parent's."""
+        """Messages in flight and locks belong to the parent process."""
         super()._forked()
         self._limit = self._new_limit()
         if self._direct is not None:
@@ -212,21 +212,21 @@ class Producer(BlockingClient[AsyncProducer]):
         outbox = self._core.member.outbox
         self._mailbox = Mailbox(outbox.loop, self._take)
         if self._direct is not None:
-            self._direct.close()  # that of the parent of this process: only its descriptors here
+            self._direct.close()  # in a forked child, this closes the inherited descriptors
         connect_s = self.settings.connect_timeout_ms / 1000
         self._direct = DirectSends(outbox, SystemClock(), connect_s=connect_s)
 
     def _take(self, handed: _Handed) -> None:
-        """On the loop: a message that a thread handed over."""
+        """On the loop: send a message that a thread submitted."""
         if handed.future.set_running_or_notify_cancel():
             try:
                 self._core.hand_over(*handed)
-            except Exception as error:  # of the user's selector as well
+            except Exception as error:  # includes errors of a user's selector
                 handed.future.set_exception(error)
 
 
 class BlockingTransaction:
-    """One transaction, as a block; see `transaction.Transaction`."""
+    """A transaction as a `with` block; see `transactions.Transaction`."""
 
     def __init__(self, producer: Producer, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -237,11 +237,11 @@ class BlockingTransaction:
 
     @property
     def state(self) -> TransactionState | None:
-        """How it was decided; None while it is open."""
+        """The decision; None while the transaction is open."""
         return self._transaction.state
 
     def send(self, message: object, **options: Unpack[SendOptions]) -> SendResult:
-        """Store a message that nobody sees until the block has ended well."""
+        """Store a message. Consumers receive it after the commit."""
         timeout_s = checked_seconds(options.pop("timeout_s", None))
         made, destination = self._transaction.addressed(message, options)
         return self.call(self._transaction.deliver(made, destination, timeout_s))

@@ -1,9 +1,9 @@
-"""Many messages in one call: packed into batches as large as they may be, and sent one after the other.
+"""`send_many`: many messages in one call, packed into large batches that are sent one after the other.
 
-messages ── all packed first ──► groups: one topic, queue, kind ──► batches ≤ 1 MiB ──► one by one ──► a result for each
+messages ── all packed first ──► groups by topic, queue and kind ──► batches ≤ 1 MiB ──► sent in order ──► a result for each
 
-Messages to a queue that was chosen, by name or by a sharding key, lie there in their order: whatever cannot share the batch of those
-before it ends that batch. All others go to any queue, so they need not wait for one another.
+Messages to the same chosen queue, by name or by sharding key, are stored in their order: a message that cannot share the batch of the
+messages before it ends that batch. Messages without a chosen queue do not wait for one another.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 
 MAX_BATCH_BYTES: Final = MIB
-"""RocketMQ advises not to make batches larger."""
+"""The largest batch that RocketMQ recommends."""
 
 _Group = tuple[str, BatchKind, MessageQueue | None]
 _Numbered = tuple[int, Outgoing]
-"""A message, and its place in the call."""
+"""A message and its index in the call."""
 _Request = tuple[Sequence[int], Outgoing, Destination]
-"""What is sent at once, the places of its messages in the call, and where it goes."""
+"""The indexes of its messages in the call, the request, and its destination."""
 
 
 class Bulk:
@@ -41,7 +41,7 @@ class Bulk:
     async def send(
         self, messages: Sequence[Message], queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
-        """The results in the order of the messages; PartlySent when some were stored and the rest was not."""
+        """The results in the order of the messages; PartlySent when only some were stored."""
         seconds = self._outbox.timeout_s if timeout_s is None else timeout_s
         queues = await self._queues(messages, queue, asyncio.get_running_loop().time() + seconds)
         results: list[SendResult | None] = [None] * len(messages)
@@ -60,7 +60,7 @@ class Bulk:
     async def _queues(
         self, messages: Sequence[Message], queue: MessageQueue | None, deadline: float
     ) -> list[MessageQueue | None]:
-        """The one that was chosen for each, by name or by its sharding key; None for any."""
+        """The chosen queue of each message, by name or by sharding key; None for any queue."""
         queues = [queue] * len(messages)
         if queue is None:
             for place, message in enumerate(messages):
@@ -70,7 +70,7 @@ class Bulk:
         return queues
 
     def _requests(self, messages: Sequence[Message], queues: Sequence[MessageQueue | None]) -> list[_Request]:
-        """In the order of their first messages."""
+        """The requests, in the order of their first messages."""
         groups: dict[_Group, list[_Numbered]] = {}
         last_of_queue: dict[MessageQueue, _Group] = {}
         requests: list[_Request] = []
@@ -78,10 +78,10 @@ class Bulk:
         for place, (message, queue) in enumerate(zip(messages, queues, strict=True)):
             out = pack(message)
             group = message.topic, out.batch_kind, queue
-            if group != last:  # mostly it is that of the message before
+            if group != last:  # most messages belong to the group of the one before
                 if queue is not None:
                     before = last_of_queue.get(queue, group)
-                    if before != group:  # it must not overtake those
+                    if before != group:  # it must not overtake the earlier group of its queue
                         requests += self._batches(groups.pop(before), queue)
                     last_of_queue[queue] = group
                 last, numbered = group, groups.setdefault(group, [])
@@ -91,7 +91,7 @@ class Bulk:
         return sorted(requests, key=lambda request: request[0][0])
 
     def _batches(self, numbered: Sequence[_Numbered], queue: MessageQueue | None) -> list[_Request]:
-        """Messages of one group, as few requests as may be."""
+        """The messages of one group in as few requests as possible."""
         if numbered[0][1].batch_kind is BatchKind.ALONE:
             return [([place], out, Destination(queue)) for place, out in numbered]
         requests: list[_Request] = []

@@ -1,11 +1,11 @@
-"""Sends of threads that wait for each result: straight over a socket, past the loop.
+"""Sends of threads that wait for each result: over a blocking socket, without the event loop.
 
-    thread ── a line that no other thread uses, or a new one ──► request ──► answer ──► SendResult
-                    └─ too many, no route yet, no connection, batches, hooks, TLS, an order to keep: the loop does it
+    thread ── an idle connection, or a new one ──► request ──► response ──► SendResult
+                    └─ too many connections, no route yet, no master, batches, hooks, TLS, an order to keep: the loop sends
 
-Only the first attempt goes this way. What comes of a failure is the loop's business, as is everything that a broker asks: these
-lines are never greeted, so no broker sends anything over them but answers. Threads only read what the loop owns (routes,
-addresses); at worst they read what has just changed, as a message does that is already on its way.
+Only the first attempt is made here. The loop handles failures and all requests from brokers: these connections never send a heartbeat, so
+a broker sends only responses over them. Threads only read the loop's state (routes, addresses). It may have just changed, which is the
+same as for a message that is already in flight.
 """
 
 from typing import Final, NamedTuple
@@ -22,13 +22,13 @@ from pocketmq.net.address import Address
 from pocketmq.net.blocking import BlockingConnection, IdleConnections
 
 MAX_LINES: Final = 64
-"""Lines to one broker; a thread that finds them all busy takes the way over the loop."""
+"""Connections to one broker. When all are busy, the loop sends."""
 LEAST_CONNECT_S: Final = 0.001
-"""No time at all would mean something else to the system: not to wait, and to be told that it is being done."""
+"""A timeout of 0 would make the socket non-blocking."""
 
 
 class Failed(NamedTuple):
-    """A first attempt that failed: what `Attempts.go_on` wants to know."""
+    """A failed first attempt: the arguments of `Attempts.go_on`."""
 
     out: Outgoing
     destination: Destination
@@ -38,13 +38,13 @@ class Failed(NamedTuple):
 
 
 class DirectSends:
-    """The lines of one producer's threads. All of it may be called from any thread."""
+    """The blocking connections of one producer. Thread-safe."""
 
     def __init__(self, outbox: Outbox, clock: Clock, *, connect_s: float) -> None:
         self._outbox = outbox
         self._clock = clock
         self._unreached: set[Address] = set()
-        """Addresses that could not be connected. Until the loop has a line there, threads do not try: see `comebacks`."""
+        """Addresses that cannot be connected. Threads do not try them until the loop is connected, see `Reconnects`."""
 
         def connect(address: Address, within_s: float) -> BlockingConnection:
             return BlockingConnection(address, clock, connect_s=max(min(connect_s, within_s), LEAST_CONNECT_S))
@@ -54,7 +54,7 @@ class DirectSends:
     def attempt(
         self, message: Message, destination: Destination, timeout_s: float | None = None
     ) -> SendResult | Failed | None:
-        """Pack a message, and make the first attempt to send it; None when it has to go over the loop."""
+        """Pack a message and make the first attempt to send it; None when the loop must send it."""
         out = self._outbox.packer.pack(message)
         timeout_s = self._outbox.timeout_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
@@ -73,9 +73,9 @@ class DirectSends:
             try:
                 number = connection.next_number()
                 frame = self._outbox.frames.encode(out, queue, self._clock.now_ms(), number)
-                # Time that changes with every message would have to be told to the system each time: see `blocking_line`.
+                # The same timeout for every message saves a system call, see `blocking_connection`.
                 left_s = timeout_s if number > 1 else deadline - self._clock.monotonic()
-                # Threads that look for their answers at once would only keep each other from running.
+                # Threads that poll for their responses at the same time would keep each other from running.
                 answer = connection.exchange(number, frame, left_s, watches=self.connections.taken == 1)
             finally:
                 self.connections.give(connection)
@@ -86,5 +86,5 @@ class DirectSends:
             return Failed(out, destination, deadline - self._clock.monotonic(), queue, failure)
 
     def close(self) -> None:
-        """Close the lines that nobody uses; the others follow when they are given back. Harmless when done twice."""
+        """Close idle connections now and the others after use. May be called twice."""
         self.connections.close()

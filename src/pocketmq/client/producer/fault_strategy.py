@@ -1,32 +1,28 @@
-"""Fault strategy: which queue a message goes to, and which brokers are better left alone for a while.
+"""Fault strategy: which queue gets a message, which brokers are avoided for a while, and which failures are retried.
 
-    a send took    ≥  50   100   550   1800   3000    5000   15000 ms
-    avoid it for       0     0     2      5      6      10      30 s        a failed send counts as one of 10 s
+    latency of a send  ≥  50   100   550   1800   3000    5000   15000 ms
+    broker is avoided      0     0     2      5      6      10      30 s        a failed send counts as 10 s
 
-    queue of an available broker, not the last tried ──► else of a reachable one, not the last tried ──► else the next in turn
+    queue of an available broker, not the last one ──► else of a reachable one, not the last one ──► else the next in turn
 
-Every topic has its own turn, which begins at a place of its own so that many producers do not all begin at queue 0. Without
-a table of brokers (avoiding is off, as in RocketMQ by default) only the broker that just failed is passed over.
-A quick send does not end an avoidance early: slow and quick sends overlap, and the slow ones are the news.
+Each topic has its own turn, which starts at a random queue, so that producers do not all start at queue 0. Without `BrokerHealth`
+(avoiding is off, as RocketMQ's default) only the broker that just failed is skipped. A fast send does not end an avoidance
+early: fast and slow sends overlap. Times are monotonic seconds.
 
-Told the time, as monotonic seconds.
+                                          awaited send    callback send   one-way, or a chosen queue
+    connection lost, timeout              another broker  another broker  no
+    too many calls in flight here         another broker  no              no
+    response 1 14 16 17 204 205 1500      another broker  no              no
+    stored, but not safely (10 11 12)     optional        no              no
+    flow control (2, 215)                 optional        optional        no
+    anything else                         no              no              no
 
-Retries of a send: which failures are worth another attempt, and how long to wait before it.
+These rules are RocketMQ's, except for flow control: RocketMQ's 5.x client retries twice at once, which triples the load of an overloaded
+broker. PocketMQ raises the error. With `retry_when_busy` it retries after the time that the broker requests, plus a random part so that
+producers do not retry at the same time.
 
-                                          awaited send   callback send   one-way, or a chosen queue
-    line lost, time-out                   elsewhere      elsewhere       no
-    too many calls in flight here         elsewhere      no              no
-    response 1 14 16 17 204 205 1500      elsewhere      no              no
-    stored, but not safely (10 11 12)     if told so     no              no
-    flow control (2, 215)                 if told so     if told so      no
-    anything else                         no             no              no
-
-The same as RocketMQ's, except for flow control, which its 5.x client meets with two more sends at once. A broker that cannot
-keep up is not helped by three times the load: the caller is told. Who wants retries there gets them, after the time that
-the broker asks for, spread so that many refused producers do not come back in the same millisecond.
-
-A retry goes to another queue, of another broker if there is one; a queue that was chosen, for the sake of order, has no other.
-One budget of time covers all attempts. A message that found no connection was not sent, so that is no attempt: see `attempts`.
+A retry uses another queue, of another broker if there is one; a chosen queue has no alternative. One deadline covers all attempts. A
+message that found no connection was not sent, which is not an attempt: see `attempts`.
 """
 
 from bisect import bisect_right
@@ -56,22 +52,22 @@ LATENCY_STEPS: Final = (
     (5_000, 10_000),
     (15_000, 30_000),
 )
-"""A send that took at least so many ms makes its broker avoided for so many ms."""
+"""Latency of a send in ms, and how many ms its broker is avoided."""
 FAILURE_LATENCY_MS: Final = 10_000
 PROBE_SECONDS: Final = 2.0
-"""An unreachable broker is probed so often."""
+"""Interval of probes of an unreachable broker."""
 
 _LATENCIES = [latency_ms for latency_ms, _ in LATENCY_STEPS]
 
 
 def avoid_ms(latency_ms: float) -> int:
-    """How long a broker is avoided after a send that took so long."""
+    """How long a broker is avoided after a send with this latency."""
     step = bisect_right(_LATENCIES, latency_ms)
     return LATENCY_STEPS[step - 1][1] if step else 0
 
 
 class _Health:
-    """What is known of one broker."""
+    """The health of one broker."""
 
     __slots__ = ("avoided_until", "is_reachable", "next_probe")
 
@@ -82,13 +78,13 @@ class _Health:
 
 
 class BrokerHealth:
-    """Which brokers answer, and how fast, by name. One that was never heard of is fine."""
+    """The availability of brokers by name. An unknown broker is available."""
 
     def __init__(self) -> None:
         self._brokers: dict[str, _Health] = {}
 
     def note_success(self, broker: str, latency_ms: float, now: float) -> None:
-        """It answered a send, whatever it said."""
+        """A send got a response of any code."""
         avoid = avoid_ms(latency_ms)
         known = self._brokers.get(broker)
         if known is None and not avoid:
@@ -98,7 +94,7 @@ class BrokerHealth:
         self._avoid(health, avoid, now)
 
     def note_failure(self, broker: str, now: float, *, is_reachable: bool = True) -> None:
-        """A send to it failed. `is_reachable` False: until a probe or a send succeeds, it is only used when no other is left."""
+        """A send failed. An unreachable broker is only used when no other is left, until a probe or send succeeds."""
         health = self._brokers.setdefault(broker, _Health())
         health.is_reachable = is_reachable
         self._avoid(health, avoid_ms(FAILURE_LATENCY_MS), now)
@@ -116,26 +112,26 @@ class BrokerHealth:
         return health is None or health.is_reachable
 
     def due_probes(self, now: float) -> list[str]:
-        """Unreachable brokers to connect to now; each comes up again after `PROBE_SECONDS`."""
+        """Unreachable brokers to probe now; each is due again after `PROBE_SECONDS`."""
         due = [name for name, one in self._brokers.items() if not one.is_reachable and now >= one.next_probe]
         for name in due:
             self._brokers[name].next_probe = now + PROBE_SECONDS
         return due
 
     def note_reachable(self, broker: str) -> None:
-        """A probe got through."""
+        """A probe succeeded."""
         health = self._brokers.get(broker)
         if health is not None:
             health.is_reachable = True
 
     def keep_only(self, brokers: Collection[str]) -> None:
-        """Forget brokers that no route names any more."""
+        """Delete brokers that are in no route any more."""
         for name in self._brokers.keys() - set(brokers):
             del self._brokers[name]
 
 
 class QueueChooser:
-    """Whose turn it is, by topic. `first` gives each topic the place where its turn begins, a random one in programs."""
+    """Chooses the queues of each topic in turn. `first` returns the first position of a topic, usually a random one."""
 
     def __init__(self, first: Callable[[], int], health: BrokerHealth | None = None) -> None:
         self._first = first
@@ -145,7 +141,7 @@ class QueueChooser:
     def choose(
         self, topic: str, queues: Sequence[MessageQueue], now: float, last_broker: str | None = None
     ) -> MessageQueue:
-        """The queue for one attempt; `last_broker` is where the attempt before it failed. There must be a queue."""
+        """The queue for one attempt, of a non-empty sequence. The previous attempt failed at `last_broker`."""
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._first()
@@ -156,7 +152,7 @@ class QueueChooser:
         return queues[at % len(queues)]
 
     def take_turns(self, topic: str, count: int) -> int:
-        """The place of the first of `count` messages that follow one another, where no broker is to be avoided."""
+        """The position of the first of `count` consecutive messages, when no broker is avoided."""
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._first()
@@ -175,14 +171,14 @@ class QueueChooser:
         return turn if at is None else at
 
     def forget(self, topic: str) -> None:
-        """Nobody sends to the topic any more."""
+        """Delete the turn of a topic that is not used any more."""
         self._turns.pop(topic, None)
 
 
 def _first_fit(
     queues: Sequence[MessageQueue], turn: int, last_broker: str | None, fits: Callable[[str], bool]
 ) -> int | None:
-    """The first place from `turn` on whose broker fits and is not the last one tried."""
+    """The first position from `turn` on whose broker fits and is not `last_broker`."""
     count = len(queues)
     for at in range(turn, turn + count):
         broker = queues[at % count].broker_name
@@ -206,18 +202,18 @@ FLOW_CONTROL_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FL
 UNSAFE_CODES: Final = frozenset(
     {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT}
 )
-"""Stored, but not as safely as the broker promises: a result with a status, no error."""
+"""The message is stored, but not flushed or replicated as configured: a result with a status, not an error."""
 
 BUSY_WAIT_MS: Final = 100
-"""Before the first retry after a refusal that names no time; it doubles with each."""
+"""Pause before the first retry when the broker requests no time; it doubles with each retry."""
 SPREAD: Final = 0.5
-"""Part of a wait that is added at most, by chance."""
+"""The largest random part that is added to a pause."""
 
 _LINE_FAILURES = (ConnectionLost, CallTimedOut)
 
 
 class SendKind(Enum):
-    """How the caller learns what became of a send."""
+    """How the caller receives the result of a send."""
 
     AWAITED = "awaited"
     CALLBACK = "callback"
@@ -225,7 +221,7 @@ class SendKind(Enum):
 
 
 class SendRetries(msgspec.Struct, frozen=True, kw_only=True):
-    """What a producer was told about retries. `retries` is how many follow the first attempt."""
+    """The retry settings of a producer. `retries` does not count the first attempt."""
 
     retries: int = 2
     when_not_stored: bool = False
@@ -241,10 +237,10 @@ class SendRetries(msgspec.Struct, frozen=True, kw_only=True):
         is_pinned: bool = False,
         chance: float = 0.0,
     ) -> int | None:
-        """How long to wait before the next attempt; None when there is to be none.
+        """The pause before the next attempt; None for no retry.
 
-        `attempts` were made so far, `left_ms` is what is left of the time for all of them, `is_pinned` says that the
-        caller chose the queue, and `chance` (0 to 1) spreads waiting producers.
+        `attempts` were made so far, `left_ms` is the time until the deadline, `is_pinned` means that the caller chose the queue, and
+        `chance` (0 to 1) spreads the retries of several producers.
         """
         if is_pinned or kind is SendKind.ONE_WAY or attempts > self.retries or left_ms <= 0:
             return None

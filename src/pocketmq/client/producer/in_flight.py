@@ -1,10 +1,10 @@
-"""The in-flight limit: so many messages, and so many bytes, that were handed over and are not done. Whoever exceeds it waits.
+"""The in-flight limit: how many messages and bytes of a producer may be without a result. Further sends wait.
 
-    acquire ── within the limit, and nobody waits ──► goes on at once
-            └─ else ──► waits, first come, first served ── somebody releases ──► goes on
+    acquire ── within the limit, no waiters ──► continues at once
+            └─ else ──► waits in order of arrival ── release ──► continues
 
-A message that exceeds the limit by itself goes when it would be alone, so nothing waits for ever. Threads that submit wait
-for a limit of their own, with the same numbers.
+A message that exceeds the limit alone is sent when nothing else is in flight, so no message waits without end. Threads that submit have
+a limit of their own with the same numbers.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ _Waiter = tuple[asyncio.Future[None], int, int]
 
 
 class InFlightLimit:
-    """Bounds on what is in flight. Whoever acquired releases the same.
+    """Limits messages and bytes in flight. Each `acquire` needs a `release` of the same size.
 
-    `count` messages with `bytes` are in flight. The outbox, for which a call of `acquire` and `release` is half of what it does,
-    counts for itself unless there are waiters.
+    `count` messages with `bytes` are in flight. The outbox updates both directly while there are no waiters, because calls of `acquire`
+    and `release` would double its cost.
     """
 
     __slots__ = ("_emptied", "_waiters", "bytes", "count", "has_waiters", "max_bytes", "max_count")
@@ -32,17 +32,17 @@ class InFlightLimit:
         self.count = 0
         self.bytes = 0
         self.has_waiters = False
-        """Whether somebody waits for the limit, or until nothing is in flight: then only `acquire` and `release` may count."""
+        """Whether calls of `acquire` or `wait_empty` wait. Then only `acquire` and `release` may update the counts."""
         self._waiters: deque[_Waiter] = deque()
         self._emptied: asyncio.Future[None] | None = None
 
     @property
     def waiting(self) -> int:
-        """How many wait for the limit."""
+        """The number of calls that wait for the limit."""
         return len(self._waiters)
 
     def try_acquire(self, count: int, size: int) -> bool:
-        """Count as in flight if that is within the limit and nobody waits."""
+        """Count as in flight if that is within the limit and there are no waiters."""
         all_count, all_bytes = self.count + count, self.bytes + size
         if self._waiters or ((all_count > self.max_count or all_bytes > self.max_bytes) and self.count):
             return False
@@ -50,14 +50,14 @@ class InFlightLimit:
         return True
 
     def refuse(self) -> NoReturn:
-        """Say that too much is in flight."""
+        """Raise the error for a reached limit."""
         raise TooManyCalls(
-            f"{self.count} messages with {self.bytes} bytes are on their way, the limit of this producer: "
+            f"flow control: {self.count} messages with {self.bytes} bytes are in flight, the limit of this producer; "
             "await `send` instead, or wait for some of the futures first"
         )
 
     async def acquire(self, count: int, size: int) -> None:
-        """Count as in flight, as soon as that is within the limit."""
+        """Count as in flight, after waiting for the limit."""
         if self.try_acquire(count, size):
             return
         future = asyncio.get_running_loop().create_future()
@@ -68,14 +68,14 @@ class InFlightLimit:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self.release(count, size)  # it was let in and left before it noticed
+                self.release(count, size)  # it was counted before the cancellation arrived
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)
                 self._let_in()
             raise
 
     def release(self, count: int, size: int) -> None:
-        """So much is done."""
+        """Count as in flight no longer."""
         self.count -= count
         self.bytes -= size
         if self._waiters:
@@ -87,7 +87,7 @@ class InFlightLimit:
         self.has_waiters = bool(self._waiters) or self._emptied is not None
 
     async def wait_empty(self) -> None:
-        """Return when nothing is in flight."""
+        """Wait until nothing is in flight."""
         while self.count:
             if self._emptied is None:
                 self._emptied = asyncio.get_running_loop().create_future()
@@ -113,7 +113,7 @@ class InFlightLimit:
 
 
 class BlockingInFlightLimit:
-    """The bounds of `limit.InFlightLimit` for threads. A message that is larger than all of it goes when it would be alone."""
+    """`InFlightLimit` for threads."""
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self._changed = threading.Condition()  # guards the two below
@@ -124,11 +124,11 @@ class BlockingInFlightLimit:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether nothing is in flight."""
         return not self._count
 
     def acquire(self, size: int) -> None:
-        """Count a message of this size as in flight, as soon as that is within the limit."""
+        """Count a message of this size as in flight, after waiting for the limit."""
         with self._changed:
             while not self._fits(size):
                 self._changed.wait()

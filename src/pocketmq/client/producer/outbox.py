@@ -1,14 +1,13 @@
-"""The outbox: every message of a producer leaves through it, at once or with others.
+"""The outbox: all messages of a producer are sent through it, alone or with others.
 
-    send, submit ── pack ── put ──┬──► buffer of its topic ── the loop comes round ──► frames ──► one write to each broker
-                                  │           ▲                                                        │ an answer each
-                                  └─ linger ──┘ as a batch, see `batches`                              ▼
-    no route, no connection, hooks that watch, a failure ──► attempts, see `attempts` ──► settled, see `pending`
+    send, submit ── pack ── put ──┬──► buffer of its topic ── end of the loop's turn ──► frames ──► one write to each broker
+                                  │           ▲                                                          │ a response each
+                                  └─ linger ──┘ as a batch, see `batches`                                ▼
+    no route, no connection, hooks for sends, a failure ──► attempts, see `attempts` ──► settled, see `pending`
 
-What a message costs is mostly what is done for each alone. So what is the same for all of a turn (route, time, connection, deadline)
-is looked up once, and the rest is done in one loop. That holds for plain messages: without flags, with a body that is not
-compressed, to a topic that was sent to before, while nobody watches. All others are packed first, and written one by one, in
-the same order.
+Work that is the same for all messages of a turn (route, time, connection, deadline) is done once, and the rest in one loop. This holds
+for plain messages: no flags, an uncompressed body, a topic that was used before, and no hooks for sends. Other messages are packed first
+and written one by one, in the same order.
 """
 
 import asyncio
@@ -41,11 +40,11 @@ from pocketmq.net.address import Address
 _pack_prefix = struct.Struct(">II").pack
 
 MAX_BUFFERS: Final = 4096
-"""Topics whose texts are kept; beyond that all are composed anew."""
+"""Cached topic buffers; when the limit is reached, the cache is cleared."""
 
 
 class Outbox:
-    """Sends for one producer, on the loop on which it is made."""
+    """Sends for one producer, on the loop on which it is created."""
 
     def __init__(
         self,
@@ -68,13 +67,13 @@ class Outbox:
         self.is_watched = (
             hooks.watch_sends or settings.avoid_slow_brokers or settings.retry_when_not_stored or rpc.is_watched
         )
-        """Whether somebody wants to know of every attempt, so that the first is made like all others."""
+        """Whether hooks or broker health need every attempt, so that `attempts` makes the first one too."""
         self._has_plain = not (self.is_watched or rpc.adds_fields or settings.linger_ms or hooks.adds_properties)
         self._plain_below = self.packer.plain_below_bytes
         self._plain_overhead = self.packer.plain_overhead
         self._buffers: dict[str, TopicBuffer] = {}
         self.plain_buffers: dict[object, TopicBuffer] = {}
-        """By topic, as users know it. Whoever finds one for a topic need not look whether the producer runs."""
+        """Buffers by the topic that users see. It is empty unless the producer runs, so a found buffer needs no further check."""
         self._waiting: list[TopicBuffer] = []
         self._batches = (
             Batches(settings, self.loop, self._send_batch, self.require_here) if settings.linger_ms else None
@@ -82,7 +81,7 @@ class Outbox:
 
     @property
     def lingers(self) -> bool:
-        """Whether messages wait for others to share a batch."""
+        """Whether messages wait to share a batch."""
         return self._batches is not None
 
     # pack
@@ -95,7 +94,7 @@ class Outbox:
         timeout_s: float | None = None,
         future: SendFuture | None = None,
     ) -> PendingSend:
-        """A message that is ready to be put in; InvalidMessage says why it never can be."""
+        """A message that is ready for `put`; InvalidMessage when it cannot be sent."""
         if (
             timeout_s is None
             and self._has_plain
@@ -118,7 +117,7 @@ class Outbox:
             return None
         buffer = self.plain_buffers.get(message.topic) or self.plain_buffer(message)
         queue = NO_QUEUE if destination is ANY_QUEUE else self.choice.at_once(buffer.wire_topic, message, destination)
-        if queue is None:  # nobody knows yet where the topic is
+        if queue is None:  # the route of the topic is not known yet
             return None
         size = len(body) + len(own) + packer.plain_overhead
         future = future or self.loop.create_future()
@@ -148,7 +147,7 @@ class Outbox:
     # put
 
     def put_plain(self, buffer: TopicBuffer, body: object, kind: SendKind) -> asyncio.Future[SendResult] | None:
-        """`pack` and `put` in one, for a message without properties. None when it is not plain, or too much is in flight."""
+        """`pack` and `put` for a message without properties. None when it is not plain or the in-flight limit is reached."""
         if type(body) is not bytes or not 0 < len(body) < self._plain_below:
             return None
         limit, size = self.limit, len(body) + self._plain_overhead
@@ -163,7 +162,7 @@ class Outbox:
         return future
 
     def put(self, pending: PendingSend, *, is_counted: bool = False) -> bool:
-        """Let a message leave with the others of this turn, or of its batch. False when too much is in flight."""
+        """Send a message with the others of this turn or of its batch. False when the in-flight limit is reached."""
         if not is_counted and not self.limit.try_acquire(1, pending.size):
             return False
         try:
@@ -177,7 +176,7 @@ class Outbox:
     async def deliver(
         self, out: Outgoing, destination: Destination = ANY_QUEUE, timeout_s: float | None = None
     ) -> SendResult:
-        """Send something packed, and wait until it is stored. Its time begins when no longer too much is in flight."""
+        """Send a packed message and wait until it is stored. The timeout starts when the in-flight limit admits it."""
         self.require_here()
         pending = self._packed(out, destination, SendKind.AWAITED, timeout_s, size=out.size, count=out.count)
         await self.limit.acquire(pending.count, pending.size)
@@ -185,51 +184,53 @@ class Outbox:
         return await asyncio.wrap_future(pending.future)
 
     async def deliver_by(self, deadline: float, out: Outgoing, destination: Destination) -> SendResult:
-        """The same until a time of the loop, also while too much is in flight: CallTimedOut then."""
+        """`deliver` with a deadline of the loop, which includes the wait for the in-flight limit."""
         self.require_here()
         pending = self._packed(out, destination, SendKind.AWAITED, size=out.size, count=out.count)
         try:
             async with asyncio.timeout_at(deadline):
                 await self.limit.acquire(pending.count, pending.size)
         except TimeoutError:
-            raise CallTimedOut(f"{out.message.topic}: too much was in flight; nothing was sent") from None
+            raise CallTimedOut(
+                f"{out.message.topic}: flow control: the in-flight limit was reached until the deadline; nothing was sent"
+            ) from None
         pending.timeout_s = deadline - self.loop.time()
         self._enter(pending)
         return await asyncio.wrap_future(pending.future)
 
     async def tell(self, out: Outgoing, destination: Destination = ANY_QUEUE) -> None:
-        """Send one-way: once, and nobody knows what becomes of it."""
+        """Send one-way: one attempt, without a result."""
         self.leave()
         await self.attempts.tell(out, destination, self.loop.time() + self.timeout_s)
 
     async def flush(self) -> None:
-        """Send what waits for others to share a batch, and return when it is done, well or not."""
+        """Send all waiting batches, and wait until each has succeeded or failed."""
         if self._batches is not None:
             await self._batches.flush()
 
     def abandon(self) -> None:
-        """Fail what was not sent."""
+        """Fail all messages that were not sent."""
         if self._batches is not None:
             self._batches.abandon()
 
     def forget(self, topic: str, wire_topic: str) -> None:
-        """Nobody sends to the topic any more."""
+        """Delete the state of a topic that is not used any more."""
         self.plain_buffers.pop(topic, None)
         self._buffers.pop(wire_topic, None)
         self.choice.forget(wire_topic)
 
     def _enter(self, pending: PendingSend) -> None:
-        """Let it wait for the end of this turn of the loop, unless there is something else to wait for."""
+        """Add it to its buffer until the end of this turn of the loop, unless it must wait for a route or connection."""
         out, buffer, is_any = pending.out, pending.buffer, pending.destination.is_any
         if self.is_watched or (out is not None and out.is_timed) or (pending.queue is NO_QUEUE and not is_any):
             self.require_here()
-            self.leave()  # nothing overtakes what waits
+            self.leave()  # it must not overtake waiting messages
             self._begin_attempts(pending)
             return
         if not is_any:
             try:
                 self.target(buffer, pending.queue)
-            except ValueError as error:  # of a name that cannot be encoded: it must not stop the others of this turn
+            except ValueError as error:  # a name that cannot be encoded must not fail the other messages of this turn
                 pending.settle(error)
                 return
         if not buffer.pending:
@@ -239,14 +240,14 @@ class Outbox:
         buffer.pending.append(pending)
 
     def require_here(self) -> None:
-        """WrongState in another process or on another loop. To ask costs a system call before Python 3.12: not for each message."""
+        """WrongState in another process or on another loop. Not called per message: it costs a system call before Python 3.12."""
         require_same_process(self._made_in, "producer")
         require_same_loop(asyncio.get_running_loop(), self.loop, "producer")
 
     def _send_batch(
         self, members: Sequence[PendingSend], outs: Sequence[Outgoing], destination: Destination
     ) -> asyncio.Future[SendResult]:
-        """Let a batch leave, which counts for all of its members; the future of its result."""
+        """Send a batch, which counts as in flight for all its members; the future of its result."""
         out = self.packer.pack_batch(outs)
         future, size = self.loop.create_future(), sum([member.size for member in members])
         self._enter(self._packed(out, destination, SendKind.AWAITED, None, future, size=size, count=len(members)))
@@ -261,7 +262,7 @@ class Outbox:
     # leave
 
     def leave(self) -> None:
-        """Send what waits, now. Harmless when nothing does."""
+        """Send all buffered messages now."""
         waiting, self._waiting = self._waiting, []
         for buffer in waiting:
             pending, buffer.pending = buffer.pending, []
@@ -293,7 +294,7 @@ class Outbox:
             self._write_share(broker_name, share)
 
     def _without_overtakers(self, pending: list[PendingSend]) -> list[PendingSend]:
-        """Those that may leave now: others wait for their queue, and these go behind them."""
+        """The messages that may be sent now. Those to a queue with waiting messages wait behind them."""
         order = self.choice.order
         late = {one.queue for one in pending if one.queue is not NO_QUEUE and order.is_waited_for(one.queue)}
         if not late:
@@ -302,11 +303,11 @@ class Outbox:
         return [one for one in pending if one.queue not in late]
 
     def _write_share(self, broker_name: str, share: list[tuple[PendingSend, QueueTarget]]) -> None:
-        """What goes to one broker, in its order: plain messages that follow one another together, packed ones one by one."""
+        """Write messages to one broker in order: consecutive plain messages together, packed ones one by one."""
         goes = True
         for _, run in groupby(share, key=lambda pair: pair[0].out):
             pending, targets = zip(*run, strict=True)
-            if not goes:  # nothing may overtake what could not be written
+            if not goes:  # later messages must not overtake those that could not be written
                 self._delay(pending, targets)
             elif pending[0].out is None:
                 goes = self._write(broker_name, pending, targets)
@@ -314,7 +315,7 @@ class Outbox:
                 goes = self._write_packed(broker_name, pending[0], targets[0])
 
     def _write(self, broker_name: str, pending: Sequence[PendingSend], targets: Sequence[QueueTarget]) -> bool:
-        """Plain messages to one broker, in one write. False when some of them have to wait."""
+        """Write plain messages to one broker at once. False when some must wait."""
         peer = self._brokers.live_master(broker_name)
         count = 0 if peer is None else min(len(pending), peer.spare_calls)
         if peer is None or not count:
@@ -341,7 +342,7 @@ class Outbox:
         return count == len(pending) or self._delay(pending[count:], targets[count:])
 
     def _write_packed(self, broker_name: str, one: PendingSend, target: QueueTarget) -> bool:
-        """A packed message or batch. False when it has to wait."""
+        """Write a packed message or batch. False when it must wait."""
         out, peer = one.out, self._brokers.live_master(broker_name)
         if peer is None or out is None:
             return self._delay([one], [target])
@@ -350,16 +351,16 @@ class Outbox:
             peer.ask_for(one, deadline, self.frames.encode, out, target.queue, self._clock.now_ms())
         except NetworkError:
             return self._delay([one], [target])
-        except ValueError as error:  # of a text that cannot be encoded
+        except ValueError as error:  # a text that cannot be encoded
             one.settle(error)
             return True
         one.queue, one.deadline = target.shown, deadline
         return True
 
-    # for threads that send past the loop: nothing here changes anything but whose turn it is
+    # for `direct_sends`, called from threads: they change nothing but the turn of the topic
 
     def aim(self, out: Outgoing, destination: Destination) -> tuple[MessageQueue, Address] | None:
-        """Where a first attempt goes; None when there is something to wait for, or somebody watches."""
+        """The queue and address for a first attempt; None when it must wait, or hooks need it."""
         if self.is_watched or out.is_timed:
             return None
         queue = self.choice.at_once(out.topic, out.message, destination)
@@ -368,16 +369,16 @@ class Outbox:
                 return None
             return queue, self._brokers.master(queue.broker_name)
         except ConnectFailed:
-            return None  # no master is known: the loop waits for one
+            return None  # no known master: the loop waits for one
 
     def is_connected(self, address: Address) -> bool:
         """Whether the loop has a connection to this address."""
         return self._brokers.live(address) is not None
 
-    # what cannot leave, or failed
+    # messages that must wait, or failed
 
     def first_failed(self, pending: PendingSend, failure: PocketMQError) -> None:
-        """The first attempt failed, which may be worth another one."""
+        """Handle a failed first attempt: retry, or settle with the error."""
         deadline, destination, kind = pending.deadline, pending.destination, pending.kind
         wait_ms = None if pending.future.done() else self.attempts.wait_ms(failure, 1, deadline, kind, destination)
         if wait_ms is None:
@@ -387,18 +388,18 @@ class Outbox:
         self._attempt(pending, self.attempts.later(wait_ms, out, destination, deadline, kind, last_broker))
 
     def _delay(self, pending: Sequence[PendingSend], targets: Sequence[QueueTarget] = ()) -> bool:
-        """There is something to wait for: a route, a connection, a place on it. False, for callers to return."""
+        """Let messages wait for a route or a writable connection. Returns False, for callers to return."""
         for one, target in zip(pending, targets, strict=False):
             one.queue = target.queue
         for one in pending:
-            if one.future.done():  # nobody waits for it, and it was never sent
+            if one.future.done():  # cancelled before it was sent
                 self.limit.release(one.count, one.size)
             else:
                 self._begin_attempts(one)
         return False
 
     def _begin_attempts(self, pending: PendingSend) -> None:
-        """All attempts of a message. In a queue that was chosen it has its turn from now on, not only from the first step of its task."""
+        """Start the attempts of a message. In a chosen queue it takes its turn now, before the first step of its task."""
         out, destination, deadline = self._outgoing(pending), pending.destination, self.loop.time() + pending.timeout_s
         queue = None if pending.queue is NO_QUEUE else pending.queue
         turn = None if queue is None or destination.is_any else self.choice.order.turn(queue)
@@ -408,15 +409,15 @@ class Outbox:
             task.add_done_callback(lambda _: turn.end())
 
     def _attempt(self, pending: PendingSend, attempts: Coroutine[Any, Any, SendResult]) -> asyncio.Task[SendResult]:
-        """Attempts in a task of their own, which ends when nobody waits for the result any more."""
+        """Run attempts in a task, which is cancelled with the future of the message."""
         task = self.loop.create_task(attempts)
-        # Not by a `finally` in the coroutine: one that is cancelled before its first step never gets there.
+        # Not a `finally` in the coroutine: a task that is cancelled before its first step never runs it.
         task.add_done_callback(pending.attempts_ended)
         pending.future.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
         return task
 
     def _outgoing(self, pending: PendingSend) -> Outgoing:
-        """What goes on after the first attempt; a plain message is packed only now, with the same id if it has got one."""
+        """The packed message for further attempts. A plain message is packed now, and keeps an id that it already has."""
         if pending.out is not None:
             return pending.out
         if not pending.message_id:
@@ -427,7 +428,7 @@ class Outbox:
     # buffers
 
     def plain_buffer(self, message: Message) -> TopicBuffer:
-        """A new one for the topic of a plain message, if messages may be sent there at all."""
+        """Create the buffer for the topic of a plain message; InvalidMessage when it cannot be sent."""
         self.packer.checked_body(message)
         wire_topic = self.packer.wire_topic(message.topic)
         buffer = self._buffers.get(wire_topic) or self._new_buffer(message.topic, wire_topic)
@@ -448,7 +449,7 @@ class Outbox:
         buffer.brokers = list(dict.fromkeys(queue.broker_name for queue in route.writable))
 
     def target(self, buffer: TopicBuffer, queue: MessageQueue) -> QueueTarget:
-        """For `queue`, which may be one that the route does not tell of, if a user chose it."""
+        """The target for `queue`. A chosen queue may be missing in the route."""
         target = buffer.targets_by_queue.get(queue)
         if target is None:
             if len(buffer.targets_by_queue) >= MAX_TEMPLATES:

@@ -1,10 +1,10 @@
-"""A message on its way out: checked, named, compressed, with its properties as the text that travels.
+"""Messages before they are sent: validated, named, compressed, with their properties encoded as text.
 
-    Message ── checks ── UNIQ_KEY, WAIT, INSTANCE_ID ── body over 4 KiB: compressed ──► Outgoing ──► one or more attempts
+    Message ── validation ── UNIQ_KEY, WAIT, INSTANCE_ID ── a body over 4 KiB is compressed ──► Outgoing ──► attempts
 
-Nothing of the user's message is changed: sending it twice is sending two messages. All attempts of one send carry the same id.
+The user's message does not change: sending it twice sends two messages. All attempts of one send have the same message id.
 
-What can be said about a message in place: `send("orders", b"…", keys="42", tags="new")` instead of making it first.
+The send methods also accept the parts of a message as arguments: `send("orders", b"…", keys="42", tags="new")`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ from pocketmq.protocol.compression import compress
 from pocketmq.protocol.trace_text import TracedType
 
 ITEM_OVERHEAD_BYTES: Final = 22
-"""What an item of a batch takes beside its body and properties."""
+"""Bytes of a batch item without body and properties."""
 
 _POSTPONED: Final = frozenset(names.DELAYING_PROPERTIES)
 _NOT_PLAIN: Final = frozenset((names.WAIT, *names.TIMER_PROPERTIES))
@@ -40,17 +40,17 @@ _MAX_CHARS_SURELY_SHORT = MAX_PROPERTIES_BYTES // 4
 
 
 class BatchKind(IntEnum):
-    """With whom a message shares a batch: with those of its kind. Numbers, for their hash costs next to nothing."""
+    """Only messages of the same kind share a batch. Integers, because their hash is cheap."""
 
     WAITING = 1
-    """The broker answers when the message is as safe as it promises, which holds for a whole batch."""
+    """The broker responds after the configured flush and replication, which applies to a whole batch."""
     NOT_WAITING = 2
-    """… or does not wait for that."""
+    """The broker does not wait for flush and replication."""
     ALONE = 3
-    """With none, not even of its kind."""
+    """Never shares a batch."""
 
 
-_WAITING: Final = BatchKind.WAITING  # looked up once: the class is asked in Python code
+_WAITING: Final = BatchKind.WAITING  # an attribute of an enum class is slow
 _NOT_WAITING: Final = BatchKind.NOT_WAITING
 _ALONE: Final = BatchKind.ALONE
 
@@ -58,7 +58,7 @@ _ALONE: Final = BatchKind.ALONE
 class Outgoing(msgspec.Struct, eq=False):
     """One message, or a batch of them, ready for any queue of its topic.
 
-    `attempts`, of a message to a retry topic, are how often it was tried to consume, and how often it may be.
+    `attempts` of a message to a retry topic are its reconsume times and their maximum.
     """
 
     message: Message
@@ -73,30 +73,30 @@ class Outgoing(msgspec.Struct, eq=False):
 
     @property
     def count(self) -> int:
-        """Messages in it."""
+        """The number of messages."""
         return 1 if self.members is None else len(self.members)
 
     @property
     def size(self) -> int:
-        """Bytes that count while it is on its way."""
+        """Bytes that count as in flight."""
         return len(self.body) + len(self.properties)
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes that it takes as an item of a batch."""
+        """Its size as an item of a batch."""
         text = self.properties
         return ITEM_OVERHEAD_BYTES + len(self.body) + (len(text) if text.isascii() else len(text.encode()))
 
     @property
     def batch_kind(self) -> BatchKind:
-        """Which messages it may share a batch with: those of its kind.
+        """Which messages it may share a batch with.
 
-        It travels alone when it is compressed, a reply, a retry, half of a transaction, or due later.
+        Compressed, delayed, reply, retry and half messages are sent alone.
         """
         message = self.message
         if self.sys_flag or self.is_reply or self.attempts is not None:
             return _ALONE
-        if not message.properties and message.topic[:1] != "%":  # most messages, at less cost
+        if not message.properties and message.topic[:1] != "%":  # a fast path for most messages
             return _WAITING
         if not can_share_a_batch(message):
             return _ALONE
@@ -104,7 +104,7 @@ class Outgoing(msgspec.Struct, eq=False):
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is due at a time of its own, which brokers before 5.0 know nothing of."""
+        """Whether it has a delivery time, which brokers before 5.0 do not support."""
         properties = self.message.properties
         return bool(properties) and any(name in properties for name in names.TIMER_PROPERTIES)
 
@@ -118,7 +118,7 @@ class Outgoing(msgspec.Struct, eq=False):
 
 
 class Packer:
-    """Makes messages ready, by a producer's settings."""
+    """Validates and encodes messages by a producer's settings."""
 
     def __init__(self, settings: ProducerSettings, ids: UniqueIds, clock: Clock) -> None:
         self._namespace = settings.namespace
@@ -135,14 +135,14 @@ class Packer:
         self._most_own_chars = _MAX_CHARS_SURELY_SHORT - len(instance) - 128
         self.ids = ids
         self.after_plain_id = self._after_id_and_wait
-        """What follows the id in the properties of a plain message, before its own."""
+        """The properties text of a plain message between its id and its own properties."""
         self.plain_below_bytes = min(settings.compress_over_bytes, settings.max_message_bytes + 1)
-        """The body of a plain message is smaller, and not empty."""
+        """The body of a plain message is smaller than this, and not empty."""
         self.plain_overhead = len(names.UNIQ_KEY) + 1 + ids.id_chars + len(self._after_id_and_wait)
-        """What counts as in flight beside its body and its own properties."""
+        """In-flight bytes of a plain message besides its body and its own properties."""
 
     def pack(self, message: Message) -> Outgoing:
-        """Ready to be sent; InvalidMessage says why it never can be."""
+        """The message ready for sending; InvalidMessage when it cannot be sent."""
         topic = self._topic_of(message)
         body = self.checked_body(message)
         message_id, properties = self._properties(message.properties)
@@ -152,7 +152,7 @@ class Packer:
         return Outgoing(message, topic, message_id, body, properties)
 
     def plain_properties(self, message: Message) -> str | None:
-        """The own properties of a plain message as text; None when it is none."""
+        """The own properties of a plain message as text; None when the message is not plain."""
         properties = message.properties
         if message.flag or not _NOT_PLAIN.isdisjoint(properties):
             return None
@@ -160,17 +160,15 @@ class Packer:
         return text if len(text) <= self._most_own_chars else None
 
     def repack(self, topic: str, message_id: str, body: bytes, own: str) -> Outgoing:
-        """A plain message that goes on as any other: `own` are its own properties."""
+        """Convert a plain message into an `Outgoing`; `own` are its own properties."""
         message = replaced(Message(topic, body), body, parse_properties(own))
         text = f"{names.UNIQ_KEY}\x01{message_id}{self._after_id_and_wait}{own}"
         return Outgoing(message, self.wire_topic(topic), message_id, body, text)
 
     def pack_half(self, message: Message) -> Outgoing:
-        """The first half of a transaction: brokers keep it to themselves until it is decided. It cannot be postponed."""
+        """A half message of a transaction, which consumers receive after the commit. It cannot be delayed."""
         if message.delay_level or any(name in message.properties for name in _POSTPONED):
-            raise InvalidMessage(
-                "a message in a transaction cannot be delayed: it is there when the transaction commits"
-            )
+            raise InvalidMessage("a message in a transaction cannot be delayed: consumers receive it after the commit")
         marked = {**message.properties, names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
         out = self.pack(replaced(message, message.body, marked))
         out.message = message
@@ -178,7 +176,7 @@ class Packer:
         return out
 
     def pack_retry(self, retry_message: RetryMessage) -> Outgoing:
-        """A message that a consumer failed on, for its retry topic: its body and its topic are as they were on the wire."""
+        """A failed message for a retry topic. Its body and topic stay as received."""
         message = replaced(
             Message(retry_message.topic, retry_message.body, flag=retry_message.flag),
             retry_message.body,
@@ -198,15 +196,15 @@ class Packer:
         )
 
     def pack_reply(self, message: Message) -> Outgoing:
-        """The reply to a request, which goes a road of its own. It has nothing to wait for."""
+        """The reply to a request, without the WAIT property."""
         message_id = self.ids.next(self._clock.now_ms())
         text = format_properties({**message.properties, names.UNIQ_KEY: message_id})
         return Outgoing(message, message.topic, message_id, self.checked_body(message), text, is_reply=True)
 
     def pack_batch(self, members: Sequence[Outgoing]) -> Outgoing:
-        """Packed messages of one topic as one request; a single one stays as it is.
+        """One request for packed messages of a topic; a single message stays unchanged.
 
-        The batch has no id of its own, other than Java's: brokers before 5.5 would give it to each of its messages.
+        Unlike Java's, the batch has no message id: brokers before 5.5 would set it on each of its messages.
         """
         if len(members) == 1:
             return members[0]
@@ -219,20 +217,18 @@ class Packer:
         return Outgoing(batch, self._topic_of(message), message_id, body, format_properties(own), members=members)
 
     def checked_body(self, message: Message) -> bytes:
-        """The body, if a broker may take it."""
+        """The encoded body; InvalidMessage when a broker would refuse it."""
         body = message.body
         if type(body) is not bytes:
-            body = encoded_body(body)  # set after the message was made
+            body = encoded_body(body)  # set after the message was created
         if not body:
-            raise InvalidMessage("the body is empty; brokers refuse such a message")
+            raise InvalidMessage("the body is empty; brokers refuse empty messages")
         if len(body) > self._max_bytes:
-            raise InvalidMessage(
-                f"the body has {len(body)} bytes; at most {self._max_bytes} may be sent (max_message_bytes)"
-            )
+            raise InvalidMessage(f"the body has {len(body)} bytes, more than max_message_bytes ({self._max_bytes})")
         if message.flag and not -(2**31) <= message.flag < 2**31:
             raise InvalidMessage(f"the flag {message.flag} does not fit into 32 bits")
         if message.topic in UNSENDABLE_TOPICS:
-            raise InvalidMessage(f"only brokers write to the topic {message.topic!r}")
+            raise InvalidMessage(f"topic {message.topic!r} is a system topic; only brokers write to it")
         return body
 
     def _properties(self, own: dict[str, str]) -> tuple[str, str]:
@@ -242,7 +238,7 @@ class Packer:
             text += format_properties(own)
             if len(text) > _MAX_CHARS_SURELY_SHORT and len(text.encode()) > MAX_PROPERTIES_BYTES:
                 raise InvalidMessage(
-                    f"keys, tags and properties take {len(text.encode())} bytes; at most {MAX_PROPERTIES_BYTES} may be sent"
+                    f"keys, tags and properties have {len(text.encode())} bytes, more than the limit of {MAX_PROPERTIES_BYTES}"
                 )
         return message_id, text
 
@@ -250,32 +246,32 @@ class Packer:
         return message.topic if self._namespace is None else self.wire_topic(message.topic)
 
     def wire_topic(self, topic: str) -> str:
-        """A topic as it is called on the wire."""
+        """The topic name on the wire, with the namespace."""
         return topic if self._namespace is None else parse_topic(wrap(self._namespace, topic))
 
 
 def replaced(message: Message, body: bytes, properties: dict[str, str]) -> Message:
-    """A message with the same topic and flag. For names that users may not set themselves."""
+    """A copy with another body and properties, including property names that users must not set."""
     made = Message(message.topic, body, flag=message.flag)
     made.properties = properties
     return made
 
 
 def can_share_a_batch(message: Message) -> bool:
-    """Whether it may travel with others: not what is postponed, retried or half of a transaction."""
+    """Whether a message may share a batch: delayed, retry and half messages may not."""
     properties = message.properties
     return not (is_retry(message.topic) or (properties and not _POSTPONED.isdisjoint(properties)))
 
 
 def traced_type(out: Outgoing) -> TracedType:
-    """What kind of message traces call it."""
+    """The message type in traces."""
     if out.sys_flag & SysFlag.TRANSACTION_PREPARED:
         return TracedType.HALF
     return TracedType.DELAYED if any(name in out.message.properties for name in _POSTPONED) else TracedType.NORMAL
 
 
 SEND_ARGUMENTS: Final = ("queue", "selector", "selector_key", "timeout_s")
-"""The keyword arguments of the calls that send, beside those of the message."""
+"""Keyword arguments of the send methods besides those of `Message`."""
 
 
 class MessageOptions(TypedDict, total=False):
@@ -293,7 +289,7 @@ class MessageOptions(TypedDict, total=False):
 
 
 class QueueOptions(MessageOptions, total=False):
-    """The same, and the queue that a message goes to: this one, or the one that a selector chooses by a key."""
+    """Adds the destination: a queue, or a selector with its key."""
 
     queue: MessageQueue | None
     selector: QueueSelector | None
@@ -301,13 +297,13 @@ class QueueOptions(MessageOptions, total=False):
 
 
 class SendOptions(QueueOptions, total=False):
-    """The same, and the time for all attempts; `send_timeout_ms` of the producer unless given."""
+    """Adds the timeout of all attempts; default is `send_timeout_ms` of the producer."""
 
     timeout_s: float | None
 
 
 def require_messages(given: Iterable[object]) -> None:
-    """UsageError for the first that is no message."""
+    """UsageError for the first item that is not a Message."""
     for place, each in enumerate(given):
         if not isinstance(each, Message):
             raise UsageError(
@@ -316,7 +312,7 @@ def require_messages(given: Iterable[object]) -> None:
 
 
 def addressed(hooks: HookList, what: Message | str, body: object, options: QueueOptions) -> tuple[Message, Destination]:
-    """The message that is meant, with what hooks want it to carry, and where it shall go."""
+    """The message with the properties of hooks, and its destination."""
     if not options:
         message = hooks.with_extra_properties(message_of(what, body, options))
         return message, destination_of(message, None, None, None)
@@ -326,7 +322,7 @@ def addressed(hooks: HookList, what: Message | str, body: object, options: Queue
 
 
 def message_of(what: Message | str, body: object, options: MessageOptions) -> Message:
-    """The message that is meant: the one that was given, or a new one to the topic that was given."""
+    """The given message, or a new one for the given topic."""
     if not isinstance(what, Message):
         if body is None and isinstance(what, str):
             raise UsageError(f"a message to topic {what!r} needs a body: send({what!r}, b'…')")
@@ -339,5 +335,5 @@ def message_of(what: Message | str, body: object, options: MessageOptions) -> Me
     if body is not None or options:
         refuse_unknown("send", options.keys() - set(MESSAGE_ARGUMENTS), (*MESSAGE_ARGUMENTS, *SEND_ARGUMENTS))
         extra = ", ".join(options) or "body"
-        raise UsageError(f"a whole Message was given, so {extra} must be given to it and not to this call")
+        raise UsageError(f"with a Message, set {extra} on the Message and not in this call")
     return what

@@ -1,10 +1,9 @@
-"""Sends that are not done: the one kind of waiter of a producer, and the buffer of each topic that they wait in.
+"""Sends without a result yet, and the buffer of each topic in which they wait.
 
-    pack ──► PendingSend ── put ──► TopicBuffer ── leaves ──► connection ──┬─ answered ──► its future has the result
-                                                                           └─ failed ────► `Outbox.first_failed`: attempts, or the error
+    pack ──► PendingSend ── put ──► TopicBuffer ── sent ──► connection ──┬─ response ──► its future has the result
+                                                                         └─ failure ───► `Outbox.first_failed`: a retry, or the error
 
-A send counts as in flight from `put` until it is settled, also when the caller has given up on its future: the broker still
-works on it.
+A send counts as in flight from `put` until it is settled, also when its future is cancelled: the broker still processes it.
 """
 
 import asyncio
@@ -28,14 +27,14 @@ from pocketmq.protocol.hot_headers import StoredAnswer
 
 _OK: Final = SendStatus.SEND_OK
 NO_QUEUE: Final = MessageQueue("", "", -1)
-"""Of a message for which none was chosen."""
+"""The queue of a message without a chosen queue."""
 
 SendFuture = asyncio.Future[SendResult] | Future[SendResult]
-"""The second kind is of a thread that submitted."""
+"""A thread that submitted a message has the second kind."""
 
 
 class QueueTarget(NamedTuple):
-    """A queue, as the wire and as users know it, and the frames of plain messages to it."""
+    """A queue with its names on the wire and for users, and the frames of plain messages to it."""
 
     queue: MessageQueue
     shown: MessageQueue
@@ -43,7 +42,7 @@ class QueueTarget(NamedTuple):
 
 
 class TopicBuffer:
-    """Messages to one topic that wait for the end of this turn of the loop, and what its queues need to send them."""
+    """Messages to one topic until the end of this turn of the loop, and the targets of its queues."""
 
     __slots__ = (
         "brokers",
@@ -69,27 +68,27 @@ class TopicBuffer:
         self.brokers: list[str] = []
         self.pending: list[PendingSend] = []
         self.is_mixed = False
-        """Whether one of those that wait goes to a queue that was chosen for it, or is packed."""
+        """Whether one of its messages is packed or has a chosen queue."""
 
 
 class TopicBuffers(Protocol):
-    """The outbox, as its buffers and what waits in them know it."""
+    """The part of the outbox that buffers and pending sends use."""
 
     @property
     def limit(self) -> InFlightLimit: ...
 
     def put_plain(self, buffer: TopicBuffer, body: object, kind: SendKind) -> asyncio.Future[SendResult] | None:
-        """Let a plain message without properties leave; None when it is none, or too much is in flight."""
+        """Send a plain message without properties; None when it is not plain or the in-flight limit is reached."""
 
     def first_failed(self, pending: "PendingSend", failure: PocketMQError) -> None:
-        """The first attempt failed, which may be worth another one."""
+        """Handle a failed first attempt: retry, or settle with the error."""
 
 
 class PendingSend(msgspec.Struct, eq=False):
-    """A message or a batch that was handed over: all that is needed when its answer comes, or none.
+    """A message or batch without a result yet.
 
-    A plain message is its `body` and its `own` properties, as they stand in a JSON text, and gets an id when it leaves. Anything else
-    is packed: `out`.
+    A plain message has its `body` and its `own` properties, encoded for JSON, and gets an id when it is sent. Other messages are packed
+    in `out`.
     """
 
     buffer: TopicBuffer
@@ -97,12 +96,12 @@ class PendingSend(msgspec.Struct, eq=False):
     body: bytes
     own: bytes
     size: int
-    """What counts as in flight, in bytes and as `count` messages."""
+    """Bytes that count as in flight; `count` is the number of messages."""
     kind: SendKind
     timeout_s: float
     destination: Destination = ANY_QUEUE
     queue: MessageQueue = NO_QUEUE
-    """As users know it, once it has left; before that, the one of the wire that was chosen for it."""
+    """The queue as users see it, once sent; before that, the chosen queue of the wire."""
     out: Outgoing | None = None
     count: int = 1
     message_id: str = ""
@@ -126,7 +125,7 @@ class PendingSend(msgspec.Struct, eq=False):
         else:
             limit.count -= self.count
             limit.bytes -= self.size
-        if not self.future.done():  # else whoever sent it gave up
+        if not self.future.done():  # else the send was cancelled
             self.future.set_result(
                 SendResult(
                     _OK,
@@ -154,12 +153,12 @@ class PendingSend(msgspec.Struct, eq=False):
         self.buffer.outbox.first_failed(self, error)
 
     def settle(self, outcome: SendResult | BaseException) -> None:
-        """It is done, and counts as in flight no longer."""
+        """Set the outcome; it counts as in flight no longer."""
         self.buffer.limit.release(self.count, self.size)
         resolve(self.future, outcome)
 
     def attempts_ended(self, task: asyncio.Task[SendResult]) -> None:
-        """Its attempts came to an end, in a task of their own."""
+        """Callback for the end of the task with its attempts."""
         if task.cancelled():
             self.buffer.limit.release(self.count, self.size)
             self._give_up()
@@ -167,19 +166,19 @@ class PendingSend(msgspec.Struct, eq=False):
             self.settle(task.exception() or task.result())
 
     def putting_ended(self, task: asyncio.Task[None]) -> None:
-        """It was put in after a wait, or never will be."""
+        """Callback for the end of the task that waited for the in-flight limit."""
         if task.cancelled():
             self._give_up()
         elif error := task.exception():
             resolve(self.future, error)
 
     def _give_up(self) -> None:
-        if not self.future.cancel():  # that of a thread cannot be cancelled any more
+        if not self.future.cancel():  # the running future of a thread cannot be cancelled
             resolve(self.future, WrongState("the producer was stopped while this message was being sent"))
 
 
 def resolve(future: SendFuture, outcome: SendResult | BaseException) -> None:
-    """Tell whoever waits, unless they gave up."""
+    """Set the outcome unless the future is done or cancelled."""
     if future.done():
         return
     if isinstance(outcome, BaseException):

@@ -1,13 +1,13 @@
-"""The producer: sends messages. `blocking_producer.Producer` is the same for code that does not await.
+"""`AsyncProducer` sends messages. `blocking_producer.Producer` is the same for code without `async`.
 
-new ── start ──► running ── stop: what is in flight is waited for ──► stopped
+new ── start ──► running ── stop, waits for messages in flight ──► stopped
                     │
-send, submit ───────┤  pack ── outbox: with others of the turn, or of a batch ──► broker   see `outbox`, `batches`
-send_many ──────────┤  batches, one after the other                                        see `bulk`
-transaction ────────┤  half message, then a decision                                       see `transactions`
-request, reply ─────┘  a message and its answer                                            see `send_member`
+send, submit ───────┤  pack, then the outbox sends it with others   see `outbox`, `batches`
+send_many ──────────┤  batches, one after the other                 see `bulk`
+transaction ────────┤  half message, then commit or rollback        see `transactions`
+request, reply ─────┘  a message and its reply                      see `send_member`
 
-This is what users see of it. What it is made of, and what brokers see, is a member of its group: see `send_member`.
+This module is the public part. The running producer is a member of its group, see `send_member`.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ _SUBMITTED: Final = SendKind.CALLBACK
 class AsyncProducer(AsyncClient):
     """Sends messages. Use it as `async with AsyncProducer("127.0.0.1:9876", group="orders") as producer:`.
 
-    `name_servers` and all other options are those of `ProducerSettings`. `check`, or a `listener` with `execute` and
-    `check`, makes transactions possible; both may be plain functions or `async def`. `hooks` hear of every attempt.
+    `name_servers` and all other options are those of `ProducerSettings`. Transactions need `check`, or a `listener` with
+    `execute` and `check`; both may be plain functions or `async def`. `hooks` run for every attempt.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class AsyncProducer(AsyncClient):
         super().__init__("producer")
         self._settings = settings_of(ProducerSettings, name_servers, options, ("hooks", "check", "listener"))
         if check is not None and listener is not None:
-            raise InvalidSetting("give check or listener, not both: a listener brings its own check")
+            raise InvalidSetting("set check or listener, not both: a listener has its own check")
         self._check = listener.check if listener is not None else check
         if self._check is not None and self._settings.group == DEFAULT_PRODUCER_GROUP:
             raise InvalidSetting(
-                "transactions need a group of their own: brokers ask any member of the group how a transaction ended"
+                "transactions need group=…: brokers send a transaction check to any member of the group"
             )
         self._listener = listener
         self._dependencies = surroundings or Dependencies()
@@ -84,13 +84,13 @@ class AsyncProducer(AsyncClient):
             hooks = (*hooks, self._tracer)
         self._hooks = HookList(hooks)
         self._member: SendMember | None = None
-        self._late: deque[PendingSend] = deque()  # behind one of a thread for which too much was in flight
-        self._buffers: dict[object, TopicBuffer] = {}  # who finds one here knows that the producer runs, see `outbox`
+        self._late: deque[PendingSend] = deque()  # submitted by threads while the in-flight limit was reached
+        self._buffers: dict[object, TopicBuffer] = {}  # empty unless the producer runs, see `outbox`
 
-    # its life
+    # lifecycle
 
     async def start(self) -> None:
-        """Take part. Nothing is asked of any server yet, so it does not fail when none is there."""
+        """Start the producer. It does not connect yet, so it does not fail when no server runs."""
         self._require_new()
         self._member = SendMember(
             self._settings, self._hooks, self._limit, self._tracer, self._check, self._dependencies
@@ -104,7 +104,7 @@ class AsyncProducer(AsyncClient):
 
     @property
     def member(self) -> SendMember:
-        """What it is made of while it runs."""
+        """The running member of the producer group."""
         if self._member is None or self._state is not State.RUNNING or self._made_in != generation():
             self._require_running()
         assert self._member is not None, "it runs"
@@ -116,12 +116,12 @@ class AsyncProducer(AsyncClient):
 
     @property
     def client_id(self) -> str:
-        """How brokers call this client."""
+        """The client id that brokers know."""
         return self.member.instance.client_id
 
     @property
     def in_flight(self) -> int:
-        """Messages that were handed over and are not done yet."""
+        """Messages that were sent or submitted and have no result yet."""
         return self._limit.count
 
     # sending
@@ -129,8 +129,8 @@ class AsyncProducer(AsyncClient):
     async def send(self, message: Message | str, body: object = None, **options: Unpack[SendOptions]) -> SendResult:
         """Send a message and wait until it is stored: `send(message)` or `send("topic", b"body", keys="42")`.
 
-        While too much is in flight, this waits first. A `queue`, or one that a `selector` chooses, is kept to:
-        there is no other attempt then.
+        Waits first while the in-flight limit is reached. A message with a `queue` or a `selector` is only sent to the
+        chosen queue, without retries.
         """
         if not options and (buffer := self._buffers.get(message)) is not None:
             future = buffer.outbox.put_plain(buffer, body, _AWAITED)
@@ -144,10 +144,10 @@ class AsyncProducer(AsyncClient):
     def submit(
         self, message: Message | str, body: object = None, **options: Unpack[SendOptions]
     ) -> asyncio.Future[SendResult]:
-        """Send without waiting: the future of the result; `add_done_callback` makes it a callback.
+        """Send without waiting: returns the future of the result, which accepts `add_done_callback`.
 
-        TooManyCalls when too much is in flight; `await producer.wait_room()` helps. A broker's refusal is not tried
-        again for these, only lost connections and time-outs are.
+        TooManyCalls when the in-flight limit is reached; `await producer.wait_room()` before the next call. Only lost
+        connections and timeouts are retried, not errors from a broker.
         """
         if not options and (buffer := self._buffers.get(message)) is not None:
             future = buffer.outbox.put_plain(buffer, body, _SUBMITTED)
@@ -161,7 +161,7 @@ class AsyncProducer(AsyncClient):
         return future
 
     async def deliver(self, message: Message, destination: Destination, timeout_s: float | None) -> SendResult:
-        """`send` for a message that has what hooks want it to carry."""
+        """`send` for a message that already has the properties of hooks."""
         outbox = self.member.outbox
         if outbox.lingers and destination.selector is not None:
             seconds = outbox.timeout_s if timeout_s is None else timeout_s
@@ -177,22 +177,22 @@ class AsyncProducer(AsyncClient):
     def hand_over(
         self, message: Message, destination: Destination, timeout_s: float | None, future: Future[SendResult]
     ) -> None:
-        """`submit` for a thread that waits for `future`, and has not to be told that too much is in flight."""
+        """`submit` for a message of a thread. When the in-flight limit is reached, the message waits here."""
         outbox = self.member.outbox
         pending = outbox.pack(message, destination, _SUBMITTED, timeout_s, future)
-        if self._late or not outbox.put(pending):  # nothing overtakes what waits
+        if self._late or not outbox.put(pending):  # it must not overtake waiting messages
             self._late.append(pending)
             if len(self._late) == 1:
                 self._put_first_late()
 
     async def wait_room(self) -> None:
-        """Return when one more message may be in flight."""
+        """Wait until one more message may be in flight."""
         self._require_running()
         await self._limit.acquire(1, 1)
         self._limit.release(1, 1)
 
     async def send_one_way(self, message: Message | str, body: object = None, **options: Unpack[QueueOptions]) -> None:
-        """Send a message that nobody confirms. It may be lost, and nobody will know."""
+        """Send a message without confirmation. It may be lost without an error."""
         outbox = self.member.outbox
         made, destination = addressed(self._hooks, message, body, options)
         await outbox.tell(outbox.packer.pack(made), destination)
@@ -205,10 +205,10 @@ class AsyncProducer(AsyncClient):
         timeout_s: float | None = None,
         **unknown: Never,
     ) -> list[SendResult]:
-        """Send messages in batches, one after the other, in their order; their results in the same order.
+        """Send messages in batches, one after the other, in their order; returns their results in the same order.
 
-        All are checked before the first is sent. When a batch fails after others were stored, PartlySent tells which.
-        `timeout_s` is for each batch.
+        All messages are validated before the first is sent. When a batch fails after others were stored, PartlySent
+        has the results of those that were stored. `timeout_s` applies to each batch.
         """
         refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
         bulk = self.member.bulk
@@ -221,15 +221,15 @@ class AsyncProducer(AsyncClient):
             raise
 
     async def flush(self) -> None:
-        """Send what waits for others to share a batch, and return when it is done."""
+        """Send all waiting batches, and wait until they are done."""
         await self.member.outbox.flush()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be written to; TopicNotFound when it does not exist."""
+        """The writable queues of a topic; TopicNotFound when it does not exist."""
         return await self.member.outbox.choice.all_of(topic)
 
     async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
-        """Take a timed message back before it is due, by the `recall_handle` of its send; its message id."""
+        """Recall a timed message before it is delivered, by the `recall_handle` of its send; returns its message id."""
         checked_seconds(timeout_s)
         instance = self.member.instance
         wire_topic = wrap(self._settings.namespace, topic)
@@ -243,13 +243,13 @@ class AsyncProducer(AsyncClient):
     async def request(
         self, message: Message | str, body: object = None, *, timeout_s: float, **options: Unpack[QueueOptions]
     ) -> StoredMessage:
-        """Send a message and wait for the reply to it; CallTimedOut when none comes in time."""
+        """Send a message and wait for its reply; CallTimedOut when no reply arrives in time."""
         checked_seconds(timeout_s)
         requests = self.member.requests
         return await requests.request(*addressed(self._hooks, message, body, options), timeout_s)
 
     async def reply(self, request: StoredMessage, body: object, *, timeout_s: float | None = None) -> SendResult:
-        """Answer a request that a consumer got."""
+        """Send the reply to a request that a consumer received."""
         return await self.member.requests.reply(request, body, checked_seconds(timeout_s))
 
     # transactions
@@ -259,16 +259,16 @@ class AsyncProducer(AsyncClient):
         transactions = self.member.transactions
         if not transactions.has_check:
             raise WrongState(
-                "transactions need check=…: a function that looks up how one ended, for when a broker has to ask"
+                "transactions need check=…: a function that returns how a transaction ended when a broker checks it"
             )
         return Transaction(topic, transactions, self._hooks)
 
     async def send_in_transaction(
         self, message: Message, argument: object = None, *, timeout_s: float | None = None
     ) -> TransactionResult:
-        """RocketMQ's own way: store `message`, let the listener `execute`, and do as it says.
+        """RocketMQ's API for transactions: store `message`, call `execute` of the listener, and commit or roll back.
 
-        When it raises, the broker is left to ask `check`, for nobody knows what was done; the error goes on.
+        When `execute` raises, the transaction stays open and the broker calls `check` later; the error is raised.
         """
         checked_seconds(timeout_s)
         transactions = self.member.transactions
@@ -291,7 +291,7 @@ class AsyncProducer(AsyncClient):
         except WrongState:
             self._limit.release(1, pending.size)
             raise
-        if pending.future.done():  # whoever sent it gave up
+        if pending.future.done():  # cancelled
             self._limit.release(1, pending.size)
         else:
             outbox.put(pending, is_counted=True)
@@ -301,7 +301,7 @@ class AsyncProducer(AsyncClient):
         putting.add_done_callback(self._late_was_put)
 
     def _late_was_put(self, putting: asyncio.Task[None]) -> None:
-        """The first that waited was put in, or never will be: the others follow it."""
+        """Callback for the first waiting message: put the next ones."""
         late = self._late
         late.popleft().putting_ended(putting)
         while late:

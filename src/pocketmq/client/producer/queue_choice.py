@@ -1,26 +1,26 @@
-"""Which queue a message goes to: the one that was wished for, or the next in turn.
+"""The choice of a message's queue, queue selectors, and the order of messages to a chosen queue.
 
-    a queue ── kept to ────────────────────────────────┐
-    a selector and its key ── the queue that it gives ─┼──► one queue of the topic's route
-    a sharding key ── by its hash ─────────────────────┤
-    nothing ── the next in turn, see `fault_strategy` ─┘
+    queue=                     ── this queue ───────────────────────┐
+    selector=, selector_key=   ── the queue that it returns ────────┼──► one queue of the topic's route
+    a sharding key             ── by its hash ──────────────────────┤
+    otherwise                  ── next in turn, see `fault_strategy` ┘
 
-Queues outside have the names that users know, inside those of the wire.
+Queue names have no namespace outside this module; inside, they are those of the wire.
 
-Queue selectors: messages that belong together go to one queue, where order is kept.
+A selector sends related messages to one queue, which keeps their order:
 
     select(queues, message, key) ──► queue            key: an order number, a customer …
 
-`queues` are all queues of the topic that can be written, in the order of its route, which all producers see alike. A producer
-in Java that selects by the hash of the same key sends to the same queue. When queues come or go, keys move: for a while
-messages of one key may then lie in two queues.
+`queues` are all writable queues of the topic, in the order of its route, which is the same for all producers. A Java producer
+that selects by the hash of the same key uses the same queue. When the number of queues changes, keys move: for a while, the messages of one
+key may be in two queues.
 
-Send order: messages to a queue that was chosen, while they cannot be written. Each waits for those that came before it.
+Send order: messages to a chosen queue that cannot be written at once wait in turns.
 
-    send ── cannot be written at once ──► turn(queue) ── the first one ──► waits for its broker ──► written ──► the next one
-    send ── others wait for their turn ──► turn(queue), behind them
+    send ── cannot be written at once ──► turn(queue) ── first ──► waits for its broker ──► written ──► the next turn
+    send ── other messages wait ──► turn(queue), behind them
 
-A turn ends when the request is written, not when it is answered. Without anything to wait for there are no turns.
+A turn ends when the request is written, not when the response arrives. Without waiting messages there are no turns.
 """
 
 import asyncio
@@ -42,25 +42,25 @@ from pocketmq.model.queue import MessageQueue
 
 
 class QueueSelector(Protocol):
-    """Chooses the queue of a message. `key` is what the sender gave with it, None when nothing."""
+    """Chooses the queue of a message. `key` is the `selector_key` of the send, or None."""
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue: ...
 
 
 def by_hash(queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
-    """By Java's hash of the key; without a key, of the message's sharding key."""
+    """Chooses by Java's hash of the key; without a key, by that of the message's sharding key."""
     if key is None:
         key = message.properties.get(names.SHARDING_KEY)
     return queues[abs(java_hash_of(key)) % len(queues)]
 
 
 def java_hash_of(key: object) -> int:
-    """Java's hash of a text, or of a number: an Integer's if it fits, else a Long's. UsageError for other keys."""
+    """Java's hash of a String, Integer or (for larger numbers) Long. UsageError for other keys."""
     if isinstance(key, str):
         return java_hash(key)
     if isinstance(key, int) and not isinstance(key, bool) and -(2**63) <= key < 2**63:
         return key if -(2**31) <= key < 2**31 else _signed((key ^ key >> 32) & 0xFFFFFFFF)
-    raise UsageError(f"a message cannot be ordered by {key!r:.80}; give a text or a whole number, or a sharding key")
+    raise UsageError(f"invalid selector key {key!r:.80}; expected a str or an int, or a message with a sharding key")
 
 
 def _signed(low: int) -> int:
@@ -68,7 +68,7 @@ def _signed(low: int) -> int:
 
 
 class ByRandom:
-    """Any queue. `below(n)` gives a number from 0 to n - 1: `random.randrange`, or a test's own."""
+    """Chooses a random queue. `below(n)` returns a number from 0 to n - 1."""
 
     def __init__(self, below: Callable[[int], int]) -> None:
         self._below = below
@@ -78,35 +78,33 @@ class ByRandom:
 
 
 class ByMachineRoom:
-    """By hash, among the queues of brokers called `room@name` in one of the rooms. (Java's own never chooses one.)"""
+    """Chooses by hash among brokers named `room@name` in the given machine rooms. Java's never chooses a queue."""
 
     def __init__(self, rooms: Collection[str]) -> None:
         if isinstance(rooms, str) or not rooms:
-            raise InvalidSetting(
-                f"the machine rooms to send to are missing: {rooms!r}; give some, such as {{'hz', 'sh'}}"
-            )
+            raise InvalidSetting(f"invalid machine rooms {rooms!r}; expected for example {{'hz', 'sh'}}")
         self._rooms = frozenset(rooms)
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
         inside = [queue for queue in queues if room_of_broker(queue.broker_name) in self._rooms]
         if not inside:
             rooms = ", ".join(sorted(self._rooms))
-            raise UsageError(f"topic {message.topic} has no queue on a broker called room@name in {rooms}")
+            raise UsageError(f"topic {message.topic} has no queue on a broker named room@name in machine rooms {rooms}")
         return by_hash(inside, message, key)
 
 
 class SendOrder:
-    """The turns of one producer."""
+    """The turns of one producer, for each chosen queue."""
 
     def __init__(self) -> None:
         self._turns: dict[MessageQueue, deque[Turn]] = {}
 
     def is_waited_for(self, queue: MessageQueue) -> bool:
-        """Whether a message to `queue` would overtake others. Any thread may ask."""
+        """Whether messages to `queue` wait for their turn. Thread-safe."""
         return queue in self._turns
 
     def turn(self, queue: MessageQueue) -> "Turn":
-        """The place behind all that wait; for `with`."""
+        """The next turn, behind all waiting messages; a context manager."""
         turn = Turn(self, queue)
         self._turns.setdefault(queue, deque()).append(turn)
         return turn
@@ -115,7 +113,7 @@ class SendOrder:
         return self._turns[turn.queue][0] is turn
 
     def end(self, turn: "Turn") -> None:
-        """Let the next one go on."""
+        """End a turn, and start the next."""
         turns = self._turns[turn.queue]
         turns.remove(turn)
         if not turns:
@@ -125,7 +123,7 @@ class SendOrder:
 
 
 class Turn:
-    """The turn of one message. It ends once."""
+    """The turn of one message."""
 
     __slots__ = ("_has_ended", "_order", "came", "queue")
 
@@ -136,7 +134,7 @@ class Turn:
         self.came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, deadline: float) -> None:
-        """Return when all before it are written or given up; ConnectFailed when the loop's time is `deadline` before that."""
+        """Wait until all earlier messages are written or cancelled; ConnectFailed when the deadline passes first."""
         if self._order.is_first(self):
             return
         try:
@@ -144,12 +142,12 @@ class Turn:
                 await self.came
         except TimeoutError:
             raise ConnectFailed(
-                f"{self.queue.broker_name} was not connected in the time of this send, and nothing was sent: messages "
-                f"before it wait for {self.queue}"
+                f"no connection to {self.queue.broker_name} before the send timed out; nothing was sent: earlier messages "
+                f"wait for {self.queue}"
             ) from None
 
     def end(self) -> None:
-        """The message is written, or given up. Harmless when done twice."""
+        """End the turn: the message is written or cancelled. May be called twice."""
         if not self._has_ended:
             self._has_ended = True
             self._order.end(self)
@@ -164,7 +162,7 @@ class Turn:
 
 
 class Destination(NamedTuple):
-    """This queue, the one that a selector chooses by `key`, or any."""
+    """A queue, a selector with its `key`, or any queue."""
 
     queue: MessageQueue | None = None
     selector: QueueSelector | None = None
@@ -182,12 +180,12 @@ _BY_SHARDING_KEY = Destination(selector=by_hash)
 def destination_of(
     message: Message, queue: MessageQueue | None, selector: QueueSelector | None, selector_key: object
 ) -> Destination:
-    """What a caller says about queues. A message with a sharding key goes by its hash, unless something else is said."""
+    """The destination in a caller's arguments. By default, a sharding key selects by its hash."""
     if queue is None and selector is None and selector_key is None:
         return _BY_SHARDING_KEY if names.SHARDING_KEY in message.properties else ANY_QUEUE
     if queue is not None:
         if selector is not None or selector_key is not None:
-            raise UsageError("give a queue, or a selector with its key, but not both")
+            raise UsageError("set queue, or selector with selector_key, not both")
         if not isinstance(queue, MessageQueue):
             raise UsageError(f"queue = {queue!r} must be a MessageQueue(topic, broker_name, queue_id)")
         return Destination(queue)
@@ -195,7 +193,7 @@ def destination_of(
 
 
 class QueueChoice:
-    """Chooses for one producer."""
+    """Chooses the queues of one producer."""
 
     def __init__(self, instance: Instance, settings: ProducerSettings, health: BrokerHealth | None) -> None:
         self._routes = instance.routes
@@ -209,16 +207,16 @@ class QueueChoice:
         self.order = SendOrder()
 
     def at_once(self, topic: str, message: Message, destination: Destination) -> MessageQueue | None:
-        """The queue for a first attempt; None when nobody knows yet where the topic is."""
+        """The queue for a first attempt; None when the route is not known yet."""
         route = self._routes.get(topic)
         if route is None or not route.writable:
             return None
         return self._choose(message, destination, route, None)
 
     def in_turn(self, topic: str, count: int) -> tuple[TopicRoute, int] | None:
-        """For so many messages to any queue, where no broker is avoided: the route, and the place in it of the first.
+        """The route for `count` messages to any queue, and the position of the first, when no broker is avoided.
 
-        None when nobody knows yet where the topic is.
+        None when the route is not known yet.
         """
         route = self._routes.get(topic)
         return None if route is None or not route.writable else (route, self._chooser.take_turns(topic, count))
@@ -232,41 +230,39 @@ class QueueChoice:
         last_broker: str | None = None,
         unreached: Collection[str] = (),
     ) -> MessageQueue:
-        """The queue for an attempt, after one at `last_broker` failed and those at `unreached` could not be made.
+        """The queue for an attempt, after one at `last_broker` failed and brokers `unreached` could not be connected.
 
-        Asks name servers if need be, and waits for them until the deadline when none can be connected.
+        Queries name servers if the route is unknown, and waits for a connection to them until the deadline.
         """
         route = self._routes.get(topic)
         if route is None:
             route = await self.route(topic, deadline)
         if not route.writable and destination.queue is None:
-            raise NoPermission(
-                f"topic {topic!r} has no queue that can be written to: its brokers have no master, or it is read-only"
-            )
+            raise NoPermission(f"topic {topic!r} has no writable queue: its brokers have no master, or it is read-only")
         return self._choose(message, destination, route, last_broker, unreached)
 
     def brokers(self, topic: str) -> set[str]:
-        """The brokers of a topic that can be written to, as far as is known."""
+        """The known brokers with writable queues of a topic."""
         route = self._routes.get(topic)
         return set() if route is None else {queue.broker_name for queue in route.writable}
 
     async def pinned(self, message: Message, destination: Destination, deadline: float) -> Destination:
-        """The queue that a selector chooses, as a destination for it: messages to one queue share its batches."""
+        """Replace a selector by the queue that it chooses: messages to one queue share batches."""
         topic = wrap(self._settings.namespace, message.topic)
         return Destination(self.shown(await self.find(topic, message, destination, deadline)))
 
     def pinned_at_once(self, message: Message, destination: Destination) -> Destination:
-        """The same, as far as it can be told without waiting."""
+        """`pinned` without waiting; unchanged when the route is not known yet."""
         queue = self.at_once(wrap(self._settings.namespace, message.topic), message, destination)
         return destination if queue is None else Destination(self.shown(queue))
 
     async def all_of(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic of users that can be written to; TopicNotFound when it does not exist."""
+        """The writable queues of a user's topic; TopicNotFound when it does not exist."""
         route = await self._routes.find(wrap(self._settings.namespace, topic))
         return [self.shown(queue) for queue in route.writable]
 
     def forget(self, topic: str) -> None:
-        """Nobody sends to `topic` any more."""
+        """Delete the state of a topic that is not used any more."""
         self._chooser.forget(topic)
         self._names.forget(topic)
 
@@ -290,7 +286,7 @@ class QueueChoice:
         return self._chooser.choose(route.topic, queues, now, last_broker)
 
     async def route(self, topic: str, deadline: float) -> TopicRoute:
-        """The route to send by; name servers that cannot be connected are waited for until the deadline."""
+        """The route for sends. Waits for a connection to a name server until the deadline."""
         settings = self._settings
         while True:
             try:
@@ -304,4 +300,6 @@ class QueueChoice:
             except TimeoutError as error:
                 if isinstance(error, CallTimedOut):
                     raise
-                raise CallTimedOut(f"no name server told in time where topic {topic!r} is; nothing was sent") from None
+                raise CallTimedOut(
+                    f"no route for topic {topic!r} before the send timed out: no name server answered; nothing was sent"
+                ) from None

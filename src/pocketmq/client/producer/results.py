@@ -1,4 +1,4 @@
-"""What became of a send."""
+"""The result of a send."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ from pocketmq.protocol.command import Command
 
 
 class SendStatus(StrEnum):
-    """SEND_OK, or stored, but not as safely as the broker promises."""
+    """SEND_OK, or the message is stored but not flushed or replicated as configured."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -27,11 +27,11 @@ STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
-"""The answers that mean stored."""
+"""Response codes of a stored message."""
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message was stored. `message_id` is the one that it was sent with, `offset_id` the broker's own."""
+    """Where a message was stored. The producer assigned `message_id`, the broker `offset_id`."""
 
     status: SendStatus
     message_id: str
@@ -49,7 +49,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def result_of(answer: Command, message_id: str, queue: MessageQueue) -> SendResult:
-    """What a broker's answer to a send means; the error that it stands for is raised. Once per send, hence by hand."""
+    """The result in a response to a send; a failure raises its error. Parsed by hand for speed."""
     status = STATUSES.get(answer.code)
     if status is None:
         raise error_for(answer.code, answer.remark)
@@ -70,13 +70,13 @@ def result_of(answer: Command, message_id: str, queue: MessageQueue) -> SendResu
             ext.get("TRACE_ON") != "false",
         )
     except (KeyError, ValueError) as error:
-        raise HeaderError(f"the answer to a send lacks {error}, or it is no number: {ext}") from None
+        raise HeaderError(f"invalid response to a send: {error} is missing or not a number in {ext}") from None
 
 
 def split_result(result: SendResult, message_ids: Sequence[str]) -> list[SendResult]:
-    """What the result of a batch means for each of its messages: they lie side by side in the queue."""
+    """The result of each message of a batch. They have consecutive offsets."""
     offset_ids = result.offset_id.split(",")
-    if len(offset_ids) != len(message_ids):  # a topic whose queues keep batches whole
+    if len(offset_ids) != len(message_ids):  # a topic that stores batches as one record
         offset_ids = [result.offset_id] * len(message_ids)
     status, queue, region, trace_on = result.status, result.queue, result.region, result.trace_on
     return [

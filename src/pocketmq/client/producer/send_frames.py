@@ -1,11 +1,11 @@
-"""Send requests as bytes, from texts that are composed once for each queue.
+"""Send requests as bytes, from a template for each queue.
 
     | prefix 8 | {"code":310,"extFields":{"a":"group","b":"topic",…,"e":"3","f":" … ","g":" … ","h":" … ","i": … ,…},…} | body |
-                   fixed texts, with this message's values in the gaps
+                   fixed text, with the values of this message in the gaps
 
-They are what `encode_command` gives for the same request, at a fraction of its cost. Of a plain message, which has no flags, all but
-its id, its own properties and its number is the same for all that leave in the same millisecond. What is unusual about a message (a signed
-request, a retry with its count) goes the long way, as a `Command`.
+The bytes are those of `encode_command` for the same request, at a fraction of its cost. For plain messages, which have no flags, only id,
+own properties and request number differ between messages of the same millisecond. Irregular requests (signed, or retries with a count) are
+encoded as a `Command`.
 """
 
 import struct
@@ -29,17 +29,17 @@ _as_json = msgspec.json.Encoder().encode
 _END: Final = f',"serializeTypeCurrentRPC":"JSON","version":{int(VERSION)}}}'
 
 MAX_TEMPLATES: Final = 16_384
-"""Texts that are kept, one for each queue and kind of send; beyond that all are composed anew."""
+"""Cached templates, one for each queue and kind of send; when the limit is reached, the cache is cleared."""
 
 Sign = Callable[[Command], Command]
-"""Adds the fields that a client puts on all of its requests."""
+"""Adds the fields of all requests of a client."""
 
 _Key = tuple[MessageQueue, bool, bool]
 _Parts = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
 
 
 class SendFrames:
-    """Writes the send requests of one producer."""
+    """Encodes the send requests of one producer."""
 
     def __init__(self, settings: ProducerSettings, sign: Sign | None = None) -> None:
         self._sign = sign
@@ -50,7 +50,7 @@ class SendFrames:
         self._templates: dict[_Key, bytes] = {}
 
     def encode(self, out: Outgoing, queue: MessageQueue, born_ms: int, number: int) -> bytes:
-        """The whole frame. It only reads, apart from the templates that it keeps, so any thread may call it."""
+        """The complete frame. Thread-safe."""
         if out.attempts is not None or self._sign is not None:
             command = self.command(out, queue, born_ms)
             if self._sign is not None:
@@ -64,7 +64,7 @@ class SendFrames:
         return b"".join((_pack_prefix(4 + size + len(body), size), header, body))
 
     def command(self, out: Outgoing, queue: MessageQueue, born_ms: int) -> Command:
-        """The same as a command, neither numbered nor signed."""
+        """The request as a command without number and signature."""
         return Command(int(code_of(out)), write_fields(self._header(out, queue, born_ms)), out.body)
 
     def _header(self, out: Outgoing, queue: MessageQueue, born_ms: int) -> SendMessageV2:
@@ -87,7 +87,7 @@ class SendFrames:
         )
 
     def plain(self, queue: MessageQueue, after_id: str) -> "PlainFrames":
-        """For single messages to `queue` without flags, whose properties are an id, `after_id` and some of their own."""
+        """Frames for plain messages to `queue`; their properties are an id, `after_id` and their own."""
         return PlainFrames(self._parts(RequestCode.SEND_MESSAGE_V2, queue, is_batch=False), after_id)
 
     def _compose(self, out: Outgoing, queue: MessageQueue) -> bytes:
@@ -100,7 +100,7 @@ class SendFrames:
         return template
 
     def _parts(self, code: RequestCode, queue: MessageQueue, *, is_batch: bool) -> _Parts:
-        """What stands before system flag, time of birth, flag, properties and number, and what follows the last."""
+        """The texts before system flag, born time, flag, properties and number, and after the last."""
 
         def text(value: str) -> str:
             return _as_json(value).decode()
@@ -119,9 +119,9 @@ class SendFrames:
 
 
 class PlainFrames:
-    """Frames of plain messages to one queue, from a text that holds all but id, own properties and number.
+    """Frames of plain messages to one queue, from a template with all but id, own properties and number.
 
-    `stamp` writes the time into it; all messages that leave together were born together.
+    `stamp` sets the born time, which all messages of one turn share.
     """
 
     __slots__ = ("_after_time", "_before_time", "_end", "header", "stamped_ms")
@@ -143,7 +143,7 @@ class PlainFrames:
         self._end = b"".join((b'%b"', number, b"%d", end))
         self.stamped_ms = -1
         self.header = b""
-        """To be filled with id, own properties by `json_inside`, and number."""
+        """A format for id, own properties (`json_inside`) and number."""
 
     def stamp(self, born_ms: int) -> None:
         self.stamped_ms = born_ms
@@ -151,12 +151,12 @@ class PlainFrames:
 
 
 def json_inside(text: str) -> bytes:
-    """`text` as it stands between the quotes of a JSON string."""
+    """`text` encoded for JSON, without quotes."""
     return _as_json(text)[1:-1]
 
 
 def code_of(out: Outgoing) -> RequestCode:
-    """How such a message is sent."""
+    """The request code for a message."""
     if out.is_reply:
         return RequestCode.SEND_REPLY_MESSAGE_V2
     return RequestCode.SEND_MESSAGE_V2 if out.members is None else RequestCode.SEND_BATCH_MESSAGE

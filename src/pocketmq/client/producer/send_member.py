@@ -1,18 +1,18 @@
-"""A member of a producer group: what a producer is made of, and what brokers may ask of it.
+"""A running producer: a member of its producer group, with its requests and replies.
 
     send, submit ──────────────────┐
     bulk, requests, transactions ──┴──► outbox ──► brokers
 
-It lives on one loop: the one on which it is made. What brokers ask of its group comes here, see `members.ProducerMember`.
+It belongs to the event loop on which it is created. Requests of brokers to its group arrive here, see `heartbeats.ProducerMember`.
 
-Request and reply over topics: a message that wants an answer, and the answer.
+Requests and replies over topics:
 
-    asker ── request(message) ──► topic ──► a consumer ── reply(message, answer) ──► <cluster>_REPLY_TOPIC
-      ▲                                                                                     │
-      └────────────── the broker pushes it to the client that asked, on its line ◄──────────┘
+    request(message) ──► topic ──► a consumer ── reply(message, body) ──► <cluster>_REPLY_TOPIC
+          ▲                                                                        │
+          └──────── the broker pushes the reply over the client's connection ◄─────┘
 
-A broker can only push to a client that it has heard a heartbeat of, and the reply may come over any broker of the cluster. So
-before the first request every broker with a reply topic is greeted.
+A broker pushes a reply only to a client that has sent it a heartbeat, and the reply may be on any broker of the cluster. So
+before the first request, the client connects to every broker with a reply topic.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Requests:
         self._settings = settings
 
     async def request(self, message: Message, destination: Destination, timeout_s: float) -> StoredMessage:
-        """The reply; CallTimedOut when none came in time, though the request may have been carried out."""
+        """The reply; CallTimedOut when no reply arrives in time. A consumer may have processed the request."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:
@@ -61,7 +61,7 @@ class Requests:
                 await self._be_known(wrap(self._settings.namespace, message.topic), deadline)
         except TimeoutError:
             raise CallTimedOut(
-                f"{message.topic}: no broker could be greeted within {timeout_s} s; nothing was sent"
+                f"{message.topic}: no connection to its brokers within {timeout_s} s; nothing was sent"
             ) from None
         asked = self._asking(message, timeout_s)
         correlation_id = asked.properties[names.CORRELATION_ID]
@@ -74,18 +74,18 @@ class Requests:
             if isinstance(error, CallTimedOut):
                 raise
             raise CallTimedOut(
-                f"{message.topic}: the request was sent, and no reply came within {timeout_s} s"
+                f"{message.topic}: the request was sent, but no reply arrived within {timeout_s} s"
             ) from None
         finally:
             reply.cancel()
 
     async def reply(self, request: StoredMessage, body: object, timeout_s: float | None) -> SendResult:
-        """Answer a request that a consumer got; UsageError when it is none."""
+        """Send the reply to a received request; UsageError when the message is not a request."""
         asked = request.properties
         cluster = asked.get(names.CLUSTER)
         missing = [name for name in (names.CLUSTER, *_ASKED_WITH) if name not in asked]
         if cluster is None or missing:
-            raise UsageError(f"message {request.message_id} wants no reply: it has no {', '.join(missing)}")
+            raise UsageError(f"message {request.message_id} is not a request: it has no {', '.join(missing)}")
         answer = Message(reply_topic(cluster), body)
         answer.properties = {names.MESSAGE_TYPE: REPLY_TYPE, **{name: asked[name] for name in _ASKED_WITH}}
         return await self._outbox.deliver(self._outbox.packer.pack_reply(answer), ANY_QUEUE, timeout_s)
@@ -103,7 +103,7 @@ class Requests:
         )
 
     async def _be_known(self, topic: str, deadline: float) -> None:
-        """To the brokers of the topic, and to all that may bring the reply."""
+        """Connect to the brokers of the topic, and to all brokers that may push the reply."""
         routes = self._instance.routes
         route = await self._outbox.choice.route(topic, deadline)
         brokers = {broker.broker_name for broker in route.data.broker_datas}
@@ -111,7 +111,7 @@ class Requests:
             try:
                 replies = await routes.find(reply_topic(cluster))
             except TopicNotFound:
-                continue  # a cluster without request and reply: the broker will say so
+                continue  # a cluster without reply topics: the broker will refuse the request
             brokers |= {broker.broker_name for broker in replies.data.broker_datas}
         await asyncio.gather(*(self._on_connected(name) for name in brokers if name))
 
@@ -121,7 +121,7 @@ class Requests:
             address = brokers.master(broker_name)
             await brokers.peer(address)
         except NetworkError:
-            return  # a reply over this one would be lost; others may live
+            return  # a reply over this broker would be lost, but others may work
         await self._instance.heartbeats.wait_heard(address)
 
 
@@ -129,7 +129,7 @@ log = logging.getLogger("pocketmq.client")
 
 
 class SendMember:
-    """A producer that runs, from its start on. Nothing is asked of any server yet."""
+    """A running producer. Creating it does not connect to servers."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class SendMember:
         instance.add_producer(self)
 
     async def stop(self) -> None:
-        """Wait for what is in flight, `stop_timeout_ms` at most, and leave."""
+        """Wait for messages in flight, at most `stop_timeout_ms`, and leave the group."""
         outbox = self.outbox
         outbox.plain_buffers.clear()
         try:
@@ -164,7 +164,7 @@ class SendMember:
                 await outbox.flush()
                 await outbox.limit.wait_empty()
         except TimeoutError:
-            log.warning("%d messages were still on their way when the producer was stopped", outbox.limit.count)
+            log.warning("producer stopped with %d messages in flight; unsent ones fail", outbox.limit.count)
         outbox.abandon()
         await self._probing.stop()
         await self.transactions.close()
@@ -173,7 +173,7 @@ class SendMember:
             await self._tracer.stop()
         await self.instance.leave()
 
-    # as a member of its client; see `members.ProducerMember`
+    # as `heartbeats.ProducerMember`
 
     @property
     def wire_group(self) -> str:

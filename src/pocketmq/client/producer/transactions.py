@@ -1,14 +1,14 @@
-"""Transactions: a message that is there if and only if something else happened, such as a row in a database.
+"""Transactions: a message that consumers receive if and only if something else succeeded, such as a database commit.
 
-    tx.send ──► half message: stored, and shown to nobody ──► the block of the user ──┬─ ends ────► commit: it is there
-                                                                                      └─ raises ──► roll back: it never was
-    the process dies in between, or the decision is lost ──► the broker asks (6 s later, then every 30 s) ──► `check` answers
+    tx.send ──► half message: stored, invisible to consumers ──► the user's block ──┬─ ends ────► commit: consumers receive it
+                                                                                    └─ raises ──► rollback: it is dropped
+    the process ends in between, or the decision is lost ──► the broker checks (after 6 s, then every 30 s) ──► `check` decides
 
-The decision is told one-way, as in RocketMQ, so it may be lost; the broker's question makes up for it. A question about a
-transaction that is still open here is answered "not yet", one about a transaction decided here from memory, and everything else by
-`check`: the function that looks into the database. After a restart that is all there is, so it must know the truth.
+The decision is sent one-way, as in RocketMQ, so it may be lost; then the broker checks the transaction. The client answers a check of
+an open transaction with "not known yet", of a transaction decided here from memory, and of others by calling `check`: a function
+that looks up the outcome, for example in the database. After a restart only `check` knows the outcome.
 
-One transaction, as a block: `async with producer.transaction("orders") as tx:`. It commits at the end, rolls back on an exception.
+A transaction is a block: `async with producer.transaction("orders") as tx:`. It commits at the end and rolls back on an exception.
 """
 
 import asyncio
@@ -39,24 +39,24 @@ from pocketmq.protocol.api.sending import CheckTransactionState, EndTransaction
 log = logging.getLogger("pocketmq.client")
 
 CHECKS_AT_ONCE: Final = 16
-"""Calls of `check` that run beside one another."""
+"""Concurrent calls of `check`."""
 MAX_REMEMBERED: Final = 10_000
-"""Decisions that are kept in case the broker did not hear them; older ones are looked up by `check`."""
+"""Decisions kept in case they are lost on the way to the broker; `check` looks up older ones."""
 
 Decision = TransactionState | bool | None
-"""True is commit, False is roll back, None is not known yet."""
+"""True commits, False rolls back, None means not known yet."""
 Check = Callable[[StoredMessage], Decision | Awaitable[Decision]]
-"""Looks up how the transaction of a message ended."""
+"""Returns how the transaction of a message ended."""
 
 
 class TransactionListener(Protocol):
-    """RocketMQ's own way: one object that does the work and knows how it ended. Both may be `async def`."""
+    """RocketMQ's API for transactions. Both methods may be `async def`."""
 
     def execute(self, message: Message, argument: object) -> Decision | Awaitable[Decision]:
-        """Do what belongs to the message, which is stored and not shown yet."""
+        """Run the local transaction of a stored half message."""
 
     def check(self, message: StoredMessage) -> Decision | Awaitable[Decision]:
-        """Look up how it ended."""
+        """Return how the local transaction ended."""
 
 
 class TransactionResult(NamedTuple):
@@ -67,7 +67,7 @@ class TransactionResult(NamedTuple):
 
 
 class Half(NamedTuple):
-    """A half message that waits for its decision."""
+    """A stored half message without a decision."""
 
     out: Outgoing
     sent: SendResult
@@ -100,25 +100,25 @@ class Transactions:
         return self._check is not None
 
     async def send_half(self, message: Message, destination: Destination, timeout_s: float | None) -> Half:
-        """Store a half message. One that was not stored safely is rolled back, and raised as the error it stands for."""
+        """Store a half message. If it is not stored safely, roll it back and raise the error of its status."""
         out = self._outbox.packer.pack_half(message)
         self._open.add(out.message_id)
         try:
             sent = await self._outbox.deliver(out, destination, timeout_s)
         except BaseException:
-            # It may be stored all the same, and then it must never be shown.
+            # It may be stored nevertheless; then it must never be committed.
             self._remember(out.message_id, TransactionState.ROLLBACK)
             raise
         half = Half(out, sent)
         if not sent.is_ok:
             await self.decide([half], TransactionState.ROLLBACK)
-            raise error_for(ResponseCode[sent.status], "the half message was not stored safely, and is rolled back")
+            raise error_for(ResponseCode[sent.status], "the half message is not stored safely and was rolled back")
         return half
 
     async def decide(self, halves: Sequence[Half], state: TransactionState) -> None:
-        """Tell their brokers. That one may not hear it is no failure: it will ask.
+        """Send the decision to the brokers. A lost decision is not an error: the broker checks the transaction later.
 
-        All are decided here before the first is told. So whatever happens in between, none stays open for ever.
+        All decisions are recorded before the first is sent, so that checks find them whatever happens.
         """
         for half in halves:
             if state is TransactionState.UNKNOWN:
@@ -146,14 +146,16 @@ class Transactions:
         try:
             await self._instance.brokers.messages.end_transaction(broker_name, broker_name, header)
         except PocketMQError as error:
-            log.warning("%s may not know that transaction %s is to %s, and will ask: %s",
+            log.warning("cannot send to %s that transaction %s is %s; the broker will check it: %s",
                         broker_name, out.message_id, state.name, error)  # fmt: skip
 
     def asked(self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None) -> None:
-        """A broker asks how a transaction ended; answered when it is known. One question too many is left unanswered."""
+        """Handle a broker's check of a transaction. The answer is sent later; above `max_waiting_checks`, none is sent."""
         if len(self._checks) >= self._settings.max_waiting_checks:
             log.warning(
-                "%d questions about transactions wait already; %s will ask again", len(self._checks), peer.address
+                "%d transaction checks already wait; ignoring one from %s, which will repeat it",
+                len(self._checks),
+                peer.address,
             )
             return
         task = asyncio.get_running_loop().create_task(self._answer(peer, header, message, broker_name))
@@ -161,7 +163,7 @@ class Transactions:
         task.add_done_callback(self._checks.discard)
 
     async def close(self) -> None:
-        """Answer nothing more."""
+        """Cancel all running checks."""
         for task in self._checks:
             task.cancel()
         if self._checks:
@@ -189,7 +191,10 @@ class Transactions:
             rpc.tell(peer, rpc.command(RequestCode.END_TRANSACTION, answer, extra=extra))
         except PocketMQError as error:
             log.warning(
-                "%s was not answered about transaction %s, and will ask again: %s", peer.address, transaction_id, error
+                "cannot answer the check of %s for transaction %s; the broker will repeat it: %s",
+                peer.address,
+                transaction_id,
+                error,
             )
         if self._hooks.watch_decisions:
             self._tell_check(peer, header, message, state)
@@ -199,11 +204,11 @@ class Transactions:
             return TransactionState.UNKNOWN
         if (state := self._decided.get(transaction_id)) is not None:
             return state
-        assert self._check is not None, "only producers with a check are asked"
+        assert self._check is not None, "only producers with a check receive checks"
         try:
             return state_of(await call(self._check, readable(message, self._settings.namespace)))
         except Exception:
-            log.exception("check failed for transaction %s; the broker will ask again", transaction_id)
+            log.exception("check failed for transaction %s; the broker will repeat it", transaction_id)
             return TransactionState.UNKNOWN
 
     def _remember(self, transaction_id: str, state: TransactionState) -> None:
@@ -246,20 +251,20 @@ class Transactions:
 
 
 def state_of(decision: Decision) -> TransactionState:
-    """What a function of a user means; UsageError when it means nothing."""
+    """The state for a decision of user code; UsageError when it is invalid."""
     if isinstance(decision, TransactionState):
         return decision
     if decision is None:
         return TransactionState.UNKNOWN
     if isinstance(decision, bool):
         return TransactionState.COMMIT if decision else TransactionState.ROLLBACK
-    raise UsageError(f"{decision!r} decides no transaction; return True, False, None or a TransactionState")
+    raise UsageError(f"invalid transaction decision {decision!r}; return True, False, None or a TransactionState")
 
 
 class Transaction:
-    """Messages of one topic that become visible together with whatever the block does.
+    """Messages of one topic that are committed or rolled back at the end of a block.
 
-    Each is decided by itself: a crash between two decisions is made good by `check`, for each of them.
+    Each message has its own decision. After a crash between two decisions, the broker checks each open one.
     """
 
     def __init__(self, topic: str, transactions: Transactions, hooks: HookList) -> None:
@@ -268,37 +273,37 @@ class Transaction:
         self._hooks = hooks
         self._halves: list[Half] = []
         self.state: TransactionState | None = None
-        """How it was decided; None while it is open."""
+        """The decision; None while the transaction is open."""
 
     async def send(self, message: object, **options: Unpack[SendOptions]) -> SendResult:
-        """Store a message that nobody sees until the block has ended well."""
+        """Store a message. Consumers receive it after the commit."""
         timeout_s = checked_seconds(options.pop("timeout_s", None))
         return await self.deliver(*self.addressed(message, options), timeout_s)
 
     def addressed(self, message: object, options: QueueOptions) -> tuple[Message, Destination]:
-        """The message that is meant, the one that was given or a new one to the topic of this transaction, and its queue."""
+        """The given message, or a new one for the topic of this transaction, and its destination."""
         if isinstance(message, Message):
             return addressed(self._hooks, message, None, options)
         return addressed(self._hooks, self._topic, message, options)
 
     async def deliver(self, message: Message, destination: Destination, timeout_s: float | None) -> SendResult:
-        """`send` for a message that has what hooks want it to carry."""
+        """`send` for a message that already has the properties of hooks."""
         if self.state is not None:
-            raise WrongState(f"this transaction has ended with {self.state.name}; begin another one")
+            raise WrongState(f"this transaction has ended with {self.state.name}; start another one")
         half = await self._transactions.send_half(message, destination, timeout_s)
         self._halves.append(half)
         return half.sent
 
     async def commit(self) -> None:
-        """Show its messages now. The end of the block does it otherwise."""
+        """Commit now, instead of at the end of the block."""
         await self.end(TransactionState.COMMIT)
 
     async def roll_back(self) -> None:
-        """Drop its messages now, and leave the block as usual."""
+        """Roll back now; the block continues."""
         await self.end(TransactionState.ROLLBACK)
 
     async def leave_open(self) -> None:
-        """Decide nothing: the broker asks `check` later."""
+        """End without a decision: the broker checks the transaction later."""
         await self.end(TransactionState.UNKNOWN)
 
     async def __aenter__(self) -> Self:
@@ -311,7 +316,7 @@ class Transaction:
             await self.end(TransactionState.COMMIT if error is None else TransactionState.ROLLBACK)
 
     async def end(self, state: TransactionState) -> None:
-        """Decide it. Whoever does so twice gets WrongState."""
+        """Commit, roll back or leave open; WrongState when the transaction has ended."""
         if self.state is not None:
             raise WrongState(f"this transaction has ended with {self.state.name} already")
         self.state = state
