@@ -113,7 +113,7 @@ def test_options_are_checked_when_it_is_made() -> None:
     ):
         with pytest.raises(InvalidSetting, match=f"there is no option '{wrong}'; did you mean '{right}'"):
             AsyncProducer(**{wrong: 1})  # type: ignore[arg-type]
-    with pytest.raises(InvalidSetting, match="give check or listener, not both"):
+    with pytest.raises(InvalidSetting, match="set check or listener, not both"):
         AsyncProducer("a:9876", group="x", check=lambda m: True, listener=object())  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="transactions need group="):
         AsyncProducer("a:9876", check=lambda m: True)
