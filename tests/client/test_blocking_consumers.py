@@ -101,13 +101,13 @@ def test_a_listener_that_holds_the_users_loop_up_does_not_stop_the_network(serve
             await producer.send("Hog", b"1")
         async with consumer:
             heartbeats = consumer._member._instance.heartbeats
-            say = heartbeats.say_to_all
+            say = heartbeats.send_to_all
 
             async def noted(brokers: Brokers) -> None:
                 heard.append(time.monotonic())
                 await say(brokers)
 
-            heartbeats.say_to_all = noted  # type: ignore[method-assign]
+            heartbeats.send_to_all = noted  # type: ignore[method-assign]
             async with asyncio.timeout(DEADLINE_S):
                 while not heard or heard[-1] - heard[0] < 1.5:  # noqa: ASYNC110 what is waited for tells nobody
                     await asyncio.sleep(0.1)

@@ -32,11 +32,11 @@ FACES = [
 
 ONLY_ASYNC = {
     "surroundings": "virtual time and networks are for a loop of one's own",
-    "wait_room": "a thread that submits waits for room by itself",
+    "wait_for_capacity": "a thread that submits waits for room by itself",
     "poll_messages": "how the blocking face polls",
     "finish_polled": "how the blocking face is left",
     "deliver": "how the blocking face sends",
-    "hand_over": "how the blocking face submits",
+    "submit_from_thread": "how the blocking face submits",
     "member": "what it is made of, for code that packs messages by itself",
     "addressed": "how the blocking face makes messages",
 }

@@ -29,7 +29,7 @@ def test_back_pressure_by_count_makes_senders_wait() -> None:
 
             with pytest.raises(TooManyCalls, match="10 messages with"):
                 producer.submit("T", b"x")
-            await producer.wait_room()
+            await producer.wait_for_capacity()
 
             assert all(result.is_ok for result in await asyncio.gather(*sends))
             assert producer.in_flight == 0

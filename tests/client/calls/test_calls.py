@@ -117,7 +117,7 @@ ROWS = [
     ),
     Row(lambda b: b.offsets.commit("CG", QUEUE, 8), 15, {**OF_QUEUE, "consumerGroup": "CG", "commitOffset": "8"}),
     Row(
-        lambda b: b.offsets.tell_commit("CG", QUEUE, 8),
+        lambda b: b.offsets.commit_one_way("CG", QUEUE, 8),
         15,
         {**OF_QUEUE, "consumerGroup": "CG", "commitOffset": "8"},
         oneway=True,

@@ -38,7 +38,7 @@ async def in_transaction(producer: AsyncProducer) -> None:
 
 
 async def as_request(producer: AsyncProducer) -> None:
-    with pytest.raises(CallTimedOut, match="the request was sent, and no reply came"):
+    with pytest.raises(CallTimedOut, match="the request was sent, but no reply arrived"):
         await producer.request("T", b"x", timeout_s=3)
 
 
@@ -182,7 +182,7 @@ def test_a_message_that_is_given_up_lets_those_behind_it_go() -> None:
             await asyncio.gather(sends[1], sends[3])
             c.broker.close()
 
-            with pytest.raises(ConnectFailed, match="messages before it wait for T@broker-a:1"):
+            with pytest.raises(ConnectFailed, match="earlier messages wait for T@broker-a:1"):
                 await asyncio.gather(
                     producer.send("T", b"4", queue=QUEUE), producer.send("T", b"5", queue=QUEUE, timeout_s=1)
                 )

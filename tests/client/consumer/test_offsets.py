@@ -43,7 +43,7 @@ class Calls:
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         await self._keep("asked", queue, offset)
 
-    async def tell_commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+    async def commit_one_way(self, group: str, queue: MessageQueue, offset: int) -> None:
         await self._keep("told", queue, offset)
 
     async def _keep(self, how: str, queue: MessageQueue, offset: int) -> None:

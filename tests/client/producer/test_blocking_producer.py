@@ -13,7 +13,7 @@ from tests.client.topics import queues_of
 from pocketmq import Server
 from pocketmq.client import Producer, TransactionState, blocking
 from pocketmq.client.lifecycle import SharedPortal
-from pocketmq.client.producer.blocking_producer import _Handed
+from pocketmq.client.producer.blocking_producer import _Submitted
 from pocketmq.client.producer.queue_choice import ANY_QUEUE
 from pocketmq.errors import InvalidSetting, NetworkError, TopicNotFound, UsageError, WrongState
 from pocketmq.model.message import Message, StoredMessage
@@ -168,8 +168,8 @@ def test_what_no_loop_took_before_the_stop_is_told(server: Server, monkeypatch: 
         producer.submit("Blocking", b"x")
 
 
-def handed_over() -> _Handed:
-    return _Handed(Message("Blocking", b"x"), ANY_QUEUE, None, Future())
+def handed_over() -> _Submitted:
+    return _Submitted(Message("Blocking", b"x"), ANY_QUEUE, None, Future())
 
 
 def test_linger_makes_batches_of_what_threads_submit(server: Server) -> None:

@@ -74,7 +74,7 @@ def test_threads_do_not_share_a_line_at_the_same_time(server: Server) -> None:
 
 
 def test_when_all_lines_are_busy_the_loop_does_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_sends, "MAX_LINES", 0)
+    monkeypatch.setattr(direct_sends, "MAX_CONNECTIONS", 0)
     with Producer(server.name_server) as producer:
         for _ in range(5):
             assert producer.send("T", b"x").is_ok

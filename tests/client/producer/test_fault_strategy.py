@@ -42,7 +42,7 @@ def test_a_slow_broker_is_avoided_as_long_as_rocketmq_avoids_it(latency_ms: int,
 def test_an_avoided_broker_is_available_again_when_its_time_is_over(passed: float, is_available: bool) -> None:
     health = BrokerHealth()
 
-    health.note_success("a", 600, NOW)
+    health.record_success("a", 600, NOW)
 
     assert health.is_available("a", NOW + passed) is is_available
     assert health.is_reachable("a")
@@ -51,7 +51,7 @@ def test_an_avoided_broker_is_available_again_when_its_time_is_over(passed: floa
 def test_a_failure_counts_as_a_send_of_ten_seconds() -> None:
     health = BrokerHealth()
 
-    health.note_failure("a", NOW)
+    health.record_failure("a", NOW)
 
     assert not health.is_available("a", NOW + 9.999)
     assert health.is_available("a", NOW + 10)
@@ -59,10 +59,10 @@ def test_a_failure_counts_as_a_send_of_ten_seconds() -> None:
 
 def test_a_quick_send_does_not_end_an_avoidance_and_a_shorter_one_does_not_shorten_it() -> None:
     health = BrokerHealth()
-    health.note_success("a", 20_000, NOW)
+    health.record_success("a", 20_000, NOW)
 
-    health.note_success("a", 1, NOW + 1)
-    health.note_success("a", 600, NOW + 2)
+    health.record_success("a", 1, NOW + 1)
+    health.record_success("a", 600, NOW + 2)
 
     assert not health.is_available("a", NOW + 29)
     assert health.is_available("a", NOW + 30)
@@ -70,8 +70,8 @@ def test_a_quick_send_does_not_end_an_avoidance_and_a_shorter_one_does_not_short
 
 def test_a_broker_that_nobody_heard_of_is_fine() -> None:
     health = BrokerHealth()
-    health.note_success("a", 5, NOW)
-    health.note_reachable("b")
+    health.record_success("a", 5, NOW)
+    health.record_reachable("b")
 
     assert health.is_available("a", NOW)
     assert health.is_reachable("b")
@@ -80,31 +80,31 @@ def test_a_broker_that_nobody_heard_of_is_fine() -> None:
 
 def test_an_unreachable_broker_is_probed_until_it_answers() -> None:
     health = BrokerHealth()
-    health.note_failure("a", NOW, is_reachable=False)
-    health.note_failure("b", NOW)
+    health.record_failure("a", NOW, is_reachable=False)
+    health.record_failure("b", NOW)
 
     assert health.due_probes(NOW) == ["a"]
     assert health.due_probes(NOW + PROBE_SECONDS - 0.001) == []
     assert health.due_probes(NOW + PROBE_SECONDS) == ["a"]
 
-    health.note_reachable("a")
+    health.record_reachable("a")
     assert health.is_reachable("a")
     assert health.due_probes(NOW + 60) == []
 
 
 def test_a_send_that_succeeds_makes_a_broker_reachable() -> None:
     health = BrokerHealth()
-    health.note_failure("a", NOW, is_reachable=False)
+    health.record_failure("a", NOW, is_reachable=False)
 
-    health.note_success("a", 3, NOW + 1)
+    health.record_success("a", 3, NOW + 1)
 
     assert health.is_reachable("a")
 
 
 def test_brokers_without_a_route_are_forgotten() -> None:
     health = BrokerHealth()
-    health.note_failure("a", NOW)
-    health.note_failure("b", NOW)
+    health.record_failure("a", NOW)
+    health.record_failure("b", NOW)
 
     health.keep_only({"b", "c"})
 
@@ -170,7 +170,7 @@ def test_available_brokers_come_first_then_reachable_ones_then_whose_turn_it_is(
 ) -> None:
     health = BrokerHealth()
     for broker in unavailable:
-        health.note_failure(broker, NOW, is_reachable=broker not in unreachable)
+        health.record_failure(broker, NOW, is_reachable=broker not in unreachable)
     chooser = QueueChooser(lambda: 0, health)
 
     assert chooser.choose("T", queues_of(a=1, b=1, c=1), NOW + 1, last_broker).broker_name == expected
@@ -178,7 +178,7 @@ def test_available_brokers_come_first_then_reachable_ones_then_whose_turn_it_is(
 
 def test_the_turn_goes_on_behind_the_queue_that_was_chosen() -> None:
     health = BrokerHealth()
-    health.note_failure("a", NOW)
+    health.record_failure("a", NOW)
     chooser = QueueChooser(lambda: 0, health)
     queues = queues_of(a=2, b=2)
 

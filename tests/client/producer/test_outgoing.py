@@ -51,7 +51,7 @@ def test_properties_have_a_limit_in_bytes(length: int, fits: bool) -> None:
     if fits:
         packer().pack(message)
     else:
-        with pytest.raises(InvalidMessage, match="take 32768 bytes; at most 32767"):
+        with pytest.raises(InvalidMessage, match="have 32768 bytes, more than the limit of 32767"):
             packer().pack(message)
 
 

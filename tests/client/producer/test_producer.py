@@ -151,7 +151,7 @@ def test_names_and_properties_are_checked_before_anything_is_sent() -> None:
                 await producer.send("bad topic", b"x")
             with pytest.raises(InvalidMessage, match="is reserved by RocketMQ"):
                 await producer.send("T", b"x", properties={"UNIQ_KEY": "1"})
-            with pytest.raises(InvalidMessage, match=r"take 40\d\d\d bytes; at most 32767"):
+            with pytest.raises(InvalidMessage, match=r"have 40\d\d\d bytes, more than the limit of 32767"):
                 await producer.send("T", b"x", properties={"a": "ü" * 20_000})
             with pytest.raises(UsageError, match="with a Message, set tags on the Message"):
                 await producer.send(Message("T", b"x"), tags="A")
@@ -438,7 +438,7 @@ def handed_over(producer: AsyncProducer, bodies: Iterable[bytes]) -> list[Future
     for body in bodies:
         future: Future[SendResult] = Future()
         assert future.set_running_or_notify_cancel()
-        producer.hand_over(Message("T", body), Destination(QUEUE), None, future)
+        producer.submit_from_thread(Message("T", body), Destination(QUEUE), None, future)
         futures.append(future)
     return futures
 

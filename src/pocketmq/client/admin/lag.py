@@ -252,7 +252,7 @@ async def _version(targets: Targets, broker: str) -> int:
     """What a broker's answer to our heartbeat said."""
     address = targets.brokers.master(broker)
     await targets.brokers.peer(address)
-    await targets.instance.heartbeats.wait_heard(address)
+    await targets.instance.heartbeats.wait_answered(address)
     return targets.instance.heartbeats.versions.get(address, VERSION)
 
 

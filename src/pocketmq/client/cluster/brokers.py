@@ -174,7 +174,7 @@ class Brokers:
         peer = await self.peer(self._address(target))
         return await self._rpc.ask_peer(peer, self._rpc.command(code, header, body, extra), timeout_s)
 
-    async def tell(
+    async def send_one_way(
         self,
         target: Target,
         code: RequestCode,
@@ -185,7 +185,7 @@ class Brokers:
     ) -> None:
         """Send a one-way request."""
         peer = await self.peer(self._address(target))
-        self._rpc.tell(peer, self._rpc.command(code, header, body, extra))
+        self._rpc.send_one_way(peer, self._rpc.command(code, header, body, extra))
 
     def _address(self, target: Target) -> Address:
         return target if isinstance(target, Address) else self.master(target)

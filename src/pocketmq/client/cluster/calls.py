@@ -107,7 +107,7 @@ class BrokerRpc(Protocol):
         timeout_s: float | None = None,
     ) -> Command: ...
 
-    async def tell(
+    async def send_one_way(
         self,
         target: Target,
         code: RequestCode,
@@ -230,7 +230,7 @@ class MemberCalls(Calls):
         if wait:
             await self._brokers.ask(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
         else:
-            await self._brokers.tell(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
+            await self._brokers.send_one_way(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
 
     async def check_config(self, target: Target, config: CheckClientConfig) -> None:
         """Check a subscription; SubscriptionUnparsable when the broker cannot parse its expression."""

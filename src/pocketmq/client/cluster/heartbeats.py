@@ -156,34 +156,34 @@ class Heartbeats:
         self._members = members
         self._rpc = rpc
         self._timeout_s = timeout_s
-        self._unheard: dict[Address, asyncio.Future[Command]] = {}
-        self._complaints: dict[Address, str] = {}
+        self._unanswered: dict[Address, asyncio.Future[Command]] = {}
+        self._logged_failures: dict[Address, str] = {}
         self.versions: dict[Address, int] = {}
 
-    def say(self, address: Address, peer: Peer) -> None:
+    def send(self, address: Address, peer: Peer) -> None:
         """Send one heartbeat without waiting for the response."""
         try:
             future = self._rpc.start(peer, self._command(), self._timeout_s)
         except PocketMQError as error:
-            self._complain(address, error)
+            self._log_failure(address, error)
             return
-        self._unheard[address] = future
-        future.add_done_callback(lambda done: self._heard(address, done))
+        self._unanswered[address] = future
+        future.add_done_callback(lambda done: self._answered(address, done))
 
-    async def say_to_all(self, brokers: Brokers) -> None:
+    async def send_to_all(self, brokers: Brokers) -> None:
         """Send a heartbeat to every known broker; without consumers, only to masters."""
         addresses = brokers.all_addresses(masters_only=not self._members.consumers)
-        await asyncio.gather(*(self._say_and_wait(address, brokers) for address in addresses))
-        for unknown in self._complaints.keys() - set(addresses):
-            del self._complaints[unknown]
+        await asyncio.gather(*(self._send_and_wait(address, brokers) for address in addresses))
+        for unknown in self._logged_failures.keys() - set(addresses):
+            del self._logged_failures[unknown]
 
-    def is_heard(self, address: Address) -> bool:
+    def is_answered(self, address: Address) -> bool:
         """Whether no heartbeat to `address` waits for its response."""
-        return address not in self._unheard
+        return address not in self._unanswered
 
-    async def wait_heard(self, address: Address) -> None:
+    async def wait_answered(self, address: Address) -> None:
         """Wait until the last heartbeat to `address` has its response or has failed."""
-        future = self._unheard.get(address)
+        future = self._unanswered.get(address)
         if future is not None:
             await asyncio.wait((future,))
 
@@ -196,38 +196,38 @@ class Heartbeats:
                 f"({int(Version.V4_1_0_SNAPSHOT)}) and newer can; upgrade it, or filter by tags"
             )
 
-    async def _say_and_wait(self, address: Address, brokers: Brokers) -> None:
+    async def _send_and_wait(self, address: Address, brokers: Brokers) -> None:
         connected = brokers.live(address) is not None
         try:
             peer = await brokers.peer(address)
         except PocketMQError as error:
-            self._complain(address, error)
+            self._log_failure(address, error)
             return
         if connected:  # a new connection has sent its heartbeat already
-            self.say(address, peer)
-        await self.wait_heard(address)
+            self.send(address, peer)
+        await self.wait_answered(address)
 
     def _command(self) -> Command:
         heartbeat = self._members.heartbeat(self._client_id)
         return self._rpc.command(RequestCode.HEART_BEAT, body=write_body(heartbeat))
 
-    def _heard(self, address: Address, future: asyncio.Future[Command]) -> None:
-        if self._unheard.get(address) is future:
-            del self._unheard[address]
+    def _answered(self, address: Address, future: asyncio.Future[Command]) -> None:
+        if self._unanswered.get(address) is future:
+            del self._unanswered[address]
         if future.cancelled():
             return
         error = future.exception() or future.result().error()
         if error is not None:
-            self._complain(address, error)
+            self._log_failure(address, error)
             return
         self.versions[address] = future.result().version
-        if self._complaints.pop(address, None):
+        if self._logged_failures.pop(address, None):
             log.info("heartbeats to %s succeed again", address)
 
-    def _complain(self, address: Address, error: BaseException) -> None:
+    def _log_failure(self, address: Address, error: BaseException) -> None:
         """Log a failure once until its cause changes."""
-        complaint = f"{type(error).__name__}: {error}"
+        failure = f"{type(error).__name__}: {error}"
         kind = type(error).__name__
-        if self._complaints.get(address) != kind:
-            self._complaints[address] = kind
-            log.warning("heartbeat to %s failed: %s; retrying with the next heartbeat", address, complaint)
+        if self._logged_failures.get(address) != kind:
+            self._logged_failures[address] = kind
+            log.warning("heartbeat to %s failed: %s; retrying with the next heartbeat", address, failure)

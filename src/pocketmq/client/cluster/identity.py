@@ -65,22 +65,22 @@ def require_same_loop(running: asyncio.AbstractEventLoop, loop: asyncio.Abstract
         )
 
 
-def take_client_id(settings: ClientSettings, loop: asyncio.AbstractEventLoop, *, stream: bool = False) -> str:
-    """Reserve a client id that is unique in this process, until `free_client_id` or until the loop is closed."""
+def reserve_client_id(settings: ClientSettings, loop: asyncio.AbstractEventLoop, *, stream: bool = False) -> str:
+    """Reserve a client id that is unique in this process, until `release_client_id` or until the loop is closed."""
     with _process.lock:
         for number in count(1):
-            taken = client_id(settings, stream=stream, number=number)
-            owner = _process.clients.get(taken)
+            reserved = client_id(settings, stream=stream, number=number)
+            owner = _process.clients.get(reserved)
             if owner is None or owner.is_closed():
                 break
-        _process.clients[taken] = loop
-    return taken
+        _process.clients[reserved] = loop
+    return reserved
 
 
-def free_client_id(taken: str) -> None:
+def release_client_id(reserved: str) -> None:
     """Release a client id."""
     with _process.lock:
-        _process.clients.pop(taken, None)
+        _process.clients.pop(reserved, None)
 
 
 def client_id(settings: ClientSettings, *, stream: bool = False, number: int = 1) -> str:
@@ -115,10 +115,10 @@ def unique_ids(ip: str) -> UniqueIds:
     return ids
 
 
-def _begin_anew() -> None:
+def _after_fork() -> None:
     global _process
     ip, _process = _process.ip, _Process(_process.generation + 1)
     _process.ip = ip
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_after_fork)

@@ -33,7 +33,7 @@ import msgspec
 
 from pocketmq.client.cluster.brokers import Brokers
 from pocketmq.client.cluster.heartbeats import ConsumerMember, Heartbeats, Members, ProducerMember
-from pocketmq.client.cluster.identity import client_id, client_ip, free_client_id, take_client_id, unique_ids
+from pocketmq.client.cluster.identity import client_id, client_ip, release_client_id, reserve_client_id, unique_ids
 from pocketmq.client.cluster.name_servers import NameServers, parse_name_servers
 from pocketmq.client.cluster.routes import Routes, TopicRoute
 from pocketmq.client.cluster.rpc import STREAM_MARKS, RpcClient
@@ -52,7 +52,7 @@ from pocketmq.net.tls import client_context
 
 PAUSE_S: Final = 0.05
 """Pause between two checks of the connections. A check sends nothing while the pool backs off."""
-LOOK_S: Final = 0.5
+CHECK_S: Final = 0.5
 """Time limit of a check; connecting continues in the background."""
 REFRESH_S: Final = 1.0
 """A search refreshes a known route this often: the broker may return with another address."""
@@ -109,11 +109,11 @@ class Reconnects:
             names = [broker_name] if broker_name is not None else []
             if route is not None and broker_name is None:
                 names = list(dict.fromkeys(queue.broker_name for queue in route.writable))
-            looks: list[Awaitable[bool]] = [self._is_connected(name) for name in names] if route is not None else []
+            checks: list[Awaitable[bool]] = [self._is_connected(name) for name in names] if route is not None else []
             if route is None or loop.time() >= refresh_at:
                 refresh_at = loop.time() + REFRESH_S
-                looks.append(self._is_answered(topic, is_known=route is not None))
-            if await _any(looks):
+                checks.append(self._is_answered(topic, is_known=route is not None))
+            if await _any(checks):
                 return True
             await asyncio.sleep(PAUSE_S)
         return False
@@ -136,12 +136,12 @@ class Reconnects:
         return not is_known
 
 
-async def _any(looks: list[Awaitable[bool]]) -> bool:
+async def _any(checks: list[Awaitable[bool]]) -> bool:
     """True as soon as one check is true; the others are cancelled."""
-    tasks = [asyncio.ensure_future(look) for look in looks]
+    tasks = [asyncio.ensure_future(check) for check in checks]
     try:
         with suppress(TimeoutError):
-            for done in asyncio.as_completed(tasks, timeout=LOOK_S):
+            for done in asyncio.as_completed(tasks, timeout=CHECK_S):
                 if await done:
                     return True
         return False
@@ -191,9 +191,9 @@ class Instance:
             call_timeout_s=call_s,
             rpc_hook=settings.rpc_hook,
         )
-        self.client_id = take_client_id(settings, asyncio.get_running_loop(), stream=stream)
+        self.client_id = reserve_client_id(settings, asyncio.get_running_loop(), stream=stream)
         self.heartbeats = Heartbeats(self.client_id, self.members, self.rpc, timeout_s=call_s)
-        self.brokers = Brokers(self.rpc, self.heartbeats.say)
+        self.brokers = Brokers(self.rpc, self.heartbeats.send)
         addresses = parse_name_servers(settings.name_servers, os.environ)
         self.name_servers = NameServers(
             addresses, self.rpc, dependencies.dice, timeout_s=call_s, is_plain=settings.tls is False
@@ -209,7 +209,9 @@ class Instance:
         self.reconnects = Reconnects(self.routes, self.brokers)
         self._rounds = (
             Repeating("route polling", settings.route_poll_ms / 1000, self.routes.poll, log),
-            Repeating("heartbeats", settings.heartbeat_ms / 1000, self._say_heartbeats, log, first_s=FIRST_HEARTBEAT_S),
+            Repeating(
+                "heartbeats", settings.heartbeat_ms / 1000, self._send_heartbeats, log, first_s=FIRST_HEARTBEAT_S
+            ),
         )
 
     @classmethod
@@ -239,12 +241,12 @@ class Instance:
         try:
             await self._end()
         finally:
-            free_client_id(self.client_id)
+            release_client_id(self.client_id)
 
     async def _end(self) -> None:
         for each in self._rounds:
             await each.stop()
-        await self._say_good_bye(producer_group=INNER_PRODUCER_GROUP)
+        await self._unregister(producer_group=INNER_PRODUCER_GROUP)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -261,7 +263,7 @@ class Instance:
     async def remove_producer(self, member: ProducerMember) -> None:
         """Remove a member, and unregister its group if it has no other member here."""
         if self.members.remove_producer(member):
-            await self._say_good_bye(producer_group=member.wire_group)
+            await self._unregister(producer_group=member.wire_group)
 
     def add_consumer(self, member: ConsumerMember) -> None:
         """Add a member; WrongState when this client already has a consumer of its group."""
@@ -271,11 +273,11 @@ class Instance:
     async def remove_consumer(self, member: ConsumerMember) -> None:
         """Remove a member, and unregister it, so that a rebalance assigns its queues at once."""
         if self.members.remove_consumer(member):
-            await self._say_good_bye(consumer_group=member.wire_group)
+            await self._unregister(consumer_group=member.wire_group)
 
     def heartbeat_soon(self) -> None:
         """Send heartbeats to all known brokers without waiting."""
-        self.start(self._say_heartbeats())
+        self.start(self._send_heartbeats())
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` as a task, which is cancelled when this instance ends."""
@@ -283,14 +285,14 @@ class Instance:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _say_heartbeats(self) -> None:
-        await self.heartbeats.say_to_all(self.brokers)
+    async def _send_heartbeats(self) -> None:
+        await self.heartbeats.send_to_all(self.brokers)
 
-    async def _say_good_bye(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+    async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Unregister from connected brokers. The others forgot this client when its connection closed."""
         timeout_s = self._settings.stop_timeout_ms / 1000
 
-        async def tell(address: Any) -> None:
+        async def unregister(address: Any) -> None:
             with suppress(PocketMQError):
                 await self.brokers.members.leave(
                     address,
@@ -301,7 +303,7 @@ class Instance:
                 )
 
         live = [address for address in self.brokers.all_addresses() if self.brokers.live(address) is not None]
-        await asyncio.gather(*map(tell, live))
+        await asyncio.gather(*map(unregister, live))
 
     def _route_changed(self, route: TopicRoute) -> None:
         for consumer in self.members.consumers:

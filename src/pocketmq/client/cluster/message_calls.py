@@ -142,7 +142,7 @@ class MessageCalls(Calls):
 
     async def end_transaction(self, target: Target, broker_name: str, header: EndTransaction) -> None:
         """Commit or roll back a transaction, one-way as in RocketMQ. The broker checks a transaction whose decision was lost."""
-        await self._brokers.tell(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
+        await self._brokers.send_one_way(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
 
     async def decide(self, target: Target, broker_name: str, header: EndTransaction) -> None:
         """Commit or roll back a transaction, and wait for the response."""
@@ -210,11 +210,14 @@ class OffsetCalls(Calls):
         """Commit an offset of `group`, and wait for the response."""
         await self._ask_any(queue, RequestCode.UPDATE_CONSUMER_OFFSET, _update(group, queue, offset))
 
-    async def tell_commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+    async def commit_one_way(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit an offset of `group` one-way, for periodic commits."""
         header, extra = _update(group, queue, offset), named(queue.broker_name)
         await self._first_reached(
-            queue, lambda address: self._brokers.tell(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, extra=extra)
+            queue,
+            lambda address: self._brokers.send_one_way(
+                address, RequestCode.UPDATE_CONSUMER_OFFSET, header, extra=extra
+            ),
         )
 
     async def reset(self, target: Target, header: ResetOffset) -> ResetOffsets:

@@ -75,8 +75,8 @@ class Routes:
         self._on_forget = on_forget
         self._idle_polls = idle_polls
         self._known: dict[str, _Known] = {}
-        self._asking: dict[str, asyncio.Task[TopicRoute]] = {}
-        self._complaint = ""
+        self._refreshing: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._logged_failure = ""
 
     def get(self, topic: str) -> TopicRoute | None:
         """The cached route."""
@@ -103,18 +103,18 @@ class Routes:
 
     async def refresh(self, topic: str) -> TopicRoute:
         """Query a name server now. Concurrent calls for a topic share one query."""
-        asking = self._asking.get(topic)
-        if asking is None:
-            asking = self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
-            asking.add_done_callback(partial(self._asked, topic))
+        task = self._refreshing.get(topic)
+        if task is None:
+            task = self._refreshing[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
+            task.add_done_callback(partial(self._refreshed, topic))
         # The task is not awaited directly: a cancelled caller must not cancel the query of the others.
-        await asyncio.wait((asking,))
-        return asking.result()
+        await asyncio.wait((task,))
+        return task.result()
 
-    def _asked(self, topic: str, asking: asyncio.Task[TopicRoute]) -> None:
-        self._asking.pop(topic, None)
-        if not asking.cancelled():
-            asking.exception()  # marks the error as retrieved: all callers may be cancelled
+    def _refreshed(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        self._refreshing.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # marks the error as retrieved: all callers may be cancelled
 
     async def poll(self) -> None:
         """Refresh the routes of all topics in use."""
@@ -131,9 +131,9 @@ class Routes:
             except TopicNotFound:
                 continue
             except PocketMQError as error:
-                self._complain(f"{type(error).__name__}: {error}")
+                self._log_failure(f"{type(error).__name__}: {error}")
                 return  # no name server answers: queries for the other topics would fail too
-        self._complain("")
+        self._log_failure("")
         self._brokers.keep_only(
             broker.broker_name
             for known in self._known.values()
@@ -143,11 +143,11 @@ class Routes:
 
     async def close(self) -> None:
         """Cancel running queries."""
-        asking = list(self._asking.values())
-        for task in asking:
+        tasks = list(self._refreshing.values())
+        for task in tasks:
             task.cancel()
-        if asking:
-            await asyncio.wait(asking)
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _ask(self, topic: str) -> TopicRoute:
         data = await self.name_servers.route(topic)
@@ -177,13 +177,13 @@ class Routes:
         self._on_change(route)
         return route
 
-    def _complain(self, complaint: str) -> None:
+    def _log_failure(self, failure: str) -> None:
         """Log a failure once until it changes; an empty text means that a refresh succeeded."""
-        if complaint and complaint != self._complaint:
-            log.warning("route refresh failed: %s; keeping the known routes and retrying", complaint)
-        elif self._complaint and not complaint:
+        if failure and failure != self._logged_failure:
+            log.warning("route refresh failed: %s; keeping the known routes and retrying", failure)
+        elif self._logged_failure and not failure:
             log.info("route refresh succeeds again")
-        self._complaint = complaint
+        self._logged_failure = failure
 
 
 def route_of(topic: str, data: TopicRouteData) -> TopicRoute:

@@ -109,7 +109,7 @@ class RpcClient:
             future.add_done_callback(partial(self._ended, peer, command))
         return future
 
-    def tell(self, peer: Peer, command: Command) -> None:
+    def send_one_way(self, peer: Peer, command: Command) -> None:
         """Send a request from `command` one-way."""
         self._about_to_send(peer, command)
         peer.oneway(command)

@@ -119,10 +119,10 @@ class BrokerRequests:
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._rebalance,
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._tell_positions,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._report_offsets,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._report_running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._deliver_reply,
         }
 
     def serve(self, peer: Peer, command: Command) -> Answer:
@@ -150,12 +150,12 @@ class BrokerRequests:
         if consumer is not None:
             await consumer.reset_offsets(header.topic, offsets)
 
-    def _tell_positions(self, peer: Peer, command: Command) -> Command:
+    def _report_offsets(self, peer: Peer, command: Command) -> Command:
         header = read_fields(GetConsumerStatus, command.ext)
         positions = dict(self._consumer(header.group).positions(header.topic))
         return command.reply(body=write_body(ConsumerStatus(positions)))
 
-    def _tell_running_info(self, peer: Peer, command: Command) -> Command:
+    def _report_running_info(self, peer: Peer, command: Command) -> Command:
         header = read_fields(GetConsumerRunningInfo, command.ext)
         info = self._consumer(header.consumer_group).running_info(stacks=bool(header.jstack_enable))
         return command.reply(body=write_body(info))
@@ -166,7 +166,7 @@ class BrokerRequests:
         outcome = await consumer.consume_directly(decode_record(command.body), header.broker_name)
         return command.reply(body=write_body(outcome))
 
-    def _take_reply(self, peer: Peer, command: Command) -> Command:
+    def _deliver_reply(self, peer: Peer, command: Command) -> Command:
         self._replies.arrived(read_fields(PushReplyMessage, command.ext), command.body)
         return command.reply()
 

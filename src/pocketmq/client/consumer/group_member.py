@@ -163,7 +163,7 @@ class GroupMember:
             for subscription in self._filters():
                 await self._check(subscription)
             self._instance.add_consumer(self)
-            await self._instance.heartbeats.say_to_all(self._instance.brokers)
+            await self._instance.heartbeats.send_to_all(self._instance.brokers)
             undo.pop_all()
         self._is_running = True
         self._started_ms = self._clock.now_ms()
@@ -262,7 +262,7 @@ class GroupMember:
             try:
                 address = self._instance.brokers.reader(data.broker_name)
                 await self._instance.brokers.peer(address)
-                await self._instance.heartbeats.wait_heard(address)
+                await self._instance.heartbeats.wait_answered(address)
                 self._instance.heartbeats.require_sql(address, data.broker_name)
                 await self._instance.brokers.members.check_config(address, config)
             except InvalidExpression:
@@ -301,7 +301,7 @@ class GroupMember:
         for address in brokers.all_addresses():
             peer = brokers.live(address)
             if peer is not None:
-                self._instance.heartbeats.say(address, peer)
+                self._instance.heartbeats.send(address, peer)
 
     async def _sample(self) -> None:
         self._stats.sample(self._clock.monotonic())

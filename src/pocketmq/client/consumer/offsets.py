@@ -190,7 +190,7 @@ class RemoteOffsets(OffsetStore):
     async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         """Commit each offset by itself, so that a broker that is away does not affect the others."""
         if not wait:
-            outcomes = await self._sent(self._calls.tell_commit, offsets)
+            outcomes = await self._sent(self._calls.commit_one_way, offsets)
         else:
             first = {q: offsets[q] for q in first_of_topics(offsets) if (q.broker_name, q.topic) not in self._begun}
             outcomes = await self._sent(self._calls.commit, first)

@@ -228,7 +228,7 @@ class Pulling:
         everything = Subscription(queue.topic)
         flags = self._flags & ~PullFlag.SUSPEND | PullFlag.SUBSCRIPTION
         await self._brokers.peer(address)
-        await self._heartbeats.wait_heard(address)
+        await self._heartbeats.wait_answered(address)
         header = self._header(queue, everything, 1, offset, flags, 0)
         return _result_of(await self._call(address, queue.broker_name, header, timeout_s), queue, everything)
 
@@ -284,7 +284,7 @@ class Pulling:
         committed = committed or 0
         if not subscription.is_tag:
             await self._brokers.peer(address)
-            await self._heartbeats.wait_heard(address)
+            await self._heartbeats.wait_answered(address)
             self._heartbeats.require_sql(address, queue.broker_name)
         peer = self._ready_connection(address)
         if peer is not None:
@@ -292,7 +292,7 @@ class Pulling:
             pulled = pulled_of(await peer.ask_encoded(int(self._code), write, timeout_s, offset, flags, committed))
         else:
             header = self._header(queue, subscription, limit, offset, flags, committed)
-            await self._heartbeats.wait_heard(address)
+            await self._heartbeats.wait_answered(address)
             pulled = await self._call(address, queue.broker_name, header, timeout_s)
         self._suggested[queue] = pulled.header.suggest_which_broker_id
         return pulled
@@ -326,7 +326,7 @@ class Pulling:
 
         A broker that has not handled our last heartbeat rejects the pull, because it knows another subscription.
         """
-        if not self._uses_templates or not self._heartbeats.is_heard(address):
+        if not self._uses_templates or not self._heartbeats.is_answered(address):
             return None
         peer = self._brokers.live(address)
         return peer if peer is not None and peer.connection.writable else None

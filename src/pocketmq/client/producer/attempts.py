@@ -165,7 +165,7 @@ class Attempts:
             ) from failure
         return {name for name in self.choice.brokers(out.topic) if self._brokers.live_master(name) is None}
 
-    async def go_on(
+    async def continue_after(
         self, out: Outgoing, destination: Destination, timeout_s: float, queue: MessageQueue, failure: PocketMQError
     ) -> SendResult:
         """Continue after the failed first attempt of a thread: retry, or raise its failure."""
@@ -205,19 +205,21 @@ class Attempts:
             return self._rpc.start(peer, self._frames.command(out, queue, born_ms), left_s)
         return peer.ask_encoded(code_of(out), self._frames.encode, left_s, out, queue, born_ms)
 
-    async def tell(self, out: Outgoing, destination: Destination, deadline: float) -> None:
+    async def send_one_way(self, out: Outgoing, destination: Destination, deadline: float) -> None:
         """The only attempt of a one-way message."""
-        _, failure = await self._in_turn(partial(self._tell, out, deadline=deadline), out, destination, deadline)
+        _, failure = await self._in_turn(
+            partial(self._send_one_way, out, deadline=deadline), out, destination, deadline
+        )
         if failure is not None:
             raise failure
 
-    async def _tell(
+    async def _send_one_way(
         self, out: Outgoing, queue: MessageQueue, has_others: bool, *, deadline: float, turn: Turn | None
     ) -> None:
         address = self._brokers.master(queue.broker_name)
         event = self._before(out, queue, address) if self._hooks.watch_sends else None
         peer = await self._usable_peer(address, deadline, waits_for_retry=not has_others)
-        self._rpc.tell(peer, self._rpc.signed(self._frames.command(out, queue, self._clock.now_ms())))
+        self._rpc.send_one_way(peer, self._rpc.signed(self._frames.command(out, queue, self._clock.now_ms())))
         if turn is not None:
             turn.end()
         if event is not None:
@@ -233,7 +235,7 @@ class Attempts:
                 await self._brokers.peer(self._brokers.master(name))
             except PocketMQError:
                 continue  # the next probe tries again
-            self._health.note_reachable(name)
+            self._health.record_reachable(name)
 
     async def _make(
         self, out: Outgoing, queue: MessageQueue, has_others: bool, *, deadline: float, number: int, turn: Turn | None
@@ -260,7 +262,7 @@ class Attempts:
 
     async def _require_timers(self, address: Address) -> None:
         """InvalidMessage when the broker has no timers: it would deliver the message at once."""
-        await self._heartbeats.wait_heard(address)
+        await self._heartbeats.wait_answered(address)
         version = self._heartbeats.versions.get(address, VERSION)
         if version < Version.V5_0_0:
             raise InvalidMessage(
@@ -303,16 +305,16 @@ class Attempts:
         now = self._clock.monotonic()
         event.cost_ms = (now - event.started) * 1000
         if self._health is not None:
-            _note(self._health, event, now)
+            _record(self._health, event, now)
         self._hooks.after_send(event)
 
 
-def _note(health: BrokerHealth, event: SendEvent, now: float) -> None:
+def _record(health: BrokerHealth, event: SendEvent, now: float) -> None:
     """Update the health of a broker after an attempt."""
     broker, error = event.queue.broker_name, event.error
     if isinstance(error, ConnectFailed | ConnectionLost):
-        health.note_failure(broker, now, is_reachable=False)
+        health.record_failure(broker, now, is_reachable=False)
     elif isinstance(error, CallTimedOut) or (isinstance(error, RemoteError) and error.response_code in _REFUSALS):
-        health.note_failure(broker, now)
+        health.record_failure(broker, now)
     elif error is None or isinstance(error, RemoteError):
-        health.note_success(broker, event.cost_ms, now)
+        health.record_success(broker, event.cost_ms, now)

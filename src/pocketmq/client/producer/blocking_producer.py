@@ -39,7 +39,7 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.net.portal import refuse_in_a_loop
 
 
-class _Handed(NamedTuple):
+class _Submitted(NamedTuple):
     """A message that a thread submitted."""
 
     message: Message
@@ -67,7 +67,7 @@ class Producer(BlockingClient[AsyncProducer]):
         self.hooks = HookList(hooks)
         self._listener = listener
         self._limit = self._new_limit()
-        self._mailbox: Mailbox[_Handed] | None = None
+        self._mailbox: Mailbox[_Submitted] | None = None
         self._direct: DirectSends | None = None
         self._is_direct = self.settings.tls is False and self.settings.linger_ms == 0
 
@@ -99,7 +99,7 @@ class Producer(BlockingClient[AsyncProducer]):
             if destination.is_any or self._limit.is_empty:
                 outcome = direct.attempt(made, destination, timeout_s)
                 if isinstance(outcome, Failed):
-                    return self.call(core.member.outbox.attempts.go_on(*outcome))
+                    return self.call(core.member.outbox.attempts.continue_after(*outcome))
                 if outcome is not None:
                     return outcome
         return self.call(core.deliver(made, destination, timeout_s))
@@ -119,7 +119,7 @@ class Producer(BlockingClient[AsyncProducer]):
         future: Future[SendResult] = Future()
         future.add_done_callback(lambda _: self._limit.release(size))
         try:
-            mailbox.put(_Handed(made, destination, timeout_s, future))
+            mailbox.put(_Submitted(made, destination, timeout_s, future))
         except RuntimeError:
             future.cancel()  # counts as in flight no longer
             raise WrongState("the producer was stopped while this message was submitted") from None
@@ -129,7 +129,7 @@ class Producer(BlockingClient[AsyncProducer]):
         """Send a message without confirmation. It may be lost without an error."""
         made, destination = addressed(self.hooks, message, body, options)
         outbox = self.core().member.outbox
-        self.call(outbox.tell(outbox.packer.pack(made), destination))
+        self.call(outbox.send_one_way(outbox.packer.pack(made), destination))
 
     def send_many(
         self,
@@ -194,9 +194,9 @@ class Producer(BlockingClient[AsyncProducer]):
         if self._direct is not None:
             self._direct.close()
         super().stop()
-        for handed in self._mailbox.undelivered() if self._mailbox is not None else ():  # the loop has ended
-            if handed.future.set_running_or_notify_cancel():
-                handed.future.set_exception(WrongState("the producer was stopped before this message was sent"))
+        for submitted in self._mailbox.undelivered() if self._mailbox is not None else ():  # the loop has ended
+            if submitted.future.set_running_or_notify_cancel():
+                submitted.future.set_exception(WrongState("the producer was stopped before this message was sent"))
 
     def _new_limit(self) -> BlockingInFlightLimit:
         return BlockingInFlightLimit(self.settings.max_in_flight_messages, self.settings.max_in_flight_bytes)
@@ -210,19 +210,19 @@ class Producer(BlockingClient[AsyncProducer]):
 
     def _started(self) -> None:
         outbox = self._core.member.outbox
-        self._mailbox = Mailbox(outbox.loop, self._take)
+        self._mailbox = Mailbox(outbox.loop, self._submit)
         if self._direct is not None:
             self._direct.close()  # in a forked child, this closes the inherited descriptors
         connect_s = self.settings.connect_timeout_ms / 1000
         self._direct = DirectSends(outbox, SystemClock(), connect_s=connect_s)
 
-    def _take(self, handed: _Handed) -> None:
+    def _submit(self, submitted: _Submitted) -> None:
         """On the loop: send a message that a thread submitted."""
-        if handed.future.set_running_or_notify_cancel():
+        if submitted.future.set_running_or_notify_cancel():
             try:
-                self._core.hand_over(*handed)
+                self._core.submit_from_thread(*submitted)
             except Exception as error:  # includes errors of a user's selector
-                handed.future.set_exception(error)
+                submitted.future.set_exception(error)
 
 
 class BlockingTransaction:

@@ -45,7 +45,7 @@ class Bulk:
         seconds = self._outbox.timeout_s if timeout_s is None else timeout_s
         queues = await self._queues(messages, queue, asyncio.get_running_loop().time() + seconds)
         results: list[SendResult | None] = [None] * len(messages)
-        for places, out, destination in self._requests(messages, queues):
+        for indexes, out, destination in self._requests(messages, queues):
             try:
                 result = await self._outbox.deliver(out, destination, timeout_s)
             except PocketMQError as error:
@@ -53,8 +53,8 @@ class Bulk:
                     raise
                 raise PartlySent(tuple(results)) from error
             stored = [result] if out.members is None else split_result(result, out.message_ids)
-            for place, own in zip(places, stored, strict=True):
-                results[place] = own
+            for index, own in zip(indexes, stored, strict=True):
+                results[index] = own
         return [result for result in results if result is not None]
 
     async def _queues(
@@ -63,10 +63,10 @@ class Bulk:
         """The chosen queue of each message, by name or by sharding key; None for any queue."""
         queues = [queue] * len(messages)
         if queue is None:
-            for place, message in enumerate(messages):
+            for index, message in enumerate(messages):
                 if names.SHARDING_KEY in message.properties:
                     destination = destination_of(message, None, None, None)
-                    queues[place] = (await self._outbox.choice.pinned(message, destination, deadline)).queue
+                    queues[index] = (await self._outbox.choice.pinned(message, destination, deadline)).queue
         return queues
 
     def _requests(self, messages: Sequence[Message], queues: Sequence[MessageQueue | None]) -> list[_Request]:
@@ -75,7 +75,7 @@ class Bulk:
         last_of_queue: dict[MessageQueue, _Group] = {}
         requests: list[_Request] = []
         pack, last = self._outbox.packer.pack, None
-        for place, (message, queue) in enumerate(zip(messages, queues, strict=True)):
+        for index, (message, queue) in enumerate(zip(messages, queues, strict=True)):
             out = pack(message)
             group = message.topic, out.batch_kind, queue
             if group != last:  # most messages belong to the group of the one before
@@ -85,7 +85,7 @@ class Bulk:
                         requests += self._batches(groups.pop(before), queue)
                     last_of_queue[queue] = group
                 last, numbered = group, groups.setdefault(group, [])
-            numbered.append((place, out))
+            numbered.append((index, out))
         for (_, _, queue), numbered in groups.items():
             requests += self._batches(numbered, queue)
         return sorted(requests, key=lambda request: request[0][0])
@@ -93,12 +93,12 @@ class Bulk:
     def _batches(self, numbered: Sequence[_Numbered], queue: MessageQueue | None) -> list[_Request]:
         """The messages of one group in as few requests as possible."""
         if numbered[0][1].batch_kind is BatchKind.ALONE:
-            return [([place], out, Destination(queue)) for place, out in numbered]
+            return [([index], out, Destination(queue)) for index, out in numbered]
         requests: list[_Request] = []
-        places, outs = zip(*numbered, strict=True)
+        indexes, outs = zip(*numbered, strict=True)
         sizes = [out.batch_bytes for out in outs]
         while outs:
             count = batch_length(sizes, self._batch_bytes)
-            requests.append((places[:count], self._outbox.packer.pack_batch(outs[:count]), Destination(queue)))
-            places, outs, sizes = places[count:], outs[count:], sizes[count:]
+            requests.append((indexes[:count], self._outbox.packer.pack_batch(outs[:count]), Destination(queue)))
+            indexes, outs, sizes = indexes[count:], outs[count:], sizes[count:]
         return requests

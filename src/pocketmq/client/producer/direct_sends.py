@@ -21,14 +21,14 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.blocking import BlockingConnection, IdleConnections
 
-MAX_LINES: Final = 64
+MAX_CONNECTIONS: Final = 64
 """Connections to one broker. When all are busy, the loop sends."""
 LEAST_CONNECT_S: Final = 0.001
 """A timeout of 0 would make the socket non-blocking."""
 
 
 class Failed(NamedTuple):
-    """A failed first attempt: the arguments of `Attempts.go_on`."""
+    """A failed first attempt: the arguments of `Attempts.continue_after`."""
 
     out: Outgoing
     destination: Destination
@@ -49,7 +49,7 @@ class DirectSends:
         def connect(address: Address, within_s: float) -> BlockingConnection:
             return BlockingConnection(address, clock, connect_s=max(min(connect_s, within_s), LEAST_CONNECT_S))
 
-        self.connections = IdleConnections(connect, most=MAX_LINES)
+        self.connections = IdleConnections(connect, most=MAX_CONNECTIONS)
 
     def attempt(
         self, message: Message, destination: Destination, timeout_s: float | None = None

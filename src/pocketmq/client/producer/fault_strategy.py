@@ -83,7 +83,7 @@ class BrokerHealth:
     def __init__(self) -> None:
         self._brokers: dict[str, _Health] = {}
 
-    def note_success(self, broker: str, latency_ms: float, now: float) -> None:
+    def record_success(self, broker: str, latency_ms: float, now: float) -> None:
         """A send got a response of any code."""
         avoid = avoid_ms(latency_ms)
         known = self._brokers.get(broker)
@@ -93,7 +93,7 @@ class BrokerHealth:
         health.is_reachable = True
         self._avoid(health, avoid, now)
 
-    def note_failure(self, broker: str, now: float, *, is_reachable: bool = True) -> None:
+    def record_failure(self, broker: str, now: float, *, is_reachable: bool = True) -> None:
         """A send failed. An unreachable broker is only used when no other is left, until a probe or send succeeds."""
         health = self._brokers.setdefault(broker, _Health())
         health.is_reachable = is_reachable
@@ -118,7 +118,7 @@ class BrokerHealth:
             self._brokers[name].next_probe = now + PROBE_SECONDS
         return due
 
-    def note_reachable(self, broker: str) -> None:
+    def record_reachable(self, broker: str) -> None:
         """A probe succeeded."""
         health = self._brokers.get(broker)
         if health is not None:
@@ -147,11 +147,11 @@ class QueueChooser:
             turn = self._first()
         at = turn
         if last_broker is not None or self._health is not None:
-            at = self._place(queues, turn, now, last_broker)
+            at = self._position(queues, turn, now, last_broker)
         self._turns[topic] = at + 1
         return queues[at % len(queues)]
 
-    def take_turns(self, topic: str, count: int) -> int:
+    def reserve_turns(self, topic: str, count: int) -> int:
         """The position of the first of `count` consecutive messages, when no broker is avoided."""
         turn = self._turns.get(topic)
         if turn is None:
@@ -159,7 +159,7 @@ class QueueChooser:
         self._turns[topic] = turn + count
         return turn
 
-    def _place(self, queues: Sequence[MessageQueue], turn: int, now: float, last_broker: str | None) -> int:
+    def _position(self, queues: Sequence[MessageQueue], turn: int, now: float, last_broker: str | None) -> int:
         health = self._health
         at: int | None = turn
         if health is not None:
@@ -209,7 +209,7 @@ BUSY_WAIT_MS: Final = 100
 SPREAD: Final = 0.5
 """The largest random part that is added to a pause."""
 
-_LINE_FAILURES = (ConnectionLost, CallTimedOut)
+_CONNECTION_FAILURES = (ConnectionLost, CallTimedOut)
 
 
 class SendKind(Enum):
@@ -250,7 +250,7 @@ class SendRetries(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self._is_worth_it(failure, kind) else None
 
     def _is_worth_it(self, failure: PocketMQError, kind: SendKind) -> bool:
-        if isinstance(failure, _LINE_FAILURES):
+        if isinstance(failure, _CONNECTION_FAILURES):
             return True
         if kind is not SendKind.AWAITED:
             return False
@@ -261,6 +261,6 @@ class SendRetries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _busy_wait_ms(refusal: RemoteError, attempts: int, chance: float) -> int:
-    asked = retry_after_ms(refusal.remark)
-    wait_ms = BUSY_WAIT_MS << max(attempts - 1, 0) if asked is None else asked
+    requested = retry_after_ms(refusal.remark)
+    wait_ms = BUSY_WAIT_MS << max(attempts - 1, 0) if requested is None else requested
     return wait_ms + int(wait_ms * SPREAD * chance)

@@ -198,10 +198,10 @@ class Outbox:
         self._enter(pending)
         return await asyncio.wrap_future(pending.future)
 
-    async def tell(self, out: Outgoing, destination: Destination = ANY_QUEUE) -> None:
+    async def send_one_way(self, out: Outgoing, destination: Destination = ANY_QUEUE) -> None:
         """Send one-way: one attempt, without a result."""
         self.leave()
-        await self.attempts.tell(out, destination, self.loop.time() + self.timeout_s)
+        await self.attempts.send_one_way(out, destination, self.loop.time() + self.timeout_s)
 
     async def flush(self) -> None:
         """Send all waiting batches, and wait until each has succeeded or failed."""

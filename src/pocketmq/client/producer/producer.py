@@ -146,7 +146,7 @@ class AsyncProducer(AsyncClient):
     ) -> asyncio.Future[SendResult]:
         """Send without waiting: returns the future of the result, which accepts `add_done_callback`.
 
-        TooManyCalls when the in-flight limit is reached; `await producer.wait_room()` before the next call. Only lost
+        TooManyCalls when the in-flight limit is reached; `await producer.wait_for_capacity()` before the next call. Only lost
         connections and timeouts are retried, not errors from a broker.
         """
         if not options and (buffer := self._buffers.get(message)) is not None:
@@ -174,7 +174,7 @@ class AsyncProducer(AsyncClient):
             await self._put_when_possible(pending)
         return await future
 
-    def hand_over(
+    def submit_from_thread(
         self, message: Message, destination: Destination, timeout_s: float | None, future: Future[SendResult]
     ) -> None:
         """`submit` for a message of a thread. When the in-flight limit is reached, the message waits here."""
@@ -185,7 +185,7 @@ class AsyncProducer(AsyncClient):
             if len(self._late) == 1:
                 self._put_first_late()
 
-    async def wait_room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until one more message may be in flight."""
         self._require_running()
         await self._limit.acquire(1, 1)
@@ -195,7 +195,7 @@ class AsyncProducer(AsyncClient):
         """Send a message without confirmation. It may be lost without an error."""
         outbox = self.member.outbox
         made, destination = addressed(self._hooks, message, body, options)
-        await outbox.tell(outbox.packer.pack(made), destination)
+        await outbox.send_one_way(outbox.packer.pack(made), destination)
 
     async def send_many(
         self,
@@ -213,11 +213,11 @@ class AsyncProducer(AsyncClient):
         refuse_unknown("send_many", unknown, ("queue", "timeout_s"))
         bulk = self.member.bulk
         checked_seconds(timeout_s)
-        handed = [self._hooks.with_extra_properties(message) for message in messages]
+        prepared = [self._hooks.with_extra_properties(message) for message in messages]
         try:
-            return await bulk.send(handed, queue, timeout_s)
+            return await bulk.send(prepared, queue, timeout_s)
         except AttributeError:
-            require_messages(handed)
+            require_messages(prepared)
             raise
 
     async def flush(self) -> None:

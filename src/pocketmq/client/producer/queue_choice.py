@@ -83,12 +83,12 @@ class ByMachineRoom:
     def __init__(self, rooms: Collection[str]) -> None:
         if isinstance(rooms, str) or not rooms:
             raise InvalidSetting(f"invalid machine rooms {rooms!r}; expected for example {{'hz', 'sh'}}")
-        self._rooms = frozenset(rooms)
+        self._machine_rooms = frozenset(rooms)
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
-        inside = [queue for queue in queues if room_of_broker(queue.broker_name) in self._rooms]
+        inside = [queue for queue in queues if room_of_broker(queue.broker_name) in self._machine_rooms]
         if not inside:
-            rooms = ", ".join(sorted(self._rooms))
+            rooms = ", ".join(sorted(self._machine_rooms))
             raise UsageError(f"topic {message.topic} has no queue on a broker named room@name in machine rooms {rooms}")
         return by_hash(inside, message, key)
 
@@ -185,7 +185,7 @@ def destination_of(
         return _BY_SHARDING_KEY if names.SHARDING_KEY in message.properties else ANY_QUEUE
     if queue is not None:
         if selector is not None or selector_key is not None:
-            raise UsageError("set queue, or selector with selector_key, not both")
+            raise UsageError("set queue, or selector and selector_key, not both")
         if not isinstance(queue, MessageQueue):
             raise UsageError(f"queue = {queue!r} must be a MessageQueue(topic, broker_name, queue_id)")
         return Destination(queue)
@@ -219,7 +219,7 @@ class QueueChoice:
         None when the route is not known yet.
         """
         route = self._routes.get(topic)
-        return None if route is None or not route.writable else (route, self._chooser.take_turns(topic, count))
+        return None if route is None or not route.writable else (route, self._chooser.reserve_turns(topic, count))
 
     async def find(
         self,

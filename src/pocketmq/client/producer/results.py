@@ -70,7 +70,7 @@ def result_of(answer: Command, message_id: str, queue: MessageQueue) -> SendResu
             ext.get("TRACE_ON") != "false",
         )
     except (KeyError, ValueError) as error:
-        raise HeaderError(f"invalid response to a send: {error} is missing or not a number in {ext}") from None
+        raise HeaderError(f"invalid response to a send: missing or not a number ({error}): {ext}") from None
 
 
 def split_result(result: SendResult, message_ids: Sequence[str]) -> list[SendResult]:

@@ -41,7 +41,7 @@ from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.sending import CheckTransactionState
 
 REPLY_TYPE = "reply"
-_ASKED_WITH = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
+_REPLY_PROPERTIES = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
 
 
 class Requests:
@@ -58,16 +58,16 @@ class Requests:
         deadline = loop.time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
-                await self._be_known(wrap(self._settings.namespace, message.topic), deadline)
+                await self._connect_all(wrap(self._settings.namespace, message.topic), deadline)
         except TimeoutError:
             raise CallTimedOut(
                 f"{message.topic}: no connection to its brokers within {timeout_s} s; nothing was sent"
             ) from None
-        asked = self._asking(message, timeout_s)
-        correlation_id = asked.properties[names.CORRELATION_ID]
+        sent = self._request_of(message, timeout_s)
+        correlation_id = sent.properties[names.CORRELATION_ID]
         reply = self._instance.replies.expect(correlation_id, self._settings.max_waiting_requests)
         try:
-            await self._outbox.deliver_by(deadline, self._outbox.packer.pack(asked), destination)
+            await self._outbox.deliver_by(deadline, self._outbox.packer.pack(sent), destination)
             async with asyncio.timeout_at(deadline):
                 return readable(await reply, self._settings.namespace)
         except TimeoutError as error:
@@ -81,16 +81,16 @@ class Requests:
 
     async def reply(self, request: StoredMessage, body: object, timeout_s: float | None) -> SendResult:
         """Send the reply to a received request; UsageError when the message is not a request."""
-        asked = request.properties
-        cluster = asked.get(names.CLUSTER)
-        missing = [name for name in (names.CLUSTER, *_ASKED_WITH) if name not in asked]
+        properties = request.properties
+        cluster = properties.get(names.CLUSTER)
+        missing = [name for name in (names.CLUSTER, *_REPLY_PROPERTIES) if name not in properties]
         if cluster is None or missing:
             raise UsageError(f"message {request.message_id} is not a request: it has no {', '.join(missing)}")
         answer = Message(reply_topic(cluster), body)
-        answer.properties = {names.MESSAGE_TYPE: REPLY_TYPE, **{name: asked[name] for name in _ASKED_WITH}}
+        answer.properties = {names.MESSAGE_TYPE: REPLY_TYPE, **{name: properties[name] for name in _REPLY_PROPERTIES}}
         return await self._outbox.deliver(self._outbox.packer.pack_reply(answer), ANY_QUEUE, timeout_s)
 
-    def _asking(self, message: Message, timeout_s: float) -> Message:
+    def _request_of(self, message: Message, timeout_s: float) -> Message:
         return replaced(
             message,
             message.body,
@@ -102,7 +102,7 @@ class Requests:
             },
         )
 
-    async def _be_known(self, topic: str, deadline: float) -> None:
+    async def _connect_all(self, topic: str, deadline: float) -> None:
         """Connect to the brokers of the topic, and to all brokers that may push the reply."""
         routes = self._instance.routes
         route = await self._outbox.choice.route(topic, deadline)
@@ -122,7 +122,7 @@ class Requests:
             await brokers.peer(address)
         except NetworkError:
             return  # a reply over this broker would be lost, but others may work
-        await self._instance.heartbeats.wait_heard(address)
+        await self._instance.heartbeats.wait_answered(address)
 
 
 log = logging.getLogger("pocketmq.client")
@@ -189,4 +189,4 @@ class SendMember:
     def check_transaction(
         self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
     ) -> None:
-        self.transactions.asked(peer, header, message, broker_name)
+        self.transactions.handle_check(peer, header, message, broker_name)

@@ -126,11 +126,11 @@ class Transactions:
             else:
                 self._remember(half.out.message_id, state)
         for half in halves:
-            await self._tell_broker(half, state)
+            await self._send_decision(half, state)
             if self._hooks.watch_decisions:
-                self._tell(half, state)
+                self._notify_decision(half, state)
 
-    async def _tell_broker(self, half: Half, state: TransactionState) -> None:
+    async def _send_decision(self, half: Half, state: TransactionState) -> None:
         out, sent = half
         header = EndTransaction(
             producer_group=self._group,
@@ -146,10 +146,12 @@ class Transactions:
         try:
             await self._instance.brokers.messages.end_transaction(broker_name, broker_name, header)
         except PocketMQError as error:
-            log.warning("cannot send to %s that transaction %s is %s; the broker will check it: %s",
-                        broker_name, out.message_id, state.name, error)  # fmt: skip
+            log.warning("cannot send decision %s for transaction %s to %s; the broker will check it: %s",
+                        state.name, out.message_id, broker_name, error)  # fmt: skip
 
-    def asked(self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None) -> None:
+    def handle_check(
+        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
+    ) -> None:
         """Handle a broker's check of a transaction. The answer is sent later; above `max_waiting_checks`, none is sent."""
         if len(self._checks) >= self._settings.max_waiting_checks:
             log.warning(
@@ -188,7 +190,7 @@ class Transactions:
         extra = {"bname": broker_name} if broker_name else None
         try:
             rpc = self._instance.rpc
-            rpc.tell(peer, rpc.command(RequestCode.END_TRANSACTION, answer, extra=extra))
+            rpc.send_one_way(peer, rpc.command(RequestCode.END_TRANSACTION, answer, extra=extra))
         except PocketMQError as error:
             log.warning(
                 "cannot answer the check of %s for transaction %s; the broker will repeat it: %s",
@@ -197,7 +199,7 @@ class Transactions:
                 error,
             )
         if self._hooks.watch_decisions:
-            self._tell_check(peer, header, message, state)
+            self._notify_checked(peer, header, message, state)
 
     async def _state_of(self, transaction_id: str, message: StoredMessage) -> TransactionState:
         if transaction_id in self._open:
@@ -217,7 +219,7 @@ class Transactions:
         if len(self._decided) > MAX_REMEMBERED:
             self._decided.popitem(last=False)
 
-    def _tell(self, half: Half, state: TransactionState) -> None:
+    def _notify_decision(self, half: Half, state: TransactionState) -> None:
         self._hooks.after_decision(
             DecisionEvent(
                 group=self._settings.group,
@@ -232,7 +234,7 @@ class Transactions:
             )
         )
 
-    def _tell_check(
+    def _notify_checked(
         self, peer: Peer, header: CheckTransactionState, message: StoredMessage, state: TransactionState
     ) -> None:
         self._hooks.after_decision(
