@@ -106,4 +106,4 @@ def test_a_row_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main(["nothing"])
 
-    assert "no row is called nothing" in capsys.readouterr().err
+    assert "unknown row nothing" in capsys.readouterr().err

@@ -1,1 +1,1 @@
-"""Benchmarks of the client, beside redis-py, nats-py and RocketMQ's Java client where they are installed."""
+"""Benchmarks of the client, compared with redis-py, nats-py and RocketMQ's Java client where they are installed."""

@@ -1,4 +1,4 @@
-"""Loads of a push consumer: it gets a given number of messages, and the clock runs from the first one to the last."""
+"""Push consumer loads: a consumer receives a given number of messages, timed from the first to the last."""
 
 import asyncio
 import threading
@@ -9,11 +9,11 @@ from bench.client.measured import SAMPLE_EVERY, Measured, Tally
 from pocketmq import AsyncPushConsumer, PushConsumer, StoredMessage
 
 MOST_S = 60.0
-"""After that a shot is over, however many messages came."""
+"""Time limit of a shot."""
 
 
 class Counter:
-    """A listener: counts, and says when all have come. With `stamped`, bodies begin with when they were sent."""
+    """A listener that counts messages and reports the last one. `stamped` bodies start with their send time."""
 
     def __init__(self, count: int, finished: Callable[[], object], *, stamped: bool = False) -> None:
         self.tally = Tally()
@@ -40,7 +40,7 @@ class Counter:
 async def by_loop(
     name_server: str, topic: str, count: int, *, stamped: bool = False, ready: Callable[[], None] = lambda: None
 ) -> Measured:
-    """An `async def` listener, on the loop of the program."""
+    """An `async def` listener on the event loop."""
     done = asyncio.Event()
     counter = Counter(count, done.set, stamped=stamped)
     consumer = AsyncPushConsumer(name_server, group=_group(), start_at="first")
@@ -60,7 +60,7 @@ async def by_loop(
 
 
 def by_pool(name_server: str, topic: str, count: int) -> Measured:
-    """A plain function, in the threads of the consumer."""
+    """A plain function in the consumer's thread pool."""
     done = threading.Event()
     counter = Counter(count, done.set)
     consumer = PushConsumer(name_server, group=_group(), start_at="first")

@@ -1,4 +1,4 @@
-"""What one shot found, as it travels from its process to the one that prints."""
+"""The result of one shot, and its encoding for the parent process."""
 
 import time
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import msgspec
 
 SAMPLE_EVERY = 16
-"""Of so many messages one has its time taken, where there are many in flight."""
+"""One of this many messages is timed when many are in flight."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages in seconds; `from_ns` and `to_ns` are by the clock that all processes of a machine share."""
+    """Messages and seconds; `from_ns` and `to_ns` are monotonic times, which all processes share."""
 
     messages: int
     seconds: float
@@ -36,7 +36,7 @@ class Tally:
         self.begin()
 
     def begin(self) -> None:
-        """The clocks start: all is warm."""
+        """Start the clocks, after the warm-up."""
         self.messages = 0
         self._began_ns = time.monotonic_ns()
         self._cpu_s = time.process_time()
@@ -63,7 +63,7 @@ def percentile_us(samples_ns: Sequence[int], share: float) -> float:
 
 
 def middle(shots: Sequence[Measured]) -> Measured:
-    """The one whose rate is in the middle."""
+    """The shot with the median rate."""
     return sorted(shots, key=lambda shot: shot.rate)[len(shots) // 2]
 
 

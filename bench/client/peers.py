@@ -1,6 +1,6 @@
-"""Other clients, by the tools that measure them beside this repository: redis-py and nats-py, and RocketMQ's Java client on its own broker.
+"""Other clients for comparison, measured by tools beside this repository: redis-py, nats-py, and RocketMQ's Java client with its own broker.
 
-What is not installed is left out, with the reason. Their own processes are started and stopped by those tools.
+A tool that is not installed is skipped with a reason. The tools start and stop their own servers.
 """
 
 import importlib.util
@@ -22,24 +22,24 @@ REDIS = "redis-py"
 NATS = "nats-py"
 JAVA = "Java"
 PYTHON_SYSTEMS = {REDIS: ("redis", "redis"), NATS: ("nats", "nats")}
-"""By name: the word of `pybench.py`, and the module that must be there."""
+"""By name: the argument of `pybench.py`, and the required module."""
 NAME_SERVER_STEP = -20
-"""From the Apache broker's port to that of its name server."""
+"""Offset from the Apache broker's port to its name server's."""
 
 
 class Beside(NamedTuple):
-    """Messages a second of another client, and what one of them costs it."""
+    """Messages per second of another client, and CPU time per message."""
 
     rate: float
     client_us: float
 
 
 Rates = Mapping[tuple[str, int], Beside]
-"""By the row of the tool and the size of the bodies."""
+"""By row of the tool and body size."""
 
 
 class Peer(NamedTuple):
-    """What another client does; `problem` says why it is not there."""
+    """The results of another client; `problem` is the reason for missing ones."""
 
     name: str
     rates: Rates
@@ -47,7 +47,7 @@ class Peer(NamedTuple):
 
 
 def measure(names: Iterable[str], rows: Sequence[Row], sizes: Sequence[int], pace: Pace, most_s: float) -> list[Peer]:
-    """Each of them for `most_s` at most."""
+    """Measure each client for at most `most_s`."""
     return [_measure(name, rows, sizes, pace, most_s) for name in names]
 
 
@@ -63,7 +63,7 @@ def _measure(name: str, rows: Sequence[Row], sizes: Sequence[int], pace: Pace, m
 def _python(name: str, rows: Sequence[Row], sizes: Sequence[int], pace: Pace, most_s: float) -> Rates:
     system, module = PYTHON_SYSTEMS[name]
     if not (PEERS / "pybench.py").exists():
-        raise NotMeasured("there is no pybench.py beside the repository, which measures it")
+        raise NotMeasured("pybench.py is not installed beside the repository")
     if importlib.util.find_spec(module) is None:
         raise NotMeasured(f"the module {module} is not installed")
     wanted = sorted({row.python_peer for row in rows if row.python_peer})
@@ -74,7 +74,7 @@ def _python(name: str, rows: Sequence[Row], sizes: Sequence[int], pace: Pace, mo
 
 def _java(rows: Sequence[Row], sizes: Sequence[int], pace: Pace, most_s: float) -> Rates:
     if not (PEERS / "javabench").exists():
-        raise NotMeasured("there is no javabench beside the repository, which measures it")
+        raise NotMeasured("javabench is not installed beside the repository")
     if shutil.which("java") is None:
         raise NotMeasured("Java is not installed")
     wanted = sorted({row.java_peer for row in rows if row.java_peer})
@@ -90,22 +90,22 @@ def _java(rows: Sequence[Row], sizes: Sequence[int], pace: Pace, most_s: float) 
 def _rates(
     tool: str, words: Sequence[str], prefix: str, sizes: Sequence[int], pace: Pace, most_s: float, folder: Path
 ) -> Rates:
-    """Run a tool and read the shots that it writes."""
+    """Run a tool and parse its output."""
     written = folder / "shots.jsonl"
     command = [sys.executable, str(PEERS / tool), *words, "--sizes", ",".join(map(str, sizes))]
     command += ["--shots", str(pace.shots), "--seconds", str(max(1, round(pace.seconds))), "--json", str(written)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=most_s, cwd=PEERS)
     except subprocess.TimeoutExpired:
-        raise NotMeasured(f"it took longer than {most_s:.0f} s") from None
+        raise NotMeasured(f"time limit of {most_s:.0f} s reached") from None
     if done.returncode or not written.exists():
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise NotMeasured(said[-1][:200] if said else f"{tool} failed without a word")
+        raise NotMeasured(said[-1][:200] if said else f"{tool} failed without output")
     return middle_rates(written.read_text("utf-8").splitlines(), prefix)
 
 
 def middle_rates(lines: Iterable[str], prefix: str) -> Rates:
-    """The shot of the middle rate of each row and size, from lines of JSON. `prefix` is what a tool writes before the row."""
+    """The shot with the median rate of each row and size, from JSON lines. Rows start with `prefix`."""
     found: dict[tuple[str, int], list[Beside]] = {}
     for line in lines:
         shot = json.loads(line)

@@ -1,4 +1,4 @@
-"""Loads of a producer. Each sends until its time is up, or a number of messages, and waits for the last answer."""
+"""Producer loads: each sends for some time or a number of messages, and waits for the last response."""
 
 import asyncio
 import threading
@@ -11,15 +11,15 @@ from pocketmq import AsyncProducer, Message, Producer
 from pocketmq.net.loops import new_loop
 
 TIMEOUT_MS = 30_000
-"""Of a send: a shot measures, it does not fail because the machine is busy."""
+"""Send timeout, long enough for a busy machine."""
 
 Until = Callable[[], bool]
-"""Whether to send no more."""
+"""Whether to stop sending."""
 NewBody = Callable[[], bytes]
 
 
 def run_on_loop(work: Coroutine[Any, Any, Measured]) -> Measured:
-    """On the loop that programs get: uvloop where it is installed."""
+    """Run on PocketMQ's default event loop: uvloop where installed."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(work)
 
@@ -30,7 +30,7 @@ def after(seconds: float) -> Until:
 
 
 def by_threads(name_server: str, topic: str, body: bytes, threads: int, seconds: float, warm_s: float) -> Measured:
-    """Every thread sends, and waits for the result."""
+    """Each thread sends and waits for the result."""
     with Producer(name_server, group="bench", send_timeout_ms=TIMEOUT_MS) as producer:
 
         def work(until: Until, counts: list[int], samples_ns: list[int]) -> None:
@@ -58,11 +58,11 @@ def by_threads(name_server: str, topic: str, body: bytes, threads: int, seconds:
 
 
 async def by_tasks(name_server: str, topic: str, body: bytes, tasks: int, seconds: float, warm_s: float) -> Measured:
-    """So many tasks, each of which sends and awaits the result."""
+    """Each task sends and awaits the result."""
 
     async def run(producer: AsyncProducer, until: Until, tally: Tally) -> None:
         async def work() -> None:
-            # The clock is looked at for each sample only: it would be a tenth of what is measured.
+            # Only samples read the clock: reading it for each message would cost a tenth of the result.
             while not until():
                 began = time.monotonic_ns()
                 await producer.send(topic, body)
@@ -77,7 +77,7 @@ async def by_tasks(name_server: str, topic: str, body: bytes, tasks: int, second
 
 
 async def by_window(name_server: str, topic: str, body: bytes, window: int, seconds: float, warm_s: float) -> Measured:
-    """One task that submits, with so many messages in flight at most."""
+    """One task submits messages, with at most `window` in flight."""
     return await _warm_and_run(
         name_server,
         seconds,
@@ -87,7 +87,7 @@ async def by_window(name_server: str, topic: str, body: bytes, window: int, seco
 
 
 async def by_linger(name_server: str, topic: str, body: bytes, window: int, seconds: float, warm_s: float) -> Measured:
-    """The same, by a producer that makes batches by itself."""
+    """One task submits messages to a producer with `linger_ms`."""
     return await _warm_and_run(
         name_server,
         seconds,
@@ -98,7 +98,7 @@ async def by_linger(name_server: str, topic: str, body: bytes, window: int, seco
 
 
 async def by_many(name_server: str, topic: str, body: bytes, count: int, seconds: float, warm_s: float) -> Measured:
-    """Lists of so many messages, one after the other."""
+    """`send_many` with lists of `count` messages, one after the other."""
     return await _warm_and_run(
         name_server,
         seconds,
@@ -110,7 +110,7 @@ async def by_many(name_server: str, topic: str, body: bytes, count: int, seconds
 async def pipeline(
     producer: AsyncProducer, topic: str, new_body: NewBody, window: int, until: Until, tally: Tally
 ) -> None:
-    """Submit while there is room in the window; half of it is waited for at a time, so that a wait costs little."""
+    """Submit while the window is not full, then wait for half of it, so that waits are few."""
     in_flight = submitted = 0
     wanted = window // 2
     submit, room = producer.submit, asyncio.Event()
@@ -146,7 +146,7 @@ async def lists(producer: AsyncProducer, topic: str, new_body: NewBody, count: i
 async def send_count(
     name_server: str, topic: str, new_body: NewBody, count: int, *, window: int, batch: int
 ) -> Measured:
-    """A given number of messages, for the end-to-end rows and to fill a topic; as lists when `batch` is above 1."""
+    """Send a number of messages, for end-to-end rows and to fill a topic; in lists when `batch` is above 1."""
     tally = Tally()
 
     def is_enough() -> bool:

@@ -1,4 +1,4 @@
-"""The table: our rows, their aims, and the other clients beside them."""
+"""The table: rows of PocketMQ's client with their targets, and the results of other clients."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,13 +9,13 @@ from bench.client.stage import Result
 
 MISSING = "–"
 AIM_SIZE = 100
-"""Aims are for bodies of this size."""
+"""Targets apply to bodies of this size."""
 
 Results = Mapping[tuple[Row, int], Result]
 
 
 def sheet(results: Results, peers: Sequence[Peer], notes: Sequence[str]) -> Sheet:
-    """One line for each row and size."""
+    """One table row for each load and size."""
     headings = ["load", "bytes", "msg/s", "client us", "broker us", "p50 us", "p99 us", "aims"]
     for peer in peers:
         headings += [peer.name, "times", "us"]
@@ -32,7 +32,7 @@ def sheet(results: Results, peers: Sequence[Peer], notes: Sequence[str]) -> Shee
 
 
 def aims(row: Row, size: int, result: Result) -> str:
-    """Each aim, and whether it is met."""
+    """Each target, and whether it is met."""
     if size != AIM_SIZE:
         return ""
     said = []
@@ -44,7 +44,7 @@ def aims(row: Row, size: int, result: Result) -> str:
 
 
 def beside(row: Row, size: int, result: Result, peer: Peer) -> list[str]:
-    """The rate of another client in the load that is nearest, how many times as fast ours is, and what a message costs it."""
+    """The rate of another client in the closest load, the factor to ours, and its CPU time per message."""
     name = row.java_peer if peer.name == JAVA else row.python_peer
     other = peer.rates.get((name, size)) if name is not None else None
     if other is None:

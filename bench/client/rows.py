@@ -1,7 +1,7 @@
-"""What is measured, what we want to reach, and which load of other clients is nearest to it.
+"""The loads, their targets, and the closest loads of other clients.
 
 send        a producer process and a broker
-consume     a broker that is full, and a consumer process that empties it
+consume     a consumer process that reads a filled topic
 end to end  producer, broker and consumer processes at the same time
 """
 
@@ -12,18 +12,18 @@ SIZES = (100, 1024)
 
 
 class Row(NamedTuple):
-    """One load. `mode` is a word of `shot`, `number` its threads, window or batch; aims are for bodies of 100 bytes."""
+    """One load. `mode` is a mode of `shot`, `number` its threads, window or batch; targets are for bodies of 100 bytes."""
 
     title: str
     mode: str
     number: int
     rate_aim: float | None = None
     cost_aim_us: float | None = None
-    """CPU of the client for a message."""
+    """Target for the client's CPU time per message."""
     python_peer: str | None = None
-    """The row of `pybench.py` that does the same."""
+    """The same load in `pybench.py`."""
     java_peer: str | None = None
-    """The row of `javabench` that does the same."""
+    """The same load in `javabench`."""
 
 
 SENT_US = 5.0
@@ -46,7 +46,7 @@ ROWS = (
 
 
 def chosen(names: Sequence[str]) -> list[Row]:
-    """The rows whose mode, or mode and number, is one of `names`; all when there are none."""
+    """The rows with a mode, or mode and number, in `names`; all rows for an empty list."""
     return [row for row in ROWS if not names or row.mode in names or f"{row.mode}{row.number}" in names]
 
 

@@ -1,6 +1,6 @@
-"""One shot, in a process of its own, as a program of a user is: `python -m bench.client.shot MODE NUMBER NAME_SERVER TOPIC SIZE …`.
+"""One shot, in a process of its own like a user's program: `python -m bench.client.shot MODE NUMBER NAME_SERVER TOPIC SIZE …`.
 
-Prints one line of JSON, and before it `ready` where somebody waits for that; `go` on its input starts an end-to-end producer.
+Prints one JSON line. End-to-end clients print `ready` before it; an end-to-end producer starts when it reads `go`.
 """
 
 import sys
@@ -11,11 +11,11 @@ from bench.client import consuming, producing
 from bench.client.measured import Measured, encode
 
 STAMP_BYTES = 8
-"""In front of a body: when it was sent, by the clock that all processes of a machine share."""
+"""Length of the send time at the start of a body, in monotonic time, which all processes share."""
 
 
 class Order(NamedTuple):
-    """What to do."""
+    """The arguments of a shot."""
 
     mode: str
     number: int

@@ -1,7 +1,7 @@
-"""A long run at a moderate rate: memory must stay flat. `python -m bench.client.soak --minutes 30`.
+"""A long run at a moderate rate that checks for growing memory. `python -m bench.client.soak --minutes 30`.
 
-One process sends and consumes; a broker of ours stands beside it. Memory is looked at every few seconds. The first third is for
-warming up; it is flat when the last third needs no more than the middle one, give or take a little.
+One process sends and consumes, with a broker in another process. It samples its memory every few seconds. The first third is the warm-up.
+Memory is flat when the last third needs no more than the middle third, within a small tolerance.
 """
 
 import argparse
@@ -21,19 +21,19 @@ from pocketmq.net.loops import new_loop
 TOPIC = "soak"
 ROUNDS_PER_S = 10
 TIMEOUT_MS = 30_000
-"""Of a send: a machine that is busy with other things is no reason to end."""
+"""Send timeout, long enough for a busy machine."""
 SLACK_MIB = 4.0
 SLACK_SHARE = 0.05
 
 
 class Soak:
-    """Sends at a rate, consumes, and looks at memory."""
+    """Sends at a given rate, consumes, and samples memory."""
 
-    def __init__(self, name_server: str, seconds: float, rate: int, look_s: float) -> None:
+    def __init__(self, name_server: str, seconds: float, rate: int, sample_s: float) -> None:
         self._name_server = name_server
         self._seconds = seconds
         self._rate = rate
-        self._look_s = look_s
+        self._sample_s = sample_s
         self.sent = 0
         self.received = 0
         self.failed = 0
@@ -48,11 +48,11 @@ class Soak:
 
         patient = AsyncProducer(self._name_server, group="soak", send_timeout_ms=TIMEOUT_MS, retry_when_busy=True)
         async with patient as producer, consumer:
-            looking = asyncio.create_task(self._look())
+            sampling = asyncio.create_task(self._sample())
             await self._send(producer)
-            looking.cancel()
+            sampling.cancel()
             async with asyncio.timeout(30):
-                while self.received < self.sent:  # noqa: ASYNC110 messages come one by one
+                while self.received < self.sent:  # noqa: ASYNC110 no event for each message
                     await asyncio.sleep(0.1)
 
     async def _send(self, producer: AsyncProducer) -> None:
@@ -68,14 +68,14 @@ class Soak:
             self.failed += len(results) - stored
             await asyncio.sleep(max(0.0, began + 1 / ROUNDS_PER_S - loop.time()))
 
-    async def _look(self) -> None:
+    async def _sample(self) -> None:
         while True:
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._sample_s)
             self.memory_mib.append(memory([os.getpid()]).own_mib)
 
 
 def is_flat(samples: Sequence[float]) -> bool:
-    """Whether the last third of what was seen is not above the middle one."""
+    """Whether the last third of the samples is not above the middle third."""
     third = len(samples) // 3
     if third == 0:
         return False
@@ -85,10 +85,10 @@ def is_flat(samples: Sequence[float]) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        "python -m bench.client.soak", description="Whether the client's memory stays flat."
+        "python -m bench.client.soak", description="Check that the client's memory stays flat."
     )
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--rate", type=int, default=2_000, help="messages a second")
+    parser.add_argument("--rate", type=int, default=2_000, help="messages per second")
     options = parser.parse_args(arguments)
     seconds = options.minutes * 60
     with tempfile.TemporaryDirectory(prefix="pocketmq-soak-") as folder, our_broker(Path(folder)) as (name_server, _):

@@ -1,4 +1,4 @@
-"""A broker of ours in a process of its own, and the shots that are fired at it."""
+"""A broker in a process of its own, and the shots that run against it."""
 
 import json
 import subprocess
@@ -17,28 +17,28 @@ from pocketmq import Admin
 
 QUEUES = 8
 MOST_S = 90.0
-"""Of one shot, whatever happens."""
+"""Time limit of one shot."""
 
 
 class Pace(NamedTuple):
-    """How long and how much."""
+    """Duration and amount of the shots."""
 
     seconds: float
     warm_s: float
     messages: int
-    """Messages of a row that consumes."""
+    """Messages of a consuming row."""
     shots: int
 
 
 class Result(NamedTuple):
-    """A shot, and what the broker spent on each of its messages."""
+    """A shot, and the broker's CPU time per message."""
 
     measured: Measured
     broker_us: float
 
 
 class Stage:
-    """Where shots are fired."""
+    """Runs shots against one broker."""
 
     def __init__(self, name_server: str, broker_pid: int, pace: Pace, tree: Path = ROOT) -> None:
         self._tree = tree
@@ -63,7 +63,7 @@ class Stage:
         return Result(measured, spent_s * 1e6 / max(1, measured.messages))
 
     def _end_to_end(self, row: Row, size: int) -> Measured:
-        """The clock runs from the first send to the last message in the listener; the client's CPU is that of both."""
+        """Timed from the first send to the last message in the listener; CPU time is that of both clients."""
         topic = self._new_topic()
         receiver = self._start("receive", 1, topic, size)
         sender = self._start("send_many" if row.mode == "e2e_many" else "send", row.number, topic, size)
@@ -120,11 +120,9 @@ class Stage:
             said, errors = process.communicate(timeout=MOST_S)
         except subprocess.TimeoutExpired:
             _end(process)
-            raise NotMeasured(f"a shot took longer than {MOST_S:.0f} s") from None
+            raise NotMeasured(f"shot exceeded its time limit of {MOST_S:.0f} s") from None
         if process.returncode:
-            raise NotMeasured(
-                f"a shot failed: {errors.strip().splitlines()[-1] if errors.strip() else 'without a word'}"
-            )
+            raise NotMeasured(f"shot failed: {errors.strip().splitlines()[-1] if errors.strip() else 'no output'}")
         return decode(said.strip().splitlines()[-1])
 
 
@@ -135,7 +133,7 @@ def _full(size: int) -> str:
 def _expect_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     if process.stdout.readline().strip() != "ready":
-        raise NotMeasured("a client ended before it was ready")
+        raise NotMeasured("client ended before it was ready")
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -151,7 +149,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def our_broker(
     folder: Path, settings: Mapping[str, object] | None = None, tree: Path = ROOT
 ) -> Iterator[tuple[str, int]]:
-    """The address of a name server and the process of a broker, started by the command that users type. `tree`: whose source."""
+    """Start a broker by its command line, from the source in `tree`; yields name server address and broker pid."""
     command = [sys.executable, "-m", "pocketmq", "serve", "--json", "--data", str(folder), "--namesrv-port", "0"]
     for key, value in (settings or {}).items():
         command += ["--set", f"{key}={value}"]
@@ -169,12 +167,12 @@ def our_broker(
         assert stream is not None
         line = stream.readline()
         if not line:
-            raise NotMeasured("our broker did not start")
+            raise NotMeasured("the broker did not start")
         yield json.loads(line)["name_server"], process.pid
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    process.kill()  # what it stored is thrown away
+    process.kill()  # its data is temporary
     process.wait()
     if process.stdout is not None:
         process.stdout.close()

@@ -256,7 +256,7 @@ class Instance:
         await self._pool.close()
 
     def add_producer(self, member: ProducerMember) -> None:
-        """Add a member, and send heartbeats to connected brokers at once."""
+        """Add a member, and send heartbeats at once."""
         self.members.add_producer(member)
         self.heartbeat_soon()
 
