@@ -22,7 +22,7 @@ def test_an_unknown_cluster_is_wrong_usage(cluster: RunningCluster) -> None:
     result = cluster.run("cluster", "show", "--cluster", "other")
 
     assert result.exit_code == 64
-    assert "there is no cluster 'other'; name servers know: DefaultCluster" in result.stderr
+    assert "there is no cluster 'other'; the name servers list: DefaultCluster" in result.stderr
 
 
 def test_a_name_server_without_brokers_is_told() -> None:

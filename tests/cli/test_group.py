@@ -146,8 +146,8 @@ def test_a_reset_goes_to_times_and_offsets(cluster: RunningCluster, where: list[
         ([], "give either --to"),
         (["--to", "earliest", "--offset", "broker-a:0", "1"], "give either --to"),
         (["--to", "yesterday"], "'yesterday' is not a time such as"),
-        (["--offset", "0", "1"], "'0' is not a broker and the number of a queue"),
-        (["--offset", "broker-a:0", "9"], "has no offset 9"),
+        (["--offset", "0", "1"], "'0' is not a broker name and a queue id"),
+        (["--offset", "broker-a:0", "9"], "offset 9 is out of range"),
     ],
 )
 def test_a_reset_to_nowhere_is_wrong_usage(cluster: RunningCluster, where: list[str], words: str) -> None:
@@ -189,7 +189,7 @@ def test_a_clone_that_a_waiting_reset_overrules_is_told(cluster: RunningCluster)
     result = cluster.run("group", "clone", "model", "waiting", "overruled", "--yes")
 
     assert result.exit_code == 64
-    assert "no member has followed yet" in result.stderr
+    assert "has applied its reset in topic" in result.stderr
 
 
 def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:

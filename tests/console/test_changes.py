@@ -11,7 +11,7 @@ from pocketmq.net.address import Address
 
 def state_of(name: str, changes: dict[str, int], *, broker_id: int = 0) -> BrokerState:
     place = BrokerAddress(name, "c", broker_id, Address("127.0.0.1", 1))
-    return BrokerState(place=place, booted_ms=7, changes=changes)
+    return BrokerState(broker=place, booted_ms=7, changes=changes)
 
 
 @pytest.mark.parametrize("masters", [[], [{}], [{"member": 3}, {}], [{"topic": 3}]])

@@ -46,7 +46,7 @@ class ToldAdmin:
         await self._asked("brokers")
         place = BrokerAddress("broker-a", "c", 0, Address("127.0.0.1", 1))
         runtime = {"refusedNoRight": str(self.refused)}
-        state = BrokerState(place=place, put_per_s=5.0, disk_used=0.5, booted_ms=7, runtime=runtime)
+        state = BrokerState(broker=place, put_per_s=5.0, disk_used=0.5, booted_ms=7, runtime=runtime)
         return [replace(state, changes=dict(self.changes))]
 
     async def brokers(self) -> list[BrokerAddress]:

@@ -181,10 +181,10 @@ cluster_commands.add_command(config)
 
 def _row(state: "BrokerState") -> dict[str, Any]:
     return {
-        "cluster": state.place.cluster,
-        "broker": state.place.name,
-        "id": state.place.broker_id,
-        "address": str(state.place.address),
+        "cluster": state.broker.cluster,
+        "broker": state.broker.name,
+        "id": state.broker.broker_id,
+        "address": str(state.broker.address),
         "version": state.version,
         "in_per_s": state.put_per_s,
         "out_per_s": state.got_per_s,

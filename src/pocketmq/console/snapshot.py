@@ -50,10 +50,10 @@ Changes = Mapping[BrokerAddress, tuple[int | None, ...]]
 
 def change_counts(brokers: Iterable[BrokerState], *kinds: str) -> Changes | None:
     """The counts of these kinds of changes at all masters; None if one of them does not count."""
-    masters = [state for state in brokers if state.place.is_master]
+    masters = [state for state in brokers if state.broker.is_master]
     if not masters or not all(state.changes.keys() >= set(kinds) for state in masters):
         return None
-    return {state.place: (state.booted_ms, *(state.changes[one] for one in kinds)) for state in masters}
+    return {state.broker: (state.booted_ms, *(state.changes[one] for one in kinds)) for state in masters}
 
 
 SPAN_S: Final = 3_600.0

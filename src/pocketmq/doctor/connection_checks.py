@@ -69,7 +69,7 @@ async def check_name_servers(context: DoctorContext) -> Finding:
             return None
         return set(read_body(ClusterInfo, answer.body).broker_addr_table)
 
-    found, failed = await context.targets.gather_what_goes(context.addresses, ask)
+    found, failed = await context.targets.gather_with_errors(context.addresses, ask)
     context.registered = {address: names for address, names in found.items() if names is not None}
     silent = [_problem(address, error) for address, error in failed.items()]
     if not found:
@@ -88,7 +88,7 @@ async def check_route(context: DoctorContext) -> Finding:
             f"no broker is registered at {', '.join(map(str, registered))}",
             "Start a broker with these name servers (namesrvAddr, `pocketmq broker --namesrv`); its log shows each registration",
         )
-    context.brokers = await context.targets.places()
+    context.brokers = await context.targets.all_brokers()
     with_master = {place.name for place in context.masters}
     if missing := sorted(everything - with_master):
         return broken(
@@ -115,7 +115,7 @@ async def check_brokers(context: DoctorContext) -> Finding:
         except NoPermission as error:
             context.refusals.append(f"broker {place.name} rejected the account: {_cause(error, place.address)}")
 
-    _, failed = await context.targets.gather_what_goes(context.brokers, ask)
+    _, failed = await context.targets.gather_with_errors(context.brokers, ask)
     for place, error in failed.items():
         return broken(
             f"broker {place.name} does not answer at its registered address {place.address} ({_cause(error, place.address)})",

@@ -125,7 +125,7 @@ async def _load_members(context: DoctorContext) -> None:
     context.members_ms = (
         context.now_ms
     )  # before they answer: waiting for one that does not answer must not age the others
-    found, failed = await context.targets.gather_what_goes(
+    found, failed = await context.targets.gather_with_errors(
         clients, lambda client_id: context.groups.running_info(group, client_id)
     )
     context.member_infos = dict(found)

@@ -79,7 +79,7 @@ async def _load_settings(context: DoctorContext) -> list[str]:
     async def load(place: BrokerAddress) -> None:
         context.broker_settings[place] = await context.targets.brokers.state.settings(place.address)
 
-    _, failed = await context.targets.gather_what_goes(context.masters, load)
+    _, failed = await context.targets.gather_with_errors(context.masters, load)
     refused = [place.name for place, error in failed.items() if isinstance(error, NoPermission)]
     if not refused:
         return []

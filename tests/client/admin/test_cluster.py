@@ -20,7 +20,7 @@ def test_every_broker_tells_about_itself() -> None:
 
             states = await admin.cluster.describe()
 
-            assert [state.place.name for state in states] == ["broker-a", "broker-b"]
+            assert [state.broker.name for state in states] == ["broker-a", "broker-b"]
             assert all(state.version == "V5_3_3" and not state.problem for state in states)
             assert sum(state.put_today or 0 for state in states) == 2
             assert await admin.cluster.clusters() == {"DefaultCluster": ["broker-a", "broker-b"]}
@@ -75,7 +75,7 @@ def test_a_broker_that_cannot_be_asked_says_why_and_does_not_hide_the_others() -
             well, ill = await admin.cluster.describe()
 
             assert (well.problem, well.version) == ("", "V5_3_3")
-            assert ill.place.name == "broker-b"
+            assert ill.broker.name == "broker-b"
             assert ill.problem
             assert ill.put_today is None
 
@@ -104,7 +104,7 @@ def test_a_broker_that_does_not_exist_is_named_with_those_that_do() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             with pytest.raises(UsageError, match="'nobody'; there are: broker-a"):
                 await admin.cluster.settings("nobody")
-            with pytest.raises(UsageError, match="no cluster 'other'; name servers know: DefaultCluster"):
+            with pytest.raises(UsageError, match="no cluster 'other'; the name servers list: DefaultCluster"):
                 await admin.cluster.brokers("other")
 
     run(main())

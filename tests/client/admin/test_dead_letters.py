@@ -6,7 +6,7 @@ import pytest
 from tests.client.administration.administrating import admin_of
 from tests.client.real_cluster import Basket, RealCluster, real_cluster
 
-from pocketmq.client.admin.dead_letters import Letter, again
+from pocketmq.client.admin.dead_letters import Letter, message_to_resend
 from pocketmq.client.consumer.consume_result import DeadLetter
 from pocketmq.errors import NetworkError, UsageError
 from pocketmq.model import properties as names
@@ -123,9 +123,9 @@ def test_a_letter_that_tells_no_topic_needs_one() -> None:
             [letter] = await admin.dead_letters.read("G")
             lost = Letter(group="G", queue=letter.queue, message=letter.message, topic="", original_id="", reason=None)
 
-            with pytest.raises(UsageError, match="give one"):
-                again(lost, None, {})
-            assert again(lost, "T", {}).topic == "T"
+            with pytest.raises(UsageError, match="give topic="):
+                message_to_resend(lost, None, {})
+            assert message_to_resend(lost, "T", {}).topic == "T"
 
     run(main())
 

@@ -100,7 +100,7 @@ def test_a_message_with_a_time_is_taken_back_and_one_of_a_level_cannot_be() -> N
             timed, level = (await admin.delays.waiting()).found
 
             assert await admin.delays.cancel(timed) == timed.message.message_id
-            with pytest.raises(ImpossibleRequest, match="waits by delay level 5"):
+            with pytest.raises(ImpossibleRequest, match="has delay level 5"):
                 await admin.delays.cancel(level)
 
             assert (await admin.delays.waiting()).found == (level,)

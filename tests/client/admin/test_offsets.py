@@ -82,7 +82,7 @@ def test_a_group_beyond_the_end_of_a_queue_is_said_to_be_there() -> None:
             [lag] = (await admin.offsets.lag("G")).queues
 
             assert lag.messages is None
-            assert "at 9, and the queue ends at 1" in lag.problem
+            assert "9 is above the end of the queue, 1" in lag.problem
 
     run(main())
 
@@ -175,7 +175,7 @@ def test_a_broker_that_leaves_resets_to_members_cannot_send_them_to_given_offset
             consumer = c.push_consumer()
             consumer.on("T")(Basket())
             async with consumer:
-                with pytest.raises(ImpossibleRequest, match="stop them first, or reset to a time"):
+                with pytest.raises(ImpossibleRequest, match="stop them first, or give a time"):
                     await admin.offsets.reset("G", "T", {FIRST: 1})
             await until(lambda: not c.members("G"))
 
@@ -197,7 +197,7 @@ def test_a_reset_to_nowhere_is_refused_before_anything_moves() -> None:
                 await admin.offsets.reset("G", "missing", "latest")
             with pytest.raises(GroupNotFound):
                 await admin.offsets.reset("nobody", "T", "latest")
-            with pytest.raises(GroupNotFound, match="broker-a does not know the group 'nobody'"):
+            with pytest.raises(GroupNotFound, match="broker-a does not have the group 'nobody'"):
                 await admin.offsets.reset("nobody", "T", "latest", dry_run=True)
 
     run(main())
@@ -244,7 +244,7 @@ def test_a_clone_that_a_waiting_reset_would_overrule_is_refused() -> None:
             await committed_at(c, 2)
             await admin.offsets.reset("new", "T", "earliest")
 
-            with pytest.raises(ImpossibleRequest, match="no member has followed yet"):
+            with pytest.raises(ImpossibleRequest, match=r"no member of group .* has applied its reset"):
                 await admin.offsets.clone("G", "new", "T")
 
     run(main())

@@ -35,7 +35,7 @@ def test_a_second_one_in_the_same_registry_is_refused_with_what_to_do() -> None:
     registry = prometheus_client.CollectorRegistry()
     PrometheusMetrics(registry)
 
-    with pytest.raises(InvalidSetting, match="make one ClientMetrics, and give it to all clients"):
+    with pytest.raises(InvalidSetting, match="create one ClientMetrics, and use it for all clients"):
         PrometheusMetrics(registry)
 
 

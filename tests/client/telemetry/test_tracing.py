@@ -144,7 +144,7 @@ def test_when_traces_cannot_be_sent_messages_do_not_notice(caplog: pytest.LogCap
                 await asyncio.sleep(0.5)
 
     run(main())
-    assert sum("traces cannot be sent, and are dropped" in record.message for record in caplog.records) == 1
+    assert sum("Sending message traces failed; they are dropped" in record.message for record in caplog.records) == 1
 
 
 def stored(number: int, **properties: str) -> StoredMessage:

@@ -3,14 +3,14 @@
 Modules in reading order:
 
     admin          AsyncAdmin and Admin: all operations in one class each
-    targets        which brokers and name servers an operation asks
+    targets        the brokers and name servers of an operation; reading of queues
     topics         topics
     groups         consumer groups and their members
     offsets        offsets of groups: query, reset, clone
-    lag            how far a group is behind, in messages and in time
-    messages       messages by id, key, offset and time; traces; consuming one again
+    lag            the lag of groups, in messages and in time
+    messages       messages by id, key, offset and time; traces; repeated consumption
     dead_letters   dead letters: list, resend
     delays         delayed messages that are not due
     transactions   undecided transactions
-    cluster        brokers, their statistics and settings
+    cluster        brokers and name servers, their statistics and settings
 """

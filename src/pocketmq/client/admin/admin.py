@@ -1,27 +1,27 @@
-"""The administrator's client: everything that can be asked of a cluster and changed in it. `blocking_admin.Admin` is its blocking face.
+"""The administrator's clients: `AsyncAdmin`, and `Admin` for code that does not await.
 
     async with AsyncAdmin("127.0.0.1:9876") as admin:
         await admin.topics.create("orders", queues=8)
-        lag = await admin.offsets.lag("billing")            # lag.messages, lag.time_ms; None when nobody knows
+        lag = await admin.offsets.lag("billing")            # lag.messages, lag.time_ms; None if unknown
         letters = await admin.dead_letters.read("billing")
 
-    cluster        brokers, what they say about themselves, their settings
-    topics         names, queues, offsets; create, alter, delete
-    groups         names, members, who owns which queue; create, alter, delete
-    offsets        where groups are, lag, reset, clone
-    messages       by id, key, place, time; traces; to a member once more
+    cluster        brokers: list, state, statistics, settings
+    topics         names, queues; create, alter, delete
+    groups         names, members, owners of queues; create, alter, delete
+    offsets        committed offsets, lag; reset, clone
+    messages       by id, key, offset, time; traces; consume again
     dead_letters   count, read, resend
-    transactions   those that are undecided
-    delays         messages that are not due yet
-    name_servers   what they remember, their settings
+    transactions   undecided transactions: list, decide
+    delays         delayed messages: list, recall
+    name_servers   key-value configuration, order configuration, settings
 
-It works with brokers of PocketMQ and of Apache RocketMQ 4.9 and 5.x.
+`Admin` has the same methods, which block:
 
-The administrator's client for code that does not await: the same words as `AsyncAdmin`.
+    with Admin("127.0.0.1:9876") as admin:
+        admin.topics.create("orders", queues=8)
+        print(admin.offsets.lag("billing").messages)
 
-with Admin("127.0.0.1:9876") as admin:
-    admin.topics.create("orders", queues=8)
-    print(admin.offsets.lag("billing").messages)
+Both work with brokers of PocketMQ and of Apache RocketMQ 4.9 and 5.x.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -44,7 +44,7 @@ from pocketmq.client.settings import settings_of
 
 
 class AsyncAdmin(AsyncClient):
-    """Asks and changes a cluster. `name_servers` and all other options are those of `AdminSettings`."""
+    """Queries and changes a cluster. The options are those of `AdminSettings`."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class AsyncAdmin(AsyncClient):
         self._targets: Targets
 
     async def start(self) -> None:
-        """Be ready. Nothing is asked of any server yet, so it does not fail when none is there."""
+        """Start without a request to any server, so that unreachable servers do not matter yet."""
         self._require_new()
         self._instance = Instance.join(self._settings, self._dependencies)
         self._targets = Targets(self._instance, self._settings)
@@ -119,25 +119,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Family(Generic[F]):
-    """A family of questions, asked on the client's own thread."""
+class _Operations(Generic[F]):
+    """Operations on one kind of thing, run in the thread of the client."""
 
-    def __init__(self, admin: "Admin", family: F) -> None:
+    def __init__(self, admin: "Admin", operations: F) -> None:
         self._admin = admin
-        self._family = family
+        self._operations = operations
 
 
-def _blocking(method: Callable[Concatenate[F, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[_Family[F], P], R]:
-    """A method of an async family that returns when the answer is there."""
+def _blocking(
+    method: Callable[Concatenate[F, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[_Operations[F], P], R]:
+    """The blocking form of an async method."""
 
     @wraps(method)
-    def call(self: _Family[F], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._admin.call(method(self._family, *args, **kwargs))
+    def call(self: _Operations[F], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._admin.call(method(self._operations, *args, **kwargs))
 
     return call
 
 
-class Cluster(_Family[ClusterAdmin]):
+class Cluster(_Operations[ClusterAdmin]):
     """See `ClusterAdmin`."""
 
     brokers = _blocking(ClusterAdmin.brokers)
@@ -154,7 +156,7 @@ class Cluster(_Family[ClusterAdmin]):
     clean_up = _blocking(ClusterAdmin.clean_up)
 
 
-class Topics(_Family[TopicAdmin]):
+class Topics(_Operations[TopicAdmin]):
     """See `TopicAdmin`."""
 
     names = _blocking(TopicAdmin.names)
@@ -169,7 +171,7 @@ class Topics(_Family[TopicAdmin]):
     delete = _blocking(TopicAdmin.delete)
 
 
-class Groups(_Family[GroupAdmin]):
+class Groups(_Operations[GroupAdmin]):
     """See `GroupAdmin`."""
 
     names = _blocking(GroupAdmin.names)
@@ -184,7 +186,7 @@ class Groups(_Family[GroupAdmin]):
     delete = _blocking(GroupAdmin.delete)
 
 
-class Offsets(_Family[OffsetAdmin]):
+class Offsets(_Operations[OffsetAdmin]):
     """See `OffsetAdmin`."""
 
     committed = _blocking(OffsetAdmin.committed)
@@ -194,7 +196,7 @@ class Offsets(_Family[OffsetAdmin]):
     clone = _blocking(OffsetAdmin.clone)
 
 
-class Messages(_Family[MessageAdmin]):
+class Messages(_Operations[MessageAdmin]):
     """See `MessageAdmin`."""
 
     by_offset_id = _blocking(MessageAdmin.by_offset_id)
@@ -208,7 +210,7 @@ class Messages(_Family[MessageAdmin]):
     send_back = _blocking(MessageAdmin.send_back)
 
 
-class DeadLetters(_Family[DeadLetterAdmin]):
+class DeadLetters(_Operations[DeadLetterAdmin]):
     """See `DeadLetterAdmin`."""
 
     counts = _blocking(DeadLetterAdmin.counts)
@@ -220,7 +222,7 @@ class DeadLetters(_Family[DeadLetterAdmin]):
     drop = _blocking(DeadLetterAdmin.drop)
 
 
-class Transactions(_Family[TransactionAdmin]):
+class Transactions(_Operations[TransactionAdmin]):
     """See `TransactionAdmin`."""
 
     undecided = _blocking(TransactionAdmin.undecided)
@@ -230,7 +232,7 @@ class Transactions(_Family[TransactionAdmin]):
     check_again = _blocking(TransactionAdmin.check_again)
 
 
-class Delays(_Family[DelayAdmin]):
+class Delays(_Operations[DelayAdmin]):
     """See `DelayAdmin`."""
 
     waiting = _blocking(DelayAdmin.waiting)
@@ -239,7 +241,7 @@ class Delays(_Family[DelayAdmin]):
     cancel_by_handle = _blocking(DelayAdmin.cancel_by_handle)
 
 
-class NameServers(_Family[NameServerAdmin]):
+class NameServers(_Operations[NameServerAdmin]):
     """See `NameServerAdmin`."""
 
     values = _blocking(NameServerAdmin.values)
@@ -254,7 +256,7 @@ class NameServers(_Family[NameServerAdmin]):
 
 
 class Admin(BlockingClient[AsyncAdmin]):
-    """Asks and changes a cluster. Options are those of `AsyncAdmin`. Any number of threads may use it at once."""
+    """Queries and changes a cluster. The options are those of `AdminSettings`. Threads may share it."""
 
     def __init__(self, name_servers: str | Sequence[str] | None = None, **options: Unpack[AdminOptions]) -> None:
         super().__init__(lambda: AsyncAdmin(name_servers, **options), "admin")

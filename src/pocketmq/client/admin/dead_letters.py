@@ -1,8 +1,9 @@
-"""Dead letters: what a group has given up on, why, and sending it once more.
+"""Dead letters: messages that a group could not consume. List them, see the reason, send them again.
 
-    %DLQ%group ── read ──► letters ── edited? ──► sent to the topic that they were for
+    %DLQ%group ── read ──► letters ── edit ──► sent to the original topic
 
-A broker cannot delete one message, so a letter that was sent again stays where it is; the new message names it as its origin.
+A broker cannot delete a single message, so a letter stays after it is sent again. The new message has the id of the original one as a
+property.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,11 +26,11 @@ from pocketmq.protocol.bodies.topics import TopicList
 from pocketmq.protocol.java_json import read_body
 
 DEFAULT_LIMIT = 100
-_OF_ITS_PAST = names.RESERVED - {names.TAGS, names.KEYS, names.SHARDING_KEY}
-"""Properties that tell what happened to it; brokers would take some of them for wishes."""
+_HISTORY = names.RESERVED - {names.TAGS, names.KEYS, names.SHARDING_KEY}
+"""Properties that describe earlier deliveries. A broker would interpret some of them as requests."""
 
 Edit = Callable[["Letter", Message], Message | None]
-"""Changes a message before it is sent, or gives another; None leaves it where it is."""
+"""Returns the message to send in place of the given one, or None to send nothing."""
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,14 +38,14 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     queue: MessageQueue
-    """Where it lies, with `message.queue_offset`."""
+    """The queue of the dead-letter topic."""
     message: StoredMessage
     topic: str
-    """The one that it was sent to at first."""
+    """The original topic."""
     original_id: str
-    """The id that its producer got, which logs and traces have, too; the broker's where the producer gave none."""
+    """The id that the producer got, as in logs and traces; the id of the broker if the producer set no id."""
     reason: str | None
-    """Why it died, when its consumer said so."""
+    """The reason, if the consumer reported one."""
 
     @property
     def died_ms(self) -> int:
@@ -52,18 +53,18 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attempts(self) -> int:
-        """How often it was tried."""
+        """How often it was consumed without success."""
         return self.message.reconsume_times
 
 
 class Resent(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of letters that were to be sent once more, in their order."""
+    """The result of a resend, in the order of the letters."""
 
     sent: tuple[tuple[Letter, SendResult], ...] = ()
     left: tuple[Letter, ...] = ()
-    """Those that the edit did not want sent."""
+    """Letters for which `edit` returned None."""
     failed: tuple[tuple[Letter, str], ...] = ()
-    """Those that could not be sent, and why."""
+    """Letters that could not be sent, with the error."""
 
 
 class DeadLetterAdmin:
@@ -73,8 +74,8 @@ class DeadLetterAdmin:
         self._targets = targets
 
     async def counts(self) -> dict[str, int]:
-        """How many dead letters there are, by group; groups that never had one are not named."""
-        await self._targets.masters()  # where no broker is registered, nobody knows
+        """The number of dead letters by group, for groups that ever had one."""
+        await self._targets.masters()  # raises NetworkError if no broker is registered
         answer = await self._targets.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = [topic for topic in read_body(TopicList, answer.body).topic_list if is_dlq(topic)]
         mine = sorted(
@@ -84,15 +85,15 @@ class DeadLetterAdmin:
         return dict(zip(mine, counts, strict=True))
 
     async def count(self, group: str) -> int:
-        """How many dead letters of a group are there."""
+        """The number of dead letters of a group."""
         return sum(end - begin for _, begin, end in await self.ranges(group))
 
     async def read(self, group: str, *, limit: int = DEFAULT_LIMIT, newest: bool = False) -> list[Letter]:
-        """The oldest dead letters of a group, or the newest, in the order in which they died."""
+        """The oldest or newest dead letters of a group, in order of time."""
         check_limit(limit)
 
-        async def of(place: tuple[MessageQueue, int, int]) -> list[Letter]:
-            queue, begin, end = place
+        async def of(bounds: tuple[MessageQueue, int, int]) -> list[Letter]:
+            queue, begin, end = bounds
             begin, end = (max(begin, end - limit), end) if newest else (begin, min(end, begin + limit))
             return [self._letter(group, queue, one) async for one in read_queue(self._targets, queue, begin, end)]
 
@@ -108,10 +109,10 @@ class DeadLetterAdmin:
         properties: Mapping[str, str | None] | None = None,
         edit: Edit | None = None,
     ) -> Resent:
-        """Send letters once more, to the topic that each was for or to `topic`, one after the other.
+        """Send letters again, one after the other, to their original topic or to `topic`.
 
-        `properties` are set, or removed where they are None; `edit` may change all of a message. One that cannot be sent
-        does not keep back the others.
+        `properties` sets properties, and removes those with the value None; `edit` may change the whole message. After an
+        error, the next letters are sent all the same.
         """
         outbox = self._outbox()
         sent: list[tuple[Letter, SendResult]] = []
@@ -119,7 +120,7 @@ class DeadLetterAdmin:
         failed: list[tuple[Letter, str]] = []
         for letter in letters:
             try:
-                message: Message | None = again(letter, topic, properties or {})
+                message: Message | None = message_to_resend(letter, topic, properties or {})
                 if edit is not None and message is not None:
                     message = edit(letter, message)
                 if message is None:
@@ -131,9 +132,9 @@ class DeadLetterAdmin:
         return Resent(sent=tuple(sent), left=tuple(left), failed=tuple(failed))
 
     async def drop(self, group: str) -> int:
-        """Delete all dead letters of a group, with the topic that they lie in; how many they were. Single ones cannot be deleted.
+        """Delete the dead-letter topic of a group with all letters, and return their number. Single letters cannot be deleted.
 
-        The next one makes the topic anew.
+        The next dead letter creates the topic again.
         """
         letters = await self.count(group)
         try:
@@ -143,18 +144,18 @@ class DeadLetterAdmin:
         return letters
 
     async def in_queue(self, group: str, queue: MessageQueue, begin: int, end: int) -> list[Letter]:
-        """Letters of one of `ranges`, with offsets from `begin` to below `end`: for whoever looks at many, page by page."""
+        """Letters of one queue with offsets from `begin` to below `end`, to read many letters page by page. See `ranges`."""
         wire_queue = self._targets.wire_queue(queue)
         await self._targets.route(TopicName(wire_queue.topic))
         return [self._letter(group, wire_queue, one) async for one in read_queue(self._targets, wire_queue, begin, end)]
 
     async def ranges(self, group: str) -> list[tuple[MessageQueue, int, int]]:
-        """Queues with dead letters, and from where to where they lie there."""
+        """The queues of the dead-letter topic, each with its minimum and maximum offset."""
         topic = dlq_topic(self._targets.group(group))
         try:
             route = await self._targets.route(topic)
         except TopicNotFound:
-            await self._targets.masters()  # where no broker is registered, nobody knows
+            await self._targets.masters()  # raises NetworkError if no broker is registered
             return []
         queues = sorted({*route.readable, *route.writable})
         calls = self._targets.brokers.offsets
@@ -182,19 +183,17 @@ class DeadLetterAdmin:
         return Outbox(instance, own)
 
 
-def again(letter: Letter, topic: str | None, properties: Mapping[str, str | None]) -> Message:
-    """The message that a letter was, without its past, and with these properties; UsageError when it tells no topic."""
+def message_to_resend(letter: Letter, topic: str | None, properties: Mapping[str, str | None]) -> Message:
+    """The original message of a letter, with changed properties. Raises UsageError if the topic is unknown."""
     try:
         stored = readable(letter.message, None)
     except ProtocolError as error:
-        raise UsageError(f"its body is damaged and cannot be read: {error}") from None
+        raise UsageError(f"the body of the letter is damaged and cannot be decoded: {error}") from None
     where = topic or letter.topic
     if not where or group_of(where):
-        raise UsageError(f"the letter does not tell which topic it was for (it says {where!r}): give one")
+        raise UsageError(f"the letter has no original topic, only {where!r}: give topic=")
     kept = {
-        name: value
-        for name, value in stored.properties.items()
-        if name not in _OF_ITS_PAST and name != DEAD_LETTER_REASON
+        name: value for name, value in stored.properties.items() if name not in _HISTORY and name != DEAD_LETTER_REASON
     }
     message = Message(TopicName(where), stored.body, flag=stored.flag)
     edits = Message(where, stored.body, properties={name: value for name, value in properties.items() if value})

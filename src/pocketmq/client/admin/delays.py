@@ -1,7 +1,7 @@
-"""Delayed messages that are not due yet: those that wait in the queue of a delay level, and those with a time of their own.
+"""Delayed messages that are not due: those with a delay level, and timed messages, which have a delivery time of their own.
 
-SCHEDULE_TOPIC_XXXX   a queue for each level, delivered in order; the broker tells how far it is
-rmq_sys_wheel_timer   one queue; each message says when it is due, and a recall names the message that it takes back
+SCHEDULE_TOPIC_XXXX   one queue for each level, delivered in order up to an offset that the broker reports
+rmq_sys_wheel_timer   one queue; each message has its delivery time, and a recall has the id of its message
 """
 
 import msgspec
@@ -23,23 +23,23 @@ LEVELS_KEY = "messageDelayLevel"
 MAX_DELAY_KEY = "timerMaxDelaySec"
 DEFAULT_MAX_DELAY_S = 3 * 24 * 3600
 ROLL_SLACK_MS = 3_600_000
-"""A message that waits longer than the wheel reaches is stored again now and then; so long before, at most, it was."""
+"""A broker stores a timed message again at intervals if its time is beyond the timer wheel. This is the longest interval."""
 
 
 class Delayed(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that waits."""
+    """A message that is not due."""
 
     broker: str
     topic: str
-    """The one that it will be in."""
+    """The topic in which it will be delivered."""
     due_ms: int
     level: int | None
-    """None when it has a time of its own."""
+    """The delay level; None for a timed message."""
     message: StoredMessage
 
 
 class DelayedMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """Those that were found, the soonest first. When there are more than were read, they are not all."""
+    """The delayed messages that were read, in order of delivery time. `is_complete` is False if there are more."""
 
     found: tuple[Delayed, ...]
     is_complete: bool
@@ -52,85 +52,83 @@ class DelayAdmin:
         self._targets = targets
 
     async def waiting(self, *, limit: int = DEFAULT_LIMIT) -> DelayedMessages:
-        """Messages that are not due yet; `limit` of each level, and of those with a time, are read at most."""
+        """Messages that are not due. Reads at most `limit` messages of each level, and `limit` timed messages."""
         check_limit(limit)
-        places = await self._targets.masters()
-        parts = await self._targets.gather(places, lambda place: self._by_level(place, limit))
-        parts += await self._targets.gather(places, lambda place: self._by_time(place, limit))
+        brokers = await self._targets.masters()
+        parts = await self._targets.gather(brokers, lambda broker: self._by_level(broker, limit))
+        parts += await self._targets.gather(brokers, lambda broker: self._by_time(broker, limit))
         found = sorted((one for part, _ in parts for one in part), key=lambda one: one.due_ms)
         return DelayedMessages(found=tuple(found), is_complete=all(is_complete for _, is_complete in parts))
 
     async def cancel(self, delayed: Delayed) -> str:
-        """Take back a message that waits for a time of its own; its id. RocketMQ has no call for one of a delay level.
+        """Recall a timed message. Returns its id. Raises ImpossibleRequest for a message with a delay level.
 
-        The broker does not look whether it still waits: see `waiting` or `find_by_handle` before. ImpossibleRequest for one of a level.
+        The broker does not check that the message is not delivered yet: use `waiting` or `find_by_handle` first.
         """
         if delayed.level is not None:
             raise ImpossibleRequest(
-                f"message {delayed.message.message_id} waits by delay level {delayed.level}: brokers can take back "
-                "messages with a time of their own only"
+                f"message {delayed.message.message_id} has delay level {delayed.level}: brokers can recall timed "
+                "messages only"
             )
         wire_topic = self._targets.topic(delayed.topic)
         handle = RecallHandle(wire_topic, delayed.broker, delayed.due_ms + 1, delayed.message.message_id)
         return await self.cancel_by_handle(str(handle))
 
     async def find_by_handle(self, handle: str, *, limit: int = DEFAULT_LIMIT) -> Delayed | None:
-        """The message that a `recall_handle` means, if it waits now; None when it does not: it was delivered or taken back, or never was.
+        """The message of a `recall_handle` if it is not due; None if it was delivered or recalled, or never existed.
 
-        Where a broker keeps no index of ids, it is looked for among the last `limit` messages with a time.
+        If the broker has no index of ids, this searches the last `limit` timed messages.
         """
         check_limit(limit)
         meant = RecallHandle.parse(handle)
-        place = await self._targets.master(meant.broker_name)
-        if records := await self._with_id(place, meant.unique_id):
-            found = [self._delayed(place, one, meant.deliver_ms - 1, None) for one in records if _is_meant(one, meant)]
-            is_over = meant.deliver_ms <= self._targets.clock.now_ms() or any(
-                _takes_back(one, meant) for one in records
-            )
+        broker = await self._targets.master(meant.broker_name)
+        if records := await self._with_id(broker, meant.unique_id):
+            found = [self._delayed(broker, one, meant.deliver_ms - 1, None) for one in records if _is_meant(one, meant)]
+            is_over = meant.deliver_ms <= self._targets.clock.now_ms() or any(_recalls(one, meant) for one in records)
             return found[0] if found and not is_over else None
-        waiting, _ = await self._by_time(place, limit)
+        waiting, _ = await self._by_time(broker, limit)
         shown = self._targets.shown(meant.topic), meant.deliver_ms - 1, meant.unique_id
         return next((one for one in waiting if (one.topic, one.due_ms, one.message.message_id) == shown), None)
 
     async def cancel_by_handle(self, handle: str) -> str:
-        """The same by the `recall_handle` that its producer got; that the message waits, or ever was, the broker does not say."""
+        """Recall a timed message by the `recall_handle` of its send. The broker does not check that the message exists."""
         read = RecallHandle.parse(handle)
         await self._targets.master(read.broker_name)
         header = RecallMessage(read.topic, handle, INNER_PRODUCER_GROUP)
         return await self._targets.brokers.messages.recall(read.broker_name, header)
 
-    async def _with_id(self, place: BrokerAddress, unique_id: str) -> list[StoredMessage]:
-        """What lies in the timer topic of a broker with this id: the message, itself and stored again, and recalls of it."""
+    async def _with_id(self, broker: BrokerAddress, unique_id: str) -> list[StoredMessage]:
+        """Records of the timer topic with this id: the message, its copies, and recalls of it."""
         header = QueryMessage(TIMER_TOPIC, unique_id, MAX_BY_KEY, 0, END_OF_TIME_MS, True)
         try:
-            found, _ = await self._targets.brokers.messages.by_key(place.name, header)
+            found, _ = await self._targets.brokers.messages.by_key(broker.name, header)
         except NotFound:
             return []
         return found
 
-    async def _by_level(self, place: BrokerAddress, limit: int) -> tuple[list[Delayed], bool]:
-        settings = await self._targets.brokers.state.settings(place.address)
+    async def _by_level(self, broker: BrokerAddress, limit: int) -> tuple[list[Delayed], bool]:
+        settings = await self._targets.brokers.state.settings(broker.address)
         levels = DelayLevels(settings[LEVELS_KEY]) if settings.get(LEVELS_KEY) else DELAY_LEVELS
-        progress = (await self._targets.brokers.state.delay_offsets(place.address)).offset_table
+        progress = (await self._targets.brokers.state.delay_offsets(broker.address)).offset_table
         found: list[Delayed] = []
         is_complete = True
         for level in range(1, len(levels) + 1):
-            queue = MessageQueue(SCHEDULE_TOPIC, place.name, queue_of_level(level))
+            queue = MessageQueue(SCHEDULE_TOPIC, broker.name, queue_of_level(level))
             begin, end = progress.get(level, 0), await self._targets.brokers.offsets.largest(queue)
             is_complete = is_complete and end - begin <= limit
             found += [
-                self._delayed(place, message, levels.due_ms(level, message.store_ms), level)
+                self._delayed(broker, message, levels.due_ms(level, message.store_ms), level)
                 async for message in read_queue(self._targets, queue, begin, min(end, begin + limit))
             ]
         return found, is_complete
 
-    async def _by_time(self, place: BrokerAddress, limit: int) -> tuple[list[Delayed], bool]:
-        """From as long ago as a message may wait. One that was stored again counts once, one that was recalled not at all."""
-        settings = await self._targets.brokers.state.settings(place.address)
+    async def _by_time(self, broker: BrokerAddress, limit: int) -> tuple[list[Delayed], bool]:
+        """Timed messages, each once even if it was stored again, without those that were recalled."""
+        settings = await self._targets.brokers.state.settings(broker.address)
         longest_s = settings.get(MAX_DELAY_KEY, "")
         reach_ms = (int(longest_s) if longest_s.isdecimal() else DEFAULT_MAX_DELAY_S) * 1000 + ROLL_SLACK_MS
         now_ms = self._targets.clock.now_ms()
-        queue = MessageQueue(TIMER_TOPIC, place.name, 0)
+        queue = MessageQueue(TIMER_TOPIC, broker.name, 0)
         calls = self._targets.brokers.offsets
         begin, end = await calls.at_time(queue, now_ms - reach_ms), await calls.largest(queue)
         waiting: dict[str, Delayed] = {}
@@ -141,12 +139,12 @@ class DelayAdmin:
                 waiting.pop(recalled, None)
             elif due_ms is not None and due_ms > now_ms:
                 key = f"{message.properties.get(names.REAL_TOPIC)}+{message.message_id}"
-                waiting[key] = self._delayed(place, message, due_ms, None)
+                waiting[key] = self._delayed(broker, message, due_ms, None)
         return list(waiting.values()), end - begin <= limit
 
-    def _delayed(self, place: BrokerAddress, message: StoredMessage, due_ms: int, level: int | None) -> Delayed:
+    def _delayed(self, broker: BrokerAddress, message: StoredMessage, due_ms: int, level: int | None) -> Delayed:
         return Delayed(
-            broker=place.name,
+            broker=broker.name,
             topic=self._targets.shown(message.properties.get(names.REAL_TOPIC, "")),
             due_ms=due_ms,
             level=level,
@@ -155,7 +153,7 @@ class DelayAdmin:
 
 
 def _is_meant(message: StoredMessage, meant: RecallHandle) -> bool:
-    """Whether a record of the timer topic is the message of a handle. Brokers take none back whose time the handle does not know."""
+    """Whether a record of the timer topic is the message of a handle. Brokers compare the delivery time, too."""
     return (
         names.TIMER_DEL_UNIQKEY not in message.properties
         and message.message_id == meant.unique_id
@@ -164,7 +162,7 @@ def _is_meant(message: StoredMessage, meant: RecallHandle) -> bool:
     )
 
 
-def _takes_back(message: StoredMessage, meant: RecallHandle) -> bool:
+def _recalls(message: StoredMessage, meant: RecallHandle) -> bool:
     return message.properties.get(names.TIMER_DEL_UNIQKEY) == f"{meant.topic}+{meant.unique_id}"
 
 

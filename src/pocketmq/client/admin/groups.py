@@ -1,4 +1,4 @@
-"""Consumer groups: which there are, who is in them and owns which queue, making, changing and deleting them."""
+"""Consumer groups: list, describe, create, alter, delete; their members and the owners of queues."""
 
 from collections.abc import Iterable, Mapping
 
@@ -26,25 +26,25 @@ from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A client that is a member of a group now."""
+    """A connected member of a group."""
 
     client_id: str
     address: str | None
     language: str | None
     version: int
     brokers: tuple[str, ...]
-    """The brokers that it is connected to."""
+    """The brokers to which it is connected."""
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: how each broker has it, and what its members say. Without members, what they would say is None."""
+    """The configuration of a group and what its members report. `consume_type` and `message_model` come from the members."""
 
     group: str
     configs: Mapping[str, SubscriptionGroupConfig]
-    """By broker; it may be missing at some."""
+    """By broker. A broker may not have the group."""
     members: tuple[Member, ...]
     subscriptions: Mapping[str, Subscription]
-    """By topic, as the members said last."""
+    """By topic, from the last heartbeat."""
     consume_type: ConsumeType | None
     message_model: MessageModel | None
 
@@ -54,12 +54,12 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Owners(msgspec.Struct, frozen=True, kw_only=True):
-    """Who reads which queue, by what the members themselves say."""
+    """The owners of queues, as the members report them."""
 
     queues: Mapping[MessageQueue, tuple[str, ...]]
-    """The ids of the clients: one for each queue, all of them when the group broadcasts."""
+    """Client ids: one for each queue, or all members if the group broadcasts."""
     silent: Mapping[str, str]
-    """Members that did not say, and why: what they own is unknown."""
+    """Members that did not answer, with the error: their queues are unknown."""
 
 
 class GroupAdmin:
@@ -69,10 +69,10 @@ class GroupAdmin:
         self._targets = targets
 
     async def names(self, *, everything: bool = False) -> list[str]:
-        """All groups that brokers know, sorted; with `everything` also internal ones: of RocketMQ itself, of traces, of Spark's sinks."""
+        """All groups, sorted. With `everything` also the internal groups of RocketMQ, traces and Spark sinks."""
         calls = self._targets.brokers.groups
         tables = await self._targets.gather(
-            await self._targets.masters(), lambda place: calls.all_configs(place.address)
+            await self._targets.masters(), lambda broker: calls.all_configs(broker.address)
         )
         found = {group for table in tables for group in table.subscription_group_table}
         return sorted(
@@ -82,23 +82,23 @@ class GroupAdmin:
         )
 
     async def configs(self) -> dict[str, dict[str, SubscriptionGroupConfig]]:
-        """How every broker has every group, RocketMQ's own among them: by group, then by broker."""
-        places = await self._targets.masters()
+        """The configurations of all groups, including internal ones: by group, then by broker."""
+        brokers = await self._targets.masters()
         calls = self._targets.brokers.groups
-        tables = await self._targets.gather(places, lambda place: calls.all_configs(place.address))
+        tables = await self._targets.gather(brokers, lambda broker: calls.all_configs(broker.address))
         found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
-        for place, table in zip(places, tables, strict=True):
+        for broker, table in zip(brokers, tables, strict=True):
             for group, config in table.subscription_group_table.items():
                 if self._targets.is_ours(group):
-                    found.setdefault(self._targets.shown(group), {})[place.name] = config
+                    found.setdefault(self._targets.shown(group), {})[broker.name] = config
         return found
 
     async def describe(self, group: str) -> GroupState:
-        """How a group is set up, and who is in it; GroupNotFound when no broker knows it."""
+        """The configuration and the members of a group. Raises GroupNotFound if no broker has it."""
         name = self._targets.group(group)
-        places = await self._targets.masters()
-        configs = await self._configs(name, places)
-        connections = await self._connections(name, places)
+        brokers = await self._targets.masters()
+        configs = await self._configs(name, brokers)
+        connections = await self._connections(name, brokers)
         if not configs and not connections:
             raise GroupNotFound(f"no broker knows the group {group!r}")
         last = next(iter(connections.values()), ConsumerConnection())
@@ -112,40 +112,40 @@ class GroupAdmin:
         )
 
     async def members(self, group: str) -> list[Member]:
-        """Who is in a group now; nobody when nobody is."""
+        """The connected members of a group; empty without any."""
         return _members(await self._connections(self._targets.group(group), await self._targets.masters()))
 
     async def members_of_many(self, groups: Iterable[str]) -> dict[str, list[Member]]:
-        """The same of many groups: one question for each of them and each broker."""
+        """`members` of many groups, with one request for each group and broker."""
         calls, names = self._targets.brokers.members, list(groups)
-        places = await self._targets.masters()
-        asked = [(name, place) for name in names for place in places]
-        found, failed = await self._targets.gather_what_goes(
+        brokers = await self._targets.masters()
+        asked = [(name, broker) for name in names for broker in brokers]
+        found, failed = await self._targets.gather_with_errors(
             asked, lambda pair: calls.consumers(pair[1].address, self._targets.group(pair[0]))
         )
         for error in failed.values():
-            if not _means_nobody(error):
+            if not _has_no_members(error):
                 raise error
         connections: dict[str, dict[BrokerAddress, ConsumerConnection]] = {name: {} for name in names}
-        for (name, place), connection in found.items():
+        for (name, broker), connection in found.items():
             if connection.connection_set:
-                connections[name][place] = connection
+                connections[name][broker] = connection
         return {name: _members(one) for name, one in connections.items()}
 
     async def running_info(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerRunningInfo:
-        """What a member tells about itself; with `stacks` also what its threads are doing."""
+        """The running info of a member; with `stacks` also the stacks of its threads."""
         name = self._targets.group(group)
-        for place, connection in (await self._connections(name, await self._targets.masters())).items():
+        for broker, connection in (await self._connections(name, await self._targets.masters())).items():
             if any(client.client_id == client_id for client in connection.connection_set):
-                return await self._running_info(place, name, client_id, stacks=stacks)
-        raise ConsumerNotOnline(f"no broker knows a member {client_id!r} of the group {group!r}")
+                return await self._running_info(broker, name, client_id, stacks=stacks)
+        raise ConsumerNotOnline(f"no broker has a member {client_id!r} of the group {group!r}")
 
     async def owners(self, group: str) -> Owners:
-        """Who reads which queue. Each member is asked through a broker that knows it."""
+        """The owners of queues. Each member is queried through a broker to which it is connected."""
         name = self._targets.group(group)
         connections = await self._connections(name, await self._targets.masters())
-        through = {client.client_id: place for place, one in connections.items() for client in one.connection_set}
-        found, failed = await self._targets.gather_what_goes(
+        through = {client.client_id: broker for broker, one in connections.items() for client in one.connection_set}
+        found, failed = await self._targets.gather_with_errors(
             sorted(through), lambda client_id: self._running_info(through[client_id], name, client_id)
         )
         owned: dict[MessageQueue, list[str]] = {}
@@ -170,9 +170,9 @@ class GroupAdmin:
         cluster: str | None = None,
         brokers: Iterable[str] | None = None,
     ) -> None:
-        """Make a group, on all brokers, those of a cluster, or those that are named. ImpossibleRequest when one has it."""
+        """Create a group on all brokers, on those of `cluster`, or on `brokers`. Raises ImpossibleRequest if one has it."""
         name = self._targets.group(group)
-        places = await self._targets.masters(cluster, brokers)
+        masters = await self._targets.masters(cluster, brokers)
         config = SubscriptionGroupConfig(
             name,
             consume_enable=may_consume,
@@ -182,9 +182,9 @@ class GroupAdmin:
             retry_max_times=max_reconsume_times,
         )
         _check(config)
-        if there := list(await self._configs(name, places)):
+        if there := list(await self._configs(name, masters)):
             raise ImpossibleRequest(f"group {group!r} is on broker {there[0]} already; `alter` changes it")
-        await self._targets.gather(places, lambda place: self._targets.brokers.groups.create(place.address, config))
+        await self._targets.gather(masters, lambda broker: self._targets.brokers.groups.create(broker.address, config))
 
     async def alter(
         self,
@@ -196,9 +196,9 @@ class GroupAdmin:
         may_broadcast: bool | None = None,
         ordered: bool | None = None,
     ) -> None:
-        """Change what is named, on all brokers that have the group."""
-        places = {place.name: place for place in await self._targets.masters()}
-        configs = await self._configs(self._targets.group(group), list(places.values()))
+        """Change settings of a group on all brokers that have it."""
+        brokers = {master.name: master for master in await self._targets.masters()}
+        configs = await self._configs(self._targets.group(group), list(brokers.values()))
         if not configs:
             raise GroupNotFound(f"no broker knows the group {group!r}")
         wanted = {
@@ -209,84 +209,86 @@ class GroupAdmin:
             "consume_message_orderly": ordered,
         }
         changes = {field: value for field, value in wanted.items() if value is not None}
-        changed = [(places[broker], replace(config, **changes)) for broker, config in configs.items()]
+        changed = [(brokers[broker], replace(config, **changes)) for broker, config in configs.items()]
         for _, config in changed:
             _check(config)
         await self._targets.gather(changed, lambda pair: self._targets.brokers.groups.create(pair[0].address, pair[1]))
 
     async def delete(self, group: str, *, with_topics: bool = True) -> None:
-        """Forget a group and how far it was; `with_topics` its retries and dead letters, too.
+        """Delete a group and its offsets; `with_topics` also its retry and dead-letter topics.
 
-        ImpossibleRequest while it has members: they would make it anew at once.
+        Raises ImpossibleRequest if it has members, because their heartbeats would create it again.
         """
         name = self._targets.group(group)
         if is_system_group(name):
-            raise ImpossibleRequest(f"group {group!r} is RocketMQ's own")
-        places = await self._targets.masters()
-        configs, connections = await self._configs(name, places), await self._connections(name, places)
+            raise ImpossibleRequest(f"group {group!r} is a system group; it cannot be deleted")
+        brokers = await self._targets.masters()
+        configs, connections = await self._configs(name, brokers), await self._connections(name, brokers)
         if members := _members(connections):
             raise ImpossibleRequest(
-                f"group {group!r} has {len(members)} members, such as {members[0].client_id}: stop them"
+                f"group {group!r} has {len(members)} members, such as {members[0].client_id}: stop them first"
             )
         if not configs:
             raise GroupNotFound(f"no broker knows the group {group!r}")
         if with_topics:
             for topic in (retry_topic(name), dlq_topic(name)):
-                await self._delete_topic(topic, places)
-        # Last, because pulls that a broker still holds for the group end with its topics, and would make it anew.
+                await self._delete_topic(topic, brokers)
+        # Last, because pulls that a broker still holds for the group end with its topics, and would create it again.
         calls = self._targets.brokers.groups
-        await self._targets.gather(places, lambda place: calls.delete(place.address, name, with_offsets=True))
+        await self._targets.gather(brokers, lambda broker: calls.delete(broker.address, name, with_offsets=True))
 
-    async def _delete_topic(self, topic: str, places: list[BrokerAddress]) -> None:
-        """On all brokers and name servers. One that does not exist is no matter."""
+    async def _delete_topic(self, topic: str, brokers: list[BrokerAddress]) -> None:
+        """Delete a topic on all brokers and name servers, if it exists."""
 
-        async def delete(place: BrokerAddress) -> None:
+        async def delete(broker: BrokerAddress) -> None:
             try:
-                await self._targets.brokers.topics.delete(place.address, topic)
+                await self._targets.brokers.topics.delete(broker.address, topic)
             except TopicNotFound:
                 return
 
-        await self._targets.gather(places, delete)
-        for cluster in sorted({place.cluster for place in places}):
-            await self._targets.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(topic, cluster))
+        await self._targets.gather(brokers, delete)
+        for cluster in sorted({broker.cluster for broker in brokers}):
+            await self._targets.send_to_name_servers(
+                RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(topic, cluster)
+            )
 
-    async def _configs(self, group: GroupName, places: list[BrokerAddress]) -> dict[str, SubscriptionGroupConfig]:
-        """By broker. All are listed instead of asking for one, because a broker may make a group that it is asked for."""
+    async def _configs(self, group: GroupName, brokers: list[BrokerAddress]) -> dict[str, SubscriptionGroupConfig]:
+        """The configurations of a group by broker. Lists all groups, because a query for one group may create it."""
         calls = self._targets.brokers.groups
-        tables = await self._targets.gather(places, lambda place: calls.all_configs(place.address))
+        tables = await self._targets.gather(brokers, lambda broker: calls.all_configs(broker.address))
         return {
-            place.name: table.subscription_group_table[group]
-            for place, table in zip(places, tables, strict=True)
+            broker.name: table.subscription_group_table[group]
+            for broker, table in zip(brokers, tables, strict=True)
             if group in table.subscription_group_table
         }
 
     async def _connections(
-        self, group: GroupName, places: list[BrokerAddress]
+        self, group: GroupName, brokers: list[BrokerAddress]
     ) -> dict[BrokerAddress, ConsumerConnection]:
-        """What brokers know of the members, where they know any."""
+        """The connected members at each broker that has any."""
         calls = self._targets.brokers.members
-        found, failed = await self._targets.gather_what_goes(
-            places, lambda place: calls.consumers(place.address, group)
+        found, failed = await self._targets.gather_with_errors(
+            brokers, lambda broker: calls.consumers(broker.address, group)
         )
         for error in failed.values():
-            if not _means_nobody(error):
+            if not _has_no_members(error):
                 raise error
-        return {place: connection for place, connection in found.items() if connection.connection_set}
+        return {broker: connection for broker, connection in found.items() if connection.connection_set}
 
     async def _running_info(
-        self, place: BrokerAddress, group: GroupName, client_id: str, *, stacks: bool = False
+        self, broker: BrokerAddress, group: GroupName, client_id: str, *, stacks: bool = False
     ) -> ConsumerRunningInfo:
         return await self._targets.brokers.members.running_info(
-            place.address, group, client_id, stacks=stacks, timeout_s=self._targets.settings.relay_timeout_ms / 1000
+            broker.address, group, client_id, stacks=stacks, timeout_s=self._targets.settings.relay_timeout_ms / 1000
         )
 
 
-def _means_nobody(error: PocketMQError) -> bool:
+def _has_no_members(error: PocketMQError) -> bool:
     return isinstance(error, ConsumerNotOnline | GroupNotFound)
 
 
 def _members(connections: Mapping[BrokerAddress, ConsumerConnection]) -> list[Member]:
-    """Each client once, whatever brokers it is connected to."""
+    """Each client once, even if it is connected to several brokers."""
     clients = {client.client_id: client for one in connections.values() for client in one.connection_set}
     return [
         Member(
@@ -295,8 +297,8 @@ def _members(connections: Mapping[BrokerAddress, ConsumerConnection]) -> list[Me
             language=client.language,
             version=client.version,
             brokers=tuple(
-                place.name
-                for place, one in connections.items()
+                broker.name
+                for broker, one in connections.items()
                 if any(each.client_id == client_id for each in one.connection_set)
             ),
         )
@@ -307,5 +309,5 @@ def _members(connections: Mapping[BrokerAddress, ConsumerConnection]) -> list[Me
 def _check(config: SubscriptionGroupConfig) -> None:
     if config.retry_max_times < -1 or config.retry_queue_nums < 0:
         raise UsageError(
-            f"group {config.group_name!r}: max_reconsume_times must be -1 (without end) or above, retry_queues 0 or above"
+            f"group {config.group_name!r}: max_reconsume_times must be at least -1 (no limit), and retry_queues at least 0"
         )

@@ -1,9 +1,9 @@
-"""Messages: finding them by id, key, place or time; what became of one; giving one to a member again.
+"""Messages: find them by id, key, offset or time; read their traces; deliver them again.
 
-Traces of one message: what its producer, its consumers and whoever decided its transaction wrote about it.
+The trace of a message consists of records that its producer and consumers write:
 
-Pub ──► sent      SubBefore ┐ same request id
-                  SubAfter  ┘ ──► one attempt to consume it      EndTransaction ──► decided      Recall ──► recalled
+    Pub ──► sent      SubBefore ┐ same request id
+                      SubAfter  ┘ ──► one attempt to consume it      EndTransaction ──► decided      Recall ──► recalled
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from pocketmq.protocol.trace_text import EndTransaction, Outcome, Pub, Recall, S
 
 
 class TracedAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to consume a message. What its consumer has not written, or not yet, is None."""
+    """One attempt to consume a message. None stands for a value that the consumer has not written."""
 
     group: str
     request_id: str
@@ -38,7 +38,7 @@ class TracedAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written about a message, each part in the order of time."""
+    """The trace records of a message, each kind in order of time."""
 
     message_id: str
     sent: tuple[Pub, ...] = ()
@@ -48,7 +48,7 @@ class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trace_of(message_id: str, records: Iterable[Trace]) -> MessageTrace:
-    """Those of `records` that are about this message: one body has those of several."""
+    """The trace of one message. A trace body has the records of several messages."""
     own = [record for record in records if getattr(record, "message_id", None) == message_id]
     before = {record.request_id: record for record in own if isinstance(record, SubBefore)}
     after = {record.request_id: record for record in own if isinstance(record, SubAfter)}
@@ -77,12 +77,12 @@ def _attempt(request_id: str, before: SubBefore | None, after: SubAfter | None) 
 
 END_OF_TIME_MS = 2**63 - 1
 MAX_BY_KEY = 64
-"""Brokers look no further."""
+"""The limit of brokers for one query."""
 DEFAULT_LIMIT = 1_000
 
 
 class MessageAdmin:
-    """Messages of the cluster. Bodies are as they were before they were compressed, unless the option `decompress` is False."""
+    """Messages of the cluster. Bodies are decompressed, unless the option `decompress` is False."""
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
@@ -90,25 +90,25 @@ class MessageAdmin:
     # finding
 
     async def by_offset_id(self, offset_id: str, topic: str | None = None) -> StoredMessage:
-        """The message with this id of a broker, such as `SendResult.offset_id`; NotFound when it is gone.
+        """The message with this offset id, such as `SendResult.offset_id`. Raises NotFound if it is deleted.
 
-        `topic` is for brokers that let nobody read without it.
+        Some brokers require `topic`, to check permissions.
         """
-        place = OffsetId.parse(offset_id)
+        location = OffsetId.parse(offset_id)
         wire_topic = None if topic is None else self._targets.topic(topic)
-        address = Address(place.host.ip_text, place.host.port)
+        address = Address(location.host.ip_text, location.host.port)
         try:
-            found = await self._targets.brokers.messages.at_log_offset(address, place.offset, wire_topic)
+            found = await self._targets.brokers.messages.at_log_offset(address, location.offset, wire_topic)
         except ServerFailed as error:
             if error.response_code != ResponseCode.SYSTEM_ERROR:
                 raise
-            raise NotFound(f"no message {offset_id} is at {address} any more") from error
+            raise NotFound(f"{address} has no message {offset_id}; it may be deleted") from error
         return shown_message(self._targets, found)
 
     async def by_id(self, topic: str, message_id: str) -> list[StoredMessage]:
-        """The message with this id of its producer, such as `SendResult.message_id`, oldest first.
+        """The messages with this id, such as `SendResult.message_id`, oldest first.
 
-        There may be several: when it was sent again after a failure, and in retry topics.
+        There are several if the producer sent it again after a failure, and in retry topics.
         """
         found = await self._by_key(self._targets.topic(topic), message_id, 0, END_OF_TIME_MS, MAX_BY_KEY, is_id=True)
         return [message for message in found if message.message_id == message_id]
@@ -122,7 +122,7 @@ class MessageAdmin:
         end_ms: int = END_OF_TIME_MS,
         limit: int = MAX_BY_KEY,
     ) -> list[StoredMessage]:
-        """Messages with one of their keys, stored between two times, oldest first; 64 of each broker at most."""
+        """Messages with this key, stored between two times, oldest first; at most 64 of each broker."""
         check_limit(limit)
         most = min(limit, MAX_BY_KEY)
         found = await self._by_key(self._targets.topic(topic), key, begin_ms, end_ms, most, is_id=False)
@@ -131,7 +131,7 @@ class MessageAdmin:
     async def in_queue(
         self, queue: MessageQueue, begin: int, end: int | None = None, *, limit: int = DEFAULT_LIMIT
     ) -> list[StoredMessage]:
-        """Messages of one queue with offsets from `begin` to below `end`, `limit` of them at most."""
+        """Messages of one queue with offsets from `begin` to below `end`, at most `limit`."""
         check_limit(limit)
         wire_queue = self._targets.wire_queue(queue)
         await self._targets.route(parse_topic(wire_queue.topic))
@@ -142,30 +142,30 @@ class MessageAdmin:
     async def in_time(
         self, topic: str, begin_ms: int, end_ms: int, *, limit: int = DEFAULT_LIMIT
     ) -> list[StoredMessage]:
-        """Messages of a topic that were stored from `begin_ms` to below `end_ms`, oldest first, `limit` of them at most."""
+        """Messages of a topic that were stored from `begin_ms` to below `end_ms`, oldest first, at most `limit`."""
         check_limit(limit)
         route = await self._targets.route(self._targets.topic(topic))
         calls = self._targets.brokers.offsets
 
         async def of(queue: MessageQueue) -> list[StoredMessage]:
-            # Of a time after the last message, RocketMQ 4.9 says the last message and not the end: one more does no harm.
+            # For a time after the last message, RocketMQ 4.9 answers the offset of that message and not the end.
             begin, end = await calls.at_time(queue, begin_ms), await calls.at_time(queue, end_ms) + 1
             found = await self._read(queue, begin, min(end, begin + limit))
             return [message for message in found if begin_ms <= message.store_ms < end_ms]
 
         return _oldest_first(await self._targets.gather(route.readable, of))[:limit]
 
-    # what became of one
+    # traces and consumers
 
     async def trace(self, message_id: str, *, trace_topic: str | None = None) -> MessageTrace:
-        """What clients with `trace=True` wrote about a message; it is empty when none of them did."""
+        """The trace of a message. It is empty unless its clients have the option `trace=True`."""
         topic = parse_topic(trace_topic or self._targets.settings.trace_topic)
         found = await self._by_key(topic, message_id, 0, END_OF_TIME_MS, MAX_BY_KEY, is_id=False)
         plain = (readable(message, None).body for message in found)
         return trace_of(message_id, (record for body in plain for record in decode_trace(body)))
 
     async def passed_by(self, queue: MessageQueue, offset: int) -> dict[str, bool]:
-        """Which groups have read past a message, of those that read its topic and have an offset in its queue."""
+        """Whether the committed offset of each group is above a message, for groups with an offset in its queue."""
         wire_queue = self._targets.wire_queue(queue)
         await self._targets.route(parse_topic(wire_queue.topic))
         target = queue.broker_name
@@ -177,10 +177,10 @@ class MessageAdmin:
             self._targets.shown(group): at > offset for group, at in zip(wanted, offsets, strict=True) if at is not None
         }
 
-    # once more
+    # deliver again
 
     async def consume_directly(self, group: str, client_id: str, message: StoredMessage) -> DirectConsumption:
-        """Let a member of a group handle a message now, and tell what came of it. Its offsets do not change."""
+        """Make a member of a group consume a message now, and return the result. Offsets do not change."""
         header = ConsumeMessageDirectly(
             consumer_group=self._targets.group(group),
             client_id=client_id,
@@ -188,10 +188,12 @@ class MessageAdmin:
             topic=self._targets.topic(message.topic),
         )
         timeout_s = self._targets.settings.relay_timeout_ms / 1000
-        return await self._targets.brokers.members.consume_directly(_home(message), header, timeout_s=timeout_s)
+        return await self._targets.brokers.members.consume_directly(
+            _broker_address(message), header, timeout_s=timeout_s
+        )
 
     async def send_back(self, group: str, message: StoredMessage, *, delay_level: int = 0) -> None:
-        """Let a group get a message once more, through its retry topic; level -1 makes it a dead letter."""
+        """Deliver a message to a group again, through its retry topic; level -1 makes it a dead letter."""
         header = SendMessageBack(
             offset=message.log_offset,
             group=self._targets.group(group),
@@ -199,16 +201,16 @@ class MessageAdmin:
             origin_msg_id=message.message_id,
             origin_topic=self._targets.topic(message.topic),
         )
-        places = {place.address: place.name for place in await self._targets.masters()}
-        home = _home(message)
-        if home not in places:
-            raise UsageError(f"the message is at {home}, where no broker of this cluster is")
-        await self._targets.brokers.messages.send_back(places[home], header)
+        brokers = {broker.address: broker.name for broker in await self._targets.masters()}
+        address = _broker_address(message)
+        if address not in brokers:
+            raise UsageError(f"the message is stored at {address}, which is not a broker of this cluster")
+        await self._targets.brokers.messages.send_back(brokers[address], header)
 
     async def _by_key(
         self, topic: TopicName, key: str, begin_ms: int, end_ms: int, limit: int, *, is_id: bool
     ) -> list[StoredMessage]:
-        """Of all brokers of the topic, oldest first. Different keys may share a place in the index."""
+        """Messages of all brokers of the topic, oldest first. The index is a hash table, so other keys may match."""
         header = QueryMessage(topic, key, limit, begin_ms, end_ms, is_id)
         route = await self._targets.route(topic)
         names = sorted({queue.broker_name for queue in route.readable})
@@ -227,11 +229,11 @@ class MessageAdmin:
 
 
 def _oldest_first(parts: Iterable[Iterable[StoredMessage]]) -> list[StoredMessage]:
-    """Those of one millisecond as they lie in the log."""
+    """Sorts by store time, and by log offset within a millisecond."""
     found = (message for part in parts for message in part)
     return sorted(found, key=lambda message: (message.store_ms, message.log_offset))
 
 
-def _home(message: StoredMessage) -> Address:
-    """The broker that has it."""
+def _broker_address(message: StoredMessage) -> Address:
+    """The address of the broker that stored a message."""
     return Address(message.store_host.ip_text, message.store_host.port)

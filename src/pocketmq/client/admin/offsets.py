@@ -1,10 +1,11 @@
-"""Offsets of groups: where they are, how far behind, moving them, and copying one group's to another.
+"""Offsets of consumer groups: query, lag, reset, clone.
 
-Resets: a group is let go on elsewhere. First a plan, queue by queue; then it is done, in the way that a broker has for it.
+A reset first makes a plan for each queue, checks it at every broker, and then applies it in the way of the broker:
 
-the broker resets (5.x, PocketMQ)    told each queue's offset; running members are sent there with their next pull
-it has its members reset (4.9)       members are there: told the time, and each broker finds its offsets by itself
-                                     nobody is there: the offsets are committed, as a member would
+    server-side reset (5.x, PocketMQ)    the broker gets the offset of each queue; members get it with their next pull
+    client-side reset (4.9)
+        the group has members            the broker gets the time, finds the offsets, and sends them to the members
+        it has no member                 the offsets are committed, as a member does
 """
 
 from collections.abc import Mapping
@@ -27,33 +28,33 @@ ResetTo = Literal["earliest", "latest"] | int | datetime | timedelta | Mapping[M
 
 SERVER_SIDE_KEY = "useServerSideResetOffset"
 LATEST_MS = -1
-"""What brokers take for: the end."""
+"""The time that brokers interpret as the end of a queue."""
 EARLIEST_MS = 0
 
 
 class QueueReset(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group is in a queue, and where it goes."""
+    """The reset of one queue: the committed offset before and after it."""
 
     queue: MessageQueue
     min_offset: int
     max_offset: int
     before: int | None
-    """None when it never was there."""
+    """None without a committed offset."""
     after: int
 
     @property
     def again(self) -> int:
-        """Messages that come once more."""
+        """The number of messages that are delivered again."""
         return max(0, (self.before or 0) - self.after)
 
     @property
     def skipped(self) -> int:
-        """Messages that it will never get."""
+        """The number of messages that are never delivered."""
         return max(0, self.after - max(self.before or 0, self.min_offset))
 
 
 class Reset(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reset does, or would do: `is_done` tells."""
+    """The result of a reset, or its plan if `is_done` is False."""
 
     group: str
     topic: str
@@ -62,21 +63,20 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResetWay(NamedTuple):
-    """How a broker resets a group."""
+    """How one broker resets the group."""
 
     broker: str
     is_server_side: bool
-    """By itself."""
     has_members: bool
 
 
 async def plan_reset(targets: Targets, group: GroupName, topic: TopicName, to: ResetTo) -> list[QueueReset]:
-    """Where each queue would go; UsageError for offsets that are not there."""
+    """The new offset of each queue. Raises UsageError for offsets out of range."""
     queues = list((await targets.route(topic)).readable)
     if isinstance(to, Mapping):
         wanted = {targets.wire_queue(queue): offset for queue, offset in to.items()}
         if strange := [queue for queue in wanted if queue not in queues]:
-            raise UsageError(f"{strange[0]} is no queue of topic {topic!r} that can be read")
+            raise UsageError(f"{strange[0]} is not a readable queue of topic {topic!r}")
         return await targets.gather(
             list(wanted), lambda queue: _plan_queue(targets, group, queue, offset=wanted[queue])
         )
@@ -84,26 +84,26 @@ async def plan_reset(targets: Targets, group: GroupName, topic: TopicName, to: R
     return await targets.gather(queues, lambda queue: _plan_queue(targets, group, queue, time_ms=time_ms))
 
 
-async def look_ahead(targets: Targets, group: GroupName, to: ResetTo, plan: list[QueueReset]) -> list[ResetWay]:
-    """How each broker would do it. One that cannot stops it before it has begun: GroupNotFound, ImpossibleRequest."""
+async def check_plan(targets: Targets, group: GroupName, to: ResetTo, plan: list[QueueReset]) -> list[ResetWay]:
+    """How each broker resets the group. Raises GroupNotFound or ImpossibleRequest if one cannot, before any change."""
     brokers = sorted({row.queue.broker_name for row in plan})
     ways = await targets.gather(brokers, lambda broker: _way(targets, broker, group))
     for way in ways:
         if isinstance(to, Mapping) and way.has_members and not way.is_server_side:
             raise ImpossibleRequest(
-                f"broker {way.broker} cannot send running members to given offsets: stop them first, or reset to a time"
+                f"broker {way.broker} can reset running members to a time only: stop them first, or give a time"
             )
         rows = [row for row in plan if row.queue.broker_name == way.broker]
         is_new = not way.has_members and all(row.before is None for row in rows)
         if is_new and not await _is_known(targets, way.broker, group):
-            raise GroupNotFound(f"broker {way.broker} does not know the group {targets.shown(group)!r}")
+            raise GroupNotFound(f"broker {way.broker} does not have the group {targets.shown(group)!r}")
     return ways
 
 
 async def do_reset(
     targets: Targets, group: GroupName, topic: TopicName, to: ResetTo, plan: list[QueueReset], ways: list[ResetWay]
 ) -> None:
-    """Do it at every broker, in its way."""
+    """Apply the plan at every broker."""
     time_ms = None if isinstance(to, Mapping) else _time_ms(to, targets.clock.now_ms())
     for broker, is_server_side, has_members in ways:
         rows = [row for row in plan if row.queue.broker_name == broker]
@@ -113,9 +113,9 @@ async def do_reset(
                 header = ResetOffset(group, topic, LATEST_MS, is_force=True, queue_id=queue_id, offset=row.after)
                 await targets.brokers.offsets.reset(broker, header)
         elif has_members:
-            assert time_ms is not None, "looked at above"
+            assert time_ms is not None, "check_plan has refused offsets"
             for row in rows:
-                if row.before is None:  # RocketMQ 4.9 knows of no group that has not committed everywhere
+                if row.before is None:  # RocketMQ 4.9 resets only groups with a committed offset in every queue
                     await targets.brokers.offsets.commit(group, row.queue, row.after)
             await targets.brokers.offsets.reset(broker, ResetOffset(group, topic, time_ms, is_force=True))
         else:
@@ -130,7 +130,7 @@ async def _plan_queue(
     begin, end = await calls.smallest(queue), await calls.largest(queue)
     if offset is not None:
         if not begin <= offset <= end:
-            raise UsageError(f"{queue} has no offset {offset}; it has {begin} to {end}")
+            raise UsageError(f"offset {offset} is out of range; {queue} has offsets {begin} to {end}")
         after = offset
     elif time_ms in (LATEST_MS, EARLIEST_MS):
         after = end if time_ms == LATEST_MS else begin
@@ -145,7 +145,7 @@ async def _way(targets: Targets, broker: str, group: GroupName) -> ResetWay:
 
 
 async def _is_known(targets: Targets, broker: str, group: GroupName) -> bool:
-    """All are asked for: a broker of RocketMQ that is asked about one makes it."""
+    """Lists all groups, because a query for one group creates it at a broker of RocketMQ."""
     return group in (await targets.brokers.groups.all_configs(broker)).subscription_group_table
 
 
@@ -174,72 +174,72 @@ def _time_ms(to: ResetTo, now_ms: int) -> int:
 
 
 class OffsetAdmin:
-    """Where groups are."""
+    """Offsets of groups."""
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
 
     async def committed(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
-        """Where a group is in each queue of a topic; None where it never was."""
+        """The committed offset of a group in each queue of a topic; None without one."""
         name = self._targets.group(group)
         queues = list((await self._targets.route(self._targets.topic(topic))).readable)
         offsets = await self._targets.gather(queues, lambda queue: stored_offset(self._targets, name, queue))
         return {self._targets.shown_queue(queue): offset for queue, offset in zip(queues, offsets, strict=True)}
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
-        """How far a group is behind, in messages and in time, in one topic or in all that it reads, its retries among them.
+        """The lag of a group in messages and in time, in one topic, or in all its topics and the retry topic.
 
-        What a broker says is of one moment. A broker that cannot be asked leaves its queues unknown, and so does a queue
-        in which the group never was. GroupNotFound when no broker has heard of the group, TopicNotFound for a topic that is none.
+        The lag of a queue is unknown if its broker does not answer, or if the group has no committed offset in it. Raises
+        GroupNotFound if no broker has the group, and TopicNotFound if the topic does not exist.
         """
         wire_topic = None if topic is None else self._targets.topic(topic)
         return await group_lag(self._targets, self._targets.group(group), wire_topic)
 
     async def all_lags(self) -> list[GroupLag]:
-        """How far every group is behind, in messages only. Two questions to each broker, however many groups there are."""
+        """The lag of every group in messages, with two requests to each broker."""
         return await all_lags(self._targets)
 
     async def reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False) -> Reset:
-        """Let a group go on elsewhere: at `"earliest"`, `"latest"`, a time, or the offsets of a table by queue.
+        """Set the offsets of a group to `"earliest"`, `"latest"`, a time, or given offsets by queue.
 
-        A time is milliseconds, a datetime, or a timedelta before now. With `dry_run` nothing is done: what would be is
-        returned, and what could not be done is refused. Running members at brokers of RocketMQ 4.9 can be sent to a time only, not to given offsets.
+        A time is milliseconds, a datetime, or a timedelta before now. With `dry_run`, this checks and returns the plan, and
+        changes nothing. Brokers of RocketMQ 4.9 can reset a group with members to a time only.
         """
         name, wire_topic = self._targets.group(group), self._targets.topic(topic)
         plan = await plan_reset(self._targets, name, wire_topic, to)
-        ways = await look_ahead(self._targets, name, to, plan)
+        ways = await check_plan(self._targets, name, to, plan)
         if not dry_run:
             await do_reset(self._targets, name, wire_topic, to, plan, ways)
         rows = tuple(replace(row, queue=self._targets.shown_queue(row.queue)) for row in plan)
         return Reset(group=group, topic=topic, queues=rows, is_done=not dry_run)
 
     async def clone(self, source: str, target: str, topic: str, *, dry_run: bool = False) -> dict[MessageQueue, int]:
-        """Let `target` stand in a topic where `source` stands, which is returned. GroupNotFound when there is no `target`.
+        """Copy the offsets of `source` in a topic to `target`, and return them. Raises GroupNotFound without `target`.
 
-        ImpossibleRequest while `target` has members, who would soon commit what they think; and when it was reset before and
-        nobody has followed yet, for then the reset counts and not what was cloned.
+        Raises ImpossibleRequest if `target` has members, because they would overwrite the offsets, or if no member has
+        applied an earlier reset of `target`, because that reset overrides committed offsets.
         """
         name = self._targets.group(target)
         where = await self.committed(source, topic)
         known = {queue: offset for queue, offset in where.items() if offset is not None}
         if not known:
             raise NotFound(f"group {source!r} has no offset in topic {topic!r}")
-        places = await self._targets.masters()
-        if any(await self._targets.gather(places, lambda place: self._has_members(place, name))):
-            raise ImpossibleRequest(f"group {target!r} has members, who would overwrite its offsets: stop them first")
+        brokers = await self._targets.masters()
+        if any(await self._targets.gather(brokers, lambda broker: self._has_members(broker, name))):
+            raise ImpossibleRequest(f"group {target!r} has members, which would overwrite its offsets: stop them first")
         if not dry_run:
             for queue, offset in known.items():
                 await self._targets.brokers.offsets.commit(name, self._targets.wire_queue(queue), offset)
             now = await self.committed(target, topic)
             if any(now[queue] != offset for queue, offset in known.items()):
                 raise ImpossibleRequest(
-                    f"group {target!r} was reset in topic {topic!r} and no member has followed yet, which comes first: "
-                    "reset it to these offsets instead, or start a member"
+                    f"no member of group {target!r} has applied its reset in topic {topic!r}, which overrides the clone: "
+                    "reset the group to these offsets instead, or start a member"
                 )
         return known
 
-    async def _has_members(self, place: BrokerAddress, group: GroupName) -> bool:
+    async def _has_members(self, broker: BrokerAddress, group: GroupName) -> bool:
         try:
-            return bool((await self._targets.brokers.members.consumers(place.address, group)).connection_set)
+            return bool((await self._targets.brokers.members.consumers(broker.address, group)).connection_set)
         except ConsumerNotOnline:
             return False

@@ -1,17 +1,16 @@
-"""Whom an administrator asks: all brokers, the brokers of a topic, all name servers.
+"""The servers of an administrator's operation, and reading of queues.
 
-    brokers        as a name server lists them now, or did     settings, groups, statistics
-                   a moment ago, if `brokers_good_ms` allows
-    a topic        its route, asked afresh                     queues, offsets, messages
-    name servers   each of them: they share nothing, so what one of them is told the others do not know
+    brokers        the list from a name server, at most `brokers_good_ms` old    settings, groups, statistics
+    topic          its current route                                             queues, offsets, messages
+    name servers   all of them, because they do not replicate                    configuration
 
-Names are those of the wire in here; `topic`, `group` and `shown` lead there and back.
+Inside of this package, names have their namespace. `topic` and `group` add it, `shown` removes it.
 
-Reading queues without being anybody's member: straight pulls, from one offset to another.
+Queues are read with pulls that belong to no group:
 
-offset ── pull ── messages ──► handed out ──► pull again from where the broker says
-             ├─ nothing there, or nothing more ──► the end
-             └─ the queue begins later, or has a hole ──► go on there
+    offset ── pull ── messages ──► returned ──► next pull at the offset in the response
+                 ├─ no message, or no more ──► end
+                 └─ the offset is below the minimum, or in a hole ──► next pull at the offset in the response
 """
 
 import asyncio
@@ -69,12 +68,12 @@ class AdminSettings(ClientSettings, frozen=True, kw_only=True):
 
     @property
     def instance_mark(self) -> str:
-        """A client of its own: the lines of consumers begin with heartbeats, which must not reach brokers they do not read."""
+        """Separate connections: those of consumers begin with heartbeats, which must not reach brokers without their topics."""
         return "#admin"
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):
-    """One broker: where it is. Id 0 is the master of its name."""
+    """One broker. The one with id 0 is the master."""
 
     name: str
     cluster: str
@@ -87,7 +86,7 @@ class BrokerAddress(msgspec.Struct, frozen=True):
 
 
 class Targets:
-    """The ways to servers that all families share."""
+    """The connections and routes that all operations share."""
 
     def __init__(self, instance: Instance, settings: AdminSettings) -> None:
         self.instance = instance
@@ -105,7 +104,7 @@ class Targets:
         return parse_group(wrap(self.settings.namespace, name))
 
     def shown(self, name: str) -> str:
-        """A topic or group of the wire, as users of the namespace call it."""
+        """A topic or group without the namespace."""
         return unwrap(self.settings.namespace, name)
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:
@@ -119,7 +118,7 @@ class Targets:
         return queue if topic == queue.topic else MessageQueue(topic, queue.broker_name, queue.queue_id)
 
     def is_ours(self, name: str) -> bool:
-        """Whether a name of the wire is one of this namespace; every name is, when there is none."""
+        """Whether a name belongs to the namespace of this client. Without a namespace, every name does."""
         return self.settings.namespace is None or unwrap(self.settings.namespace, name) != name
 
     # brokers
@@ -132,12 +131,12 @@ class Targets:
         self._listed = now, info
         return info
 
-    async def places(self, cluster: str | None = None) -> list[BrokerAddress]:
-        """All brokers, slaves too, of one cluster or of all; UsageError when there is no such cluster."""
+    async def all_brokers(self, cluster: str | None = None) -> list[BrokerAddress]:
+        """All brokers of a cluster or of all clusters, including slaves. Raises UsageError for an unknown cluster."""
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-            raise UsageError(f"there is no cluster {cluster!r}; name servers know: {known}")
+            raise UsageError(f"there is no cluster {cluster!r}; the name servers list: {known}")
         found = [
             BrokerAddress(name, data.cluster or "", number, address)
             for name, data in sorted(info.broker_addr_table.items())
@@ -149,38 +148,38 @@ class Targets:
         return found
 
     async def masters(self, cluster: str | None = None, names: Iterable[str] | None = None) -> list[BrokerAddress]:
-        """All masters, or those of a cluster, or those of these names; UsageError for a name that is none."""
-        places = [place for place in await self.places(cluster) if place.is_master]
+        """All masters, or those of a cluster, or those with these names. Raises UsageError for an unknown name."""
+        brokers = [broker for broker in await self.all_brokers(cluster) if broker.is_master]
         if names is not None:
             wanted = list(dict.fromkeys(names))
-            by_name = {place.name: place for place in places}
+            by_name = {broker.name: broker for broker in brokers}
             if missing := [name for name in wanted if name not in by_name]:
                 raise UsageError(f"there is no broker {missing[0]!r}; there are: {', '.join(by_name) or 'none'}")
-            places = [by_name[name] for name in wanted]
-        if not places:
+            brokers = [by_name[name] for name in wanted]
+        if not brokers:
             raise NetworkError(f"no broker is registered at the name servers {self.instance.name_servers}")
-        return places
+        return brokers
 
     async def master(self, name: str) -> BrokerAddress:
-        [place] = await self.masters(names=[name])
-        return place
+        [broker] = await self.masters(names=[name])
+        return broker
 
     # topics
 
     async def route(self, topic: TopicName) -> TopicRoute:
-        """Where a topic is now; TopicNotFound when no broker has it."""
+        """The current route of a topic. Raises TopicNotFound if no broker has it."""
         return await self.instance.routes.refresh(topic)
 
     async def until_routed(self, topic: TopicName, names: Iterable[str]) -> None:
-        """Return when name servers tell of `topic` on these brokers. They are told by brokers, a moment later."""
+        """Wait until the route of `topic` has these brokers. Brokers register a new topic with a short delay."""
         wanted = set(names)
         try:
             async with asyncio.timeout(self.settings.route_timeout_ms / 1000):
-                while not wanted <= await self._brokers_of(topic):  # noqa: ASYNC110 name servers tell nobody
+                while not wanted <= await self._brokers_of(topic):  # noqa: ASYNC110 name servers do not notify clients
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise NetworkError(
-                f"brokers made the topic {topic}, but name servers do not tell of it yet; asked: {self.instance.name_servers}"
+                f"the topic {topic} is created, but name servers {self.instance.name_servers} do not have its route yet"
             ) from None
 
     async def _brokers_of(self, topic: TopicName) -> set[str]:
@@ -189,75 +188,75 @@ class Targets:
         except TopicNotFound:
             return set()
 
-    # asking many
+    # concurrent requests
 
-    async def gather(self, asked: Sequence[K], ask: Callable[[K], Awaitable[T]]) -> list[T]:
-        """What each comes to, in their order; the first failure when one fails."""
-        outcomes = await self._all(asked, ask)
+    async def gather(self, items: Sequence[K], call: Callable[[K], Awaitable[T]]) -> list[T]:
+        """The result of `call` for each item, in order. Raises the first error."""
+        outcomes = await self._all(items, call)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
         return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
-    async def gather_what_goes(
-        self, asked: Sequence[K], ask: Callable[[K], Awaitable[T]]
+    async def gather_with_errors(
+        self, items: Sequence[K], call: Callable[[K], Awaitable[T]]
     ) -> tuple[dict[K, T], dict[K, PocketMQError]]:
-        """What those say that can be asked, and why the others cannot."""
+        """The results by item, and the errors by item."""
         found: dict[K, T] = {}
         failed: dict[K, PocketMQError] = {}
-        for one, outcome in zip(asked, await self._all(asked, ask), strict=True):
+        for item, outcome in zip(items, await self._all(items, call), strict=True):
             if isinstance(outcome, PocketMQError):
-                failed[one] = outcome
+                failed[item] = outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                found[one] = outcome
+                found[item] = outcome
         return found, failed
 
-    async def _all(self, asked: Sequence[K], ask: Callable[[K], Awaitable[T]]) -> list[T | BaseException]:
-        turns = asyncio.Semaphore(self.settings.max_calls_at_once)
+    async def _all(self, items: Sequence[K], call: Callable[[K], Awaitable[T]]) -> list[T | BaseException]:
+        slots = asyncio.Semaphore(self.settings.max_calls_at_once)
 
-        async def in_turn(one: K) -> T:
-            async with turns:
+        async def limited(item: K) -> T:
+            async with slots:
                 try:
-                    return await ask(one)
+                    return await call(item)
                 except PocketMQError as error:
-                    if isinstance(one, BrokerAddress):
-                        error.add_note(f"broker {one.name} at {one.address} was asked")
+                    if isinstance(item, BrokerAddress):
+                        error.add_note(f"broker {item.name} at {item.address} failed")
                     raise
 
-        return await asyncio.gather(*map(in_turn, asked), return_exceptions=True)
+        return await asyncio.gather(*map(limited, items), return_exceptions=True)
 
     # name servers
 
-    async def tell_name_servers(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> None:
-        """Tell each of them; the first failure when one could not be told."""
+    async def send_to_name_servers(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> None:
+        """Send a request to each name server. Raises the first error."""
 
-        async def tell(address: Address) -> None:
+        async def send(address: Address) -> None:
             await self.instance.rpc.ask(address, code, header, body)
 
-        await self.gather(self.instance.name_servers.addresses, tell)
+        await self.gather(self.instance.name_servers.addresses, send)
 
 
 def _address(text: str) -> Address | None:
     try:
         return Address.parse(text)
     except InvalidSetting:
-        return None  # nobody can reach it
+        return None  # an invalid address cannot be used
 
 
 PULL_MESSAGES = 64
-"""Of one pull. Brokers give fewer when they like."""
+"""The limit for one pull. Brokers may return fewer."""
 
 
 def check_limit(limit: int) -> None:
-    """UsageError for one that lets nothing through."""
+    """Raise UsageError unless the limit is positive."""
     if limit < 1:
         raise UsageError(f"limit = {limit} must be above 0")
 
 
 async def read_queue(targets: Targets, queue: MessageQueue, begin: int, end: int) -> AsyncIterator[StoredMessage]:
-    """The messages of `queue`, of the wire, with offsets from `begin` to below `end`, as they are stored."""
+    """The messages of `queue` with offsets from `begin` to below `end`, as they are stored."""
     offset = begin
     while offset < end:
         messages, following = await _pull(targets, queue, offset, min(end - offset, PULL_MESSAGES))
@@ -271,7 +270,7 @@ async def read_queue(targets: Targets, queue: MessageQueue, begin: int, end: int
 
 
 async def first_at(targets: Targets, queue: MessageQueue, offset: int) -> StoredMessage | None:
-    """The message at this offset, or the next one that is there."""
+    """The message at this offset, or the next one."""
     messages, following = await _pull(targets, queue, offset, 1)
     while not messages and following > offset:
         offset = following
@@ -280,7 +279,7 @@ async def first_at(targets: Targets, queue: MessageQueue, offset: int) -> Stored
 
 
 def shown_message(targets: Targets, message: StoredMessage) -> StoredMessage:
-    """A message as users see it; one whose body is damaged stays as it is stored, so that it can be looked at."""
+    """A message without the namespace, and decompressed. A damaged body stays as it is stored, for inspection."""
     if not targets.settings.decompress:
         return with_shown_topic(message, targets.settings.namespace)
     try:
@@ -290,7 +289,7 @@ def shown_message(targets: Targets, message: StoredMessage) -> StoredMessage:
 
 
 async def _pull(targets: Targets, queue: MessageQueue, offset: int, limit: int) -> tuple[list[StoredMessage], int]:
-    """Messages, and where to go on; the same offset when there is nothing more."""
+    """Messages and the next offset; the same offset at the end."""
     header = PullMessage(
         consumer_group=TOOLS_GROUP,
         topic=queue.topic,

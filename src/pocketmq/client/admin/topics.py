@@ -1,4 +1,4 @@
-"""Topics: which there are, what lies in their queues, making, changing and deleting them on all brokers and name servers."""
+"""Topics: list, describe, create, alter and delete them on brokers and name servers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -26,19 +26,19 @@ from pocketmq.protocol.bodies.topics import TopicConfig, TopicList
 from pocketmq.protocol.java_json import read_body
 
 DEFAULT_QUEUES = 8
-"""On each broker, as `mqadmin updateTopic` makes them."""
+"""For each broker, as with `mqadmin updateTopic`."""
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-"""Where name servers keep the fixed queues of ordered topics."""
+"""The namespace of the order configuration in name servers."""
 
 
 class QueueState(msgspec.Struct, frozen=True):
-    """What one queue holds: offsets from `min_offset` to below `max_offset`."""
+    """One queue: it has offsets from `min_offset` to below `max_offset`."""
 
     queue: MessageQueue
     min_offset: int
     max_offset: int
     last_store_ms: int | None
-    """When its newest message was stored; None when nothing is there."""
+    """The store time of the newest message; None for an empty queue."""
 
     @property
     def messages(self) -> int:
@@ -46,13 +46,13 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic: how each broker has it, where those are, and what its queues hold."""
+    """A topic: its configurations, brokers and queues."""
 
     topic: str
     configs: Mapping[str, TopicConfig]
     """By broker."""
     brokers: tuple[BrokerData, ...]
-    """As a name server tells them."""
+    """As in the route."""
     queues: tuple[QueueState, ...]
     order_conf: str | None = None
 
@@ -68,7 +68,7 @@ class TopicAdmin:
         self._targets = targets
 
     async def names(self, *, everything: bool = False) -> list[str]:
-        """All topics, sorted. With `everything` also retry, dead-letter and the brokers' own topics."""
+        """All topics, sorted. With `everything` also retry, dead-letter and system topics."""
         answer = await self._targets.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         found = set(read_body(TopicList, answer.body).topic_list)
         if not everything:
@@ -78,49 +78,52 @@ class TopicAdmin:
         return sorted(self._targets.shown(topic) for topic in found if self._targets.is_ours(topic))
 
     async def configs(self) -> dict[str, dict[str, TopicConfig]]:
-        """How every broker has every topic, of all kinds: by topic, then by broker. One question to each broker."""
-        places = await self._targets.masters()
+        """The configurations of all topics, with one request to each broker: by topic, then by broker."""
+        brokers = await self._targets.masters()
         calls = self._targets.brokers.topics
-        tables = await self._targets.gather(places, lambda place: calls.all_configs(place.address))
+        tables = await self._targets.gather(brokers, lambda broker: calls.all_configs(broker.address))
         found: dict[str, dict[str, TopicConfig]] = {}
-        for place, table in zip(places, tables, strict=True):
+        for broker, table in zip(brokers, tables, strict=True):
             for topic, config in table.topic_config_table.items():
                 if self._targets.is_ours(topic):
-                    found.setdefault(self._targets.shown(topic), {})[place.name] = config
+                    found.setdefault(self._targets.shown(topic), {})[broker.name] = config
         return found
 
     async def queues(self, topic: str) -> list[QueueState]:
-        """What lies in the queues of a topic, and nothing else about it."""
+        """The queues of a topic."""
         name = self._targets.topic(topic)
-        tables = await self._targets.gather(await self._masters_with(name), lambda place: self._stats(place, name))
+        tables = await self._targets.gather(await self._masters_with(name), lambda broker: self._stats(broker, name))
         return self._queue_states(tables)
 
     async def queues_of_many(self, brokers: Mapping[str, Iterable[str]]) -> dict[str, list[QueueState]]:
-        """The same of many topics, by the brokers that have them: one question for each pair. What cannot be asked is left out."""
-        places = {place.name: place for place in await self._targets.masters()}
+        """`queues` of many topics with the brokers that have them, one request for each pair. Topics with an error are left out."""
+        masters = {master.name: master for master in await self._targets.masters()}
         asked = [
-            (topic, places[broker]) for topic, names in brokers.items() for broker in sorted(names) if broker in places
+            (topic, masters[broker])
+            for topic, names in brokers.items()
+            for broker in sorted(names)
+            if broker in masters
         ]
-        found, failed = await self._targets.gather_what_goes(
+        found, failed = await self._targets.gather_with_errors(
             asked, lambda pair: self._stats(pair[1], self._targets.topic(pair[0]))
         )
-        silent = {topic for topic, _ in failed}
+        without_answer = {topic for topic, _ in failed}
         return {
             topic: self._queue_states([table for pair, table in found.items() if pair[0] == topic])
             for topic in brokers
-            if topic not in silent
+            if topic not in without_answer
         }
 
     async def describe(self, topic: str) -> TopicState:
-        """How a topic is set up, and what lies in its queues; TopicNotFound when there is none."""
+        """The configurations, brokers and queues of a topic. Raises TopicNotFound if it does not exist."""
         name = self._targets.topic(topic)
         data = (await self._targets.route(name)).data
-        places = await self._masters_with(name)
-        configs = await self._targets.gather(places, lambda place: self._config(place, name))
-        tables = await self._targets.gather(places, lambda place: self._stats(place, name))
+        brokers = await self._masters_with(name)
+        configs = await self._targets.gather(brokers, lambda broker: self._config(broker, name))
+        tables = await self._targets.gather(brokers, lambda broker: self._stats(broker, name))
         return TopicState(
             topic=topic,
-            configs={place.name: config for place, config in zip(places, configs, strict=True)},
+            configs={broker.name: config for broker, config in zip(brokers, configs, strict=True)},
             brokers=data.broker_datas,
             queues=tuple(self._queue_states(tables)),
             order_conf=data.order_topic_conf,
@@ -134,11 +137,11 @@ class TopicAdmin:
         return True
 
     async def readers(self, topic: str) -> list[str]:
-        """The consumer groups that read a topic, or have read it."""
+        """The consumer groups that consume a topic, or did."""
         name = self._targets.topic(topic)
         calls = self._targets.brokers.groups
-        places = await self._masters_with(name)
-        answers = await self._targets.gather(places, lambda place: calls.reading(place.address, name))
+        brokers = await self._masters_with(name)
+        answers = await self._targets.gather(brokers, lambda broker: calls.reading(broker.address, name))
         # RocketMQ 5.3 names the topic itself as one of its groups.
         found = {group for answer in answers for group in answer.group_list} - {name}
         return sorted(map(self._targets.shown, found))
@@ -154,26 +157,26 @@ class TopicAdmin:
         cluster: str | None = None,
         brokers: Iterable[str] | None = None,
     ) -> None:
-        """Make a topic with so many queues on each broker, and return when producers can find it.
+        """Create a topic with this number of queues on each broker, and return when name servers have its route.
 
-        On all brokers, those of a cluster, or those that are named. ImpossibleRequest when one of them has it already. A broker
-        that fails does not undo what others did: the error says where it is made.
+        The brokers are all, those of `cluster`, or `brokers`. Raises ImpossibleRequest if one of them has the topic. If some
+        brokers fail, the error says on which ones the topic is created.
         """
         name = self._targets.topic(topic)
-        places = await self._targets.masters(cluster, brokers)
+        masters = await self._targets.masters(cluster, brokers)
         config = TopicConfig(name, queues, queues, perm, order=ordered)
         _check(config)
-        having = {place.name for place in await self._masters_with(name, missing_ok=True)}
-        if there := [place.name for place in places if place.name in having]:
+        having = {broker.name for broker in await self._masters_with(name, missing_ok=True)}
+        if there := [broker.name for broker in masters if broker.name in having]:
             raise ImpossibleRequest(f"topic {topic!r} is on broker {there[0]} already; `alter` changes it")
         added = {f"+{key}": value for key, value in (attributes or {}).items()}
-        made, failed = await self._targets.gather_what_goes(places, lambda place: self._put(place, config, added))
-        for place, error in failed.items():
+        made, failed = await self._targets.gather_with_errors(masters, lambda broker: self._put(broker, config, added))
+        for broker, error in failed.items():
             if not made:
                 raise error
             where = ", ".join(one.name for one in made)
-            raise PocketMQError(f"topic {topic!r} is made on {where}, but not on {place.name}: {error}") from error
-        await self._targets.until_routed(name, [place.name for place in places])
+            raise PocketMQError(f"topic {topic!r} is created on {where}, but not on {broker.name}: {error}") from error
+        await self._targets.until_routed(name, [broker.name for broker in masters])
 
     async def alter(
         self,
@@ -187,15 +190,15 @@ class TopicAdmin:
         attributes: Mapping[str, str | None] | None = None,
         brokers: Iterable[str] | None = None,
     ) -> None:
-        """Change what is named, on all brokers that have the topic; an attribute that is None is removed.
+        """Change settings of a topic on all brokers that have it. An attribute with the value None is removed.
 
-        To have fewer queues without losing messages, first lower `write_queues`, and `read_queues` when all is read.
+        To reduce queues without losing messages, first lower `write_queues`, then `read_queues` when all messages are consumed.
         """
         name = self._targets.topic(topic)
-        places = await self._masters_with(name)
+        masters = await self._masters_with(name)
         if brokers is not None:
-            places = _only(places, set(brokers), topic)
-        configs = await self._targets.gather(places, lambda place: self._config(place, name))
+            masters = _only(masters, set(brokers), topic)
+        configs = await self._targets.gather(masters, lambda broker: self._config(broker, name))
         wanted: dict[str, object] = {
             "read_queue_nums": read_queues if read_queues is not None else queues,
             "write_queue_nums": write_queues if write_queues is not None else queues,
@@ -207,21 +210,23 @@ class TopicAdmin:
         for config in changed:
             _check(config)
         edits = {f"-{key}" if value is None else f"+{key}": value or "" for key, value in (attributes or {}).items()}
-        pairs = list(zip(places, changed, strict=True))
+        pairs = list(zip(masters, changed, strict=True))
         await self._targets.gather(pairs, lambda pair: self._put(*pair, edits))
 
     async def delete(self, topic: str) -> None:
-        """Drop a topic with its messages and everybody's offsets in it, on all brokers and name servers."""
+        """Delete a topic with its messages and all offsets on all brokers and name servers."""
         name = self._targets.topic(topic)
         if is_system_topic(name):
-            raise ImpossibleRequest(f"topic {topic!r} is the brokers' own")
-        places = await self._masters_with(name)
-        await self._targets.gather(places, lambda place: self._targets.brokers.topics.delete(place.address, name))
-        for cluster in sorted({place.cluster for place in places}):
-            await self._targets.tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(name, cluster))
-        await self._targets.tell_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKvConfig(ORDER_NAMESPACE, name))
+            raise ImpossibleRequest(f"topic {topic!r} is a system topic; it cannot be deleted")
+        brokers = await self._masters_with(name)
+        await self._targets.gather(brokers, lambda broker: self._targets.brokers.topics.delete(broker.address, name))
+        for cluster in sorted({broker.cluster for broker in brokers}):
+            await self._targets.send_to_name_servers(
+                RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(name, cluster)
+            )
+        await self._targets.send_to_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKvConfig(ORDER_NAMESPACE, name))
 
-    async def _put(self, place: BrokerAddress, config: TopicConfig, attributes: Mapping[str, str]) -> None:
+    async def _put(self, broker: BrokerAddress, config: TopicConfig, attributes: Mapping[str, str]) -> None:
         header = CreateTopic(
             topic=config.topic_name,
             default_topic=AUTO_CREATE_TOPIC,
@@ -233,20 +238,20 @@ class TopicAdmin:
             topic_sys_flag=config.topic_sys_flag,
             attributes=",".join(f"{key}={value}" if value else key for key, value in attributes.items()) or None,
         )
-        await self._targets.brokers.topics.create(place.address, header)
+        await self._targets.brokers.topics.create(broker.address, header)
 
-    async def _config(self, place: BrokerAddress, topic: TopicName) -> TopicConfig:
+    async def _config(self, broker: BrokerAddress, topic: TopicName) -> TopicConfig:
         calls = self._targets.brokers.topics
         try:
-            return await calls.config(place.address, topic)
-        except RequestNotSupported:  # RocketMQ 4.9 tells all of them or none
-            config = (await calls.all_configs(place.address)).topic_config_table.get(topic)
+            return await calls.config(broker.address, topic)
+        except RequestNotSupported:  # RocketMQ 4.9 can only list all
+            config = (await calls.all_configs(broker.address)).topic_config_table.get(topic)
             if config is None:
-                raise TopicNotFound(f"topic {topic} is not on broker {place.name}") from None
+                raise TopicNotFound(f"topic {topic} is not on broker {broker.name}") from None
             return config
 
-    async def _stats(self, place: BrokerAddress, topic: TopicName) -> TopicStatsTable:
-        return await self._targets.brokers.topics.stats(place.address, topic)
+    async def _stats(self, broker: BrokerAddress, topic: TopicName) -> TopicStatsTable:
+        return await self._targets.brokers.topics.stats(broker.address, topic)
 
     def _queue_states(self, tables: Iterable[TopicStatsTable]) -> list[QueueState]:
         return [
@@ -261,7 +266,7 @@ class TopicAdmin:
         ]
 
     async def _masters_with(self, topic: TopicName, *, missing_ok: bool = False) -> list[BrokerAddress]:
-        """The brokers that have a topic, by what a name server says."""
+        """The masters in the route of a topic."""
         try:
             route = await self._targets.route(topic)
         except TopicNotFound:
@@ -269,22 +274,22 @@ class TopicAdmin:
                 return []
             raise
         having = {each.broker_name for each in route.data.queue_datas}
-        return [place for place in await self._targets.masters() if place.name in having]
+        return [broker for broker in await self._targets.masters() if broker.name in having]
 
 
 def _is_ordinary(topic: str) -> bool:
     return not (is_system_topic(topic) or is_retry(topic) or is_dlq(topic) or group_of(topic))
 
 
-def _only(places: list[BrokerAddress], names: set[str], topic: str) -> list[BrokerAddress]:
-    having = {place.name for place in places}
+def _only(brokers: list[BrokerAddress], names: set[str], topic: str) -> list[BrokerAddress]:
+    having = {broker.name for broker in brokers}
     if missing := sorted(names - having):
         raise UsageError(f"topic {topic!r} is not on broker {missing[0]!r}; it is on: {', '.join(sorted(having))}")
-    return [place for place in places if place.name in names]
+    return [broker for broker in brokers if broker.name in names]
 
 
 def _plain(config: TopicConfig, changes: Mapping[str, object]) -> TopicConfig:
-    """Without what only a broker can say, and changed."""
+    """A changed configuration, without the fields that only brokers report."""
     kept = {field: getattr(config, field) for field in TopicConfig.__struct_fields__}
     return TopicConfig(**{**kept, **changes})
 
@@ -293,4 +298,4 @@ def _check(config: TopicConfig) -> None:
     if config.read_queue_nums < 1 or config.write_queue_nums < 1:
         raise UsageError(f"topic {config.topic_name!r} needs at least one queue to read from and one to write to")
     if not 0 <= config.perm <= Perm.READ_WRITE | Perm.INHERIT:
-        raise UsageError(f"perm = {config.perm} is none: 6 is read and write, 4 read, 2 write")
+        raise UsageError(f"perm = {config.perm} is not a permission: 6 is read and write, 4 read, 2 write")

@@ -1,6 +1,6 @@
-"""Transactions that nobody has decided yet: half messages that wait at brokers for their producer's word.
+"""Undecided transactions: half messages whose producer has not decided them.
 
-They are found by reading the two topics that a broker keeps them in; `model.transactions` says how those go together.
+They are found in the two topics in which a broker keeps them; `model.transactions` says how their messages belong together.
 """
 
 from collections.abc import Callable
@@ -20,20 +20,20 @@ DEFAULT_LIMIT = 10_000
 
 
 class OpenTransaction(Undecided, frozen=True, kw_only=True):
-    """A transaction that waits at a broker."""
+    """An undecided transaction at a broker."""
 
     broker: str
 
 
 class GivenUp(Undecided, frozen=True, kw_only=True):
-    """A transaction that a broker has asked about in vain as often as it may, and does not ask about any more."""
+    """A transaction that a broker does not check any more, because all `transactionCheckMax` checks failed."""
 
     broker: str
     offset_id: str
 
 
 class OpenTransactions(msgspec.Struct, frozen=True, kw_only=True):
-    """Those that were found. When there are more half messages than were read, they are not all."""
+    """The undecided transactions that were read. `is_complete` is False if there are more half messages."""
 
     found: tuple[OpenTransaction, ...]
     is_complete: bool
@@ -46,35 +46,35 @@ class TransactionAdmin:
         self._targets = targets
 
     async def undecided(self, *, limit: int = DEFAULT_LIMIT) -> OpenTransactions:
-        """All of them, by age. `limit` half messages of each broker are read at most.
+        """Undecided transactions, oldest first. Reads at most `limit` half messages of each broker.
 
-        One that was just decided may still be among them: brokers write down decisions every few seconds.
+        A transaction that was just decided may be included: brokers store decisions every few seconds.
         """
         check_limit(limit)
-        brokers = [place.name for place in await self._targets.masters()]
+        brokers = [master.name for master in await self._targets.masters()]
         parts = await self._targets.gather(brokers, lambda broker: self._of_broker(broker, limit))
         found = sorted((one for part, _ in parts for one in part), key=lambda one: one.born_ms)
         return OpenTransactions(found=tuple(found), is_complete=all(is_complete for _, is_complete in parts))
 
     async def commit(self, transaction: OpenTransaction) -> None:
-        """Decide it in its producer's place: its message can be read from now on."""
+        """Commit a transaction on behalf of its producer: consumers get the message."""
         await self._end(transaction, TransactionState.COMMIT)
 
     async def roll_back(self, transaction: OpenTransaction) -> None:
-        """Decide it in its producer's place: nobody will see its message."""
+        """Roll back a transaction on behalf of its producer: no consumer gets the message."""
         await self._end(transaction, TransactionState.ROLLBACK)
 
     async def given_up(self, *, limit: int = DEFAULT_LIMIT) -> list[GivenUp]:
-        """Transactions that brokers stopped to ask about, oldest first; the newest `limit` of each broker are read."""
+        """Transactions that brokers do not check any more, oldest first. Reads the newest `limit` of each broker."""
         check_limit(limit)
-        places = await self._targets.masters()
-        parts = await self._targets.gather(places, lambda place: self._given_up_at(place.name, limit))
+        brokers = await self._targets.masters()
+        parts = await self._targets.gather(brokers, lambda broker: self._given_up_at(broker.name, limit))
         return sorted((one for part in parts for one in part), key=lambda one: one.born_ms)
 
     async def check_again(self, broker: str, message_id: str) -> None:
-        """Let a transaction that was given up be asked about again, by its `GivenUp.offset_id`.
+        """Make the broker check a given-up transaction again, by its `GivenUp.offset_id`.
 
-        RocketMQ does not look whether that happened before: twice is two transactions.
+        RocketMQ does not detect a second call: it creates a second transaction.
         """
         header = ResumeCheckHalfMessage(HALF_TOPIC, message_id)
         await self._targets.brokers.messages.check_again((await self._targets.master(broker)).address, header)
@@ -89,8 +89,8 @@ class TransactionAdmin:
             topic=self._targets.topic(transaction.topic),
             transaction_id=transaction.transaction_id,
         )
-        place = await self._targets.master(transaction.broker)
-        await self._targets.brokers.messages.decide(place.address, place.name, header)
+        broker = await self._targets.master(transaction.broker)
+        await self._targets.brokers.messages.decide(broker.address, broker.name, header)
 
     async def _given_up_at(self, broker: str, limit: int) -> list[GivenUp]:
         queue = MessageQueue(CHECK_MAX_TIME_TOPIC, broker, 0)
@@ -111,12 +111,12 @@ class TransactionAdmin:
         ]
 
     async def _of_broker(self, broker: str, limit: int) -> tuple[list[OpenTransaction], bool]:
-        """Halves first, then ops: what is decided in between counts as decided."""
+        """Reads half messages before decisions, so that a decision in between counts."""
         try:
             halves, is_complete = await self._read(MessageQueue(HALF_TOPIC, broker, 0), limit)
             ops, _ = await self._read(MessageQueue(OP_HALF_TOPIC, broker, 0), None)
         except TopicNotFound:
-            return [], False  # RocketMQ 4.9 has messages there before it has the topic, which its first check makes
+            return [], False  # RocketMQ 4.9 creates the topic at its first check, after the first messages
         newest = {one.transaction_id: one for one in undecided(halves, ops)}
         shown: Callable[[str], str] = self._targets.shown
         found = [
@@ -126,7 +126,7 @@ class TransactionAdmin:
         return found, is_complete
 
     async def _read(self, queue: MessageQueue, limit: int | None) -> tuple[list[StoredMessage], bool]:
-        """From where the broker itself has dealt with everything; whether that was all."""
+        """Messages from the offset of the broker's own checks on, and whether these are all."""
         calls = self._targets.brokers.offsets
         begin = await calls.of_group(TRANSACTION_CHECK_GROUP, queue)
         begin = max(begin or 0, await calls.smallest(queue))

@@ -161,7 +161,7 @@ _instances: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, "Instanc
 
 
 class Dependencies(msgspec.Struct, frozen=True):
-    """What a client needs from outside: clock, network, files and randomness. Tests replace them."""
+    """The clock, network, files and randomness of a client. Tests replace them."""
 
     clock: Clock = msgspec.field(default_factory=SystemClock)
     network: Network | None = None

@@ -1,4 +1,4 @@
-"""What clients report about themselves. All of it uses the hooks.
+"""Metrics and traces of clients. All of them are hooks.
 
 Modules in reading order:
 

@@ -1,19 +1,14 @@
-"""Metrics: what clients do, as counters, histograms and levels, through one small interface.
+"""Metrics of producers and consumers: counters, histograms and gauges.
 
     producers, consumers ── hooks ──► ClientMetrics ── add, observe, set, remove ──► Metrics
                                                                                       ├─ MetricsInMemory
-                                                                                      ├─ prometheus_metrics.PrometheusMetrics
-                                                                                      └─ otel_metrics.OpenTelemetryMetrics
+                                                                                      ├─ PrometheusMetrics      pocketmq[prometheus]
+                                                                                      └─ OpenTelemetryMetrics   pocketmq[otel]
 
     metrics = ClientMetrics(PrometheusMetrics())
     with Producer("127.0.0.1:9876", hooks=[metrics]) as producer: ...
 
-One `ClientMetrics` serves all clients of a process. Clients without it do not pay for it. Names are RocketMQ's where it has one; times
-are in milliseconds, as there.
-
-Metrics for Prometheus, by its own client library: `pip install pocketmq[prometheus]`.
-
-Metrics for OpenTelemetry: `pip install pocketmq[otel]`. Where they go is what the program has set up there.
+One `ClientMetrics` serves all clients of a process. Metrics that RocketMQ has, too, have its names. Times are in milliseconds, as there.
 """
 
 import threading
@@ -47,15 +42,15 @@ Labels = tuple[str, ...]
 
 
 class Kind(Enum):
-    """What a number means."""
+    """The kind of a metric."""
 
     COUNTER = "counter"
     HISTOGRAM = "histogram"
-    LEVEL = "level"
+    GAUGE = "gauge"
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A metric as it is declared. `buckets` are for histograms."""
+    """The declaration of a metric. `buckets` are for histograms."""
 
     name: str
     kind: Kind
@@ -65,19 +60,19 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Metrics(Protocol):
-    """Where numbers go. Called from the clients' own threads; must not wait."""
+    """A sink of values. It is called in the threads of the clients, and must not block."""
 
     def add(self, metric: Metric, labels: Labels, amount: float) -> None:
-        """Count, or move a level up or down."""
+        """Add to a counter or gauge."""
 
     def observe(self, metric: Metric, labels: Labels, value: float) -> None:
-        """One value of a histogram."""
+        """Add a value to a histogram."""
 
     def set(self, metric: Metric, labels: Labels, value: float) -> None:
-        """What a level is now."""
+        """Set a gauge."""
 
     def remove(self, metric: Metric, labels: Labels) -> None:
-        """A level of something that is gone."""
+        """Remove a gauge."""
 
 
 _BY_TOPIC: Final = ("group", "topic")
@@ -87,44 +82,56 @@ _DELIVERY_MS: Final = (1.0, 5.0, 20.0, 100.0, 1_000.0, 5_000.0, 10_000.0)
 _PROCESS_MS: Final = (1.0, 5.0, 10.0, 100.0, 1_000.0, 10_000.0, 60_000.0)
 
 SEND_TIME = Metric(
-    "rocketmq_send_cost_time", Kind.HISTOGRAM, "Milliseconds of an attempt to send", _WITH_STATUS, _SEND_MS
+    "rocketmq_send_cost_time", Kind.HISTOGRAM, "Duration of an attempt to send, in milliseconds", _WITH_STATUS, _SEND_MS
 )
-SENT = Metric("rocketmq_client_sent_messages", Kind.COUNTER, "Messages that were stored", _BY_TOPIC)
-SENT_BYTES = Metric("rocketmq_client_sent_bytes", Kind.COUNTER, "Bytes of their bodies as sent", _BY_TOPIC)
-FAILED = Metric("rocketmq_client_failed_sends", Kind.COUNTER, "Attempts to send that failed", (*_BY_TOPIC, "error"))
-RETRIED = Metric("rocketmq_client_send_retries", Kind.COUNTER, "Attempts after the first one", _BY_TOPIC)
-SENDING = Metric("rocketmq_client_sends_in_flight", Kind.LEVEL, "Messages on their way to a broker", _BY_TOPIC)
-DECIDED = Metric(
-    "rocketmq_client_transactions", Kind.COUNTER, "Transactions that were decided", (*_BY_TOPIC, "decision")
+SENT = Metric("rocketmq_client_sent_messages", Kind.COUNTER, "Messages that a broker stored", _BY_TOPIC)
+SENT_BYTES = Metric(
+    "rocketmq_client_sent_bytes", Kind.COUNTER, "Bytes of the bodies of sent messages, after compression", _BY_TOPIC
 )
-PULLED = Metric("rocketmq_client_pulled_messages", Kind.COUNTER, "Messages that pulls brought", _BY_TOPIC)
+FAILED = Metric("rocketmq_client_failed_sends", Kind.COUNTER, "Failed attempts to send", (*_BY_TOPIC, "error"))
+RETRIED = Metric(
+    "rocketmq_client_send_retries", Kind.COUNTER, "Attempts to send a message again after a failure", _BY_TOPIC
+)
+SENDING = Metric(
+    "rocketmq_client_sends_in_flight", Kind.GAUGE, "Messages that are sent and not acknowledged", _BY_TOPIC
+)
+DECIDED = Metric("rocketmq_client_transactions", Kind.COUNTER, "Decided transactions", (*_BY_TOPIC, "decision"))
+PULLED = Metric("rocketmq_client_pulled_messages", Kind.COUNTER, "Pulled messages", _BY_TOPIC)
 PULL_TIME = Metric(
-    "rocketmq_client_pull_time", Kind.HISTOGRAM, "Milliseconds of a pull that found messages", _BY_TOPIC, _DELIVERY_MS
+    "rocketmq_client_pull_time",
+    Kind.HISTOGRAM,
+    "Duration of a pull that returned messages, in milliseconds",
+    _BY_TOPIC,
+    _DELIVERY_MS,
 )
-PAUSED = Metric("rocketmq_client_pull_pauses", Kind.COUNTER, "Pulls that had to wait, by cause", (*_BY_TOPIC, "cause"))
+PAUSED = Metric("rocketmq_client_pull_pauses", Kind.COUNTER, "Pulls that were delayed, by cause", (*_BY_TOPIC, "cause"))
 LAG = Metric(
     "rocketmq_client_lag_messages",
-    Kind.LEVEL,
-    "Messages of a queue that its reader is not done with",
+    Kind.GAUGE,
+    "Messages of a queue that this consumer has not consumed",
     (*_BY_TOPIC, "broker", "queue"),
 )
 DELIVERY_TIME = Metric(
     "rocketmq_delivery_latency",
     Kind.HISTOGRAM,
-    "Milliseconds from when a message was stored until a listener got it",
+    "Time from the store of a message to the call of a listener, in milliseconds",
     _BY_TOPIC,
     _DELIVERY_MS,
 )
 PROCESS_TIME = Metric(
-    "rocketmq_process_time", Kind.HISTOGRAM, "Milliseconds of a call of a listener", _WITH_STATUS, _PROCESS_MS
+    "rocketmq_process_time",
+    Kind.HISTOGRAM,
+    "Duration of a call of a listener, in milliseconds",
+    _WITH_STATUS,
+    _PROCESS_MS,
 )
 CONSUMED = Metric(
     "rocketmq_client_consumed_messages",
     Kind.COUNTER,
-    "Messages that listeners had, by outcome",
+    "Consumed messages, by result",
     (*_BY_TOPIC, "outcome"),
 )
-IN_WORK = Metric("rocketmq_client_messages_in_work", Kind.LEVEL, "Messages that listeners have now", _BY_TOPIC)
+IN_WORK = Metric("rocketmq_client_messages_in_work", Kind.GAUGE, "Messages in running listeners", _BY_TOPIC)
 
 ALL = (
     SEND_TIME,
@@ -143,15 +150,15 @@ ALL = (
     CONSUMED,
     IN_WORK,
 )
-"""Everything that `ClientMetrics` tells."""
+"""All metrics of `ClientMetrics`."""
 
 
 class ClientMetrics(Hooks):
-    """Makes numbers of what hooks hear; give it to `hooks` of producers and consumers."""
+    """Hooks that count. Pass it to `hooks` of producers and consumers."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._lags: dict[tuple[str, MessageQueue], tuple[int, int]] = {}  # at the broker, and here
+        self._lags: dict[tuple[str, MessageQueue], tuple[int, int]] = {}  # at the broker, and in this client
 
     # sending
 
@@ -173,7 +180,7 @@ class ClientMetrics(Hooks):
     def after_decision(self, event: DecisionEvent) -> None:
         self._metrics.add(DECIDED, (event.group, event.topic, event.state.name.lower()), 1)
 
-    # reading
+    # consuming
 
     def after_pull(self, event: PullEvent) -> None:
         labels = _by_topic(event)
@@ -211,7 +218,7 @@ class ClientMetrics(Hooks):
 
 
 class MetricsInMemory:
-    """Keeps sums: for tests, and to look at by hand. Any thread may look."""
+    """Values in memory, for tests and inspection. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # held for one addition
@@ -236,15 +243,15 @@ class MetricsInMemory:
             self._values.pop((metric, labels), None)
 
     def value(self, metric: Metric, *labels: str) -> float:
-        """A count, a level, or the sum of a histogram; 0 when there is none."""
+        """The value of a counter or gauge, or the sum of a histogram; 0 without a value."""
         return self._values.get((metric, labels), 0.0)
 
     def count(self, metric: Metric, *labels: str) -> int:
-        """How many values a histogram got."""
+        """The number of values of a histogram."""
         return self._counts.get((metric, labels), 0)
 
     def labels(self, metric: Metric) -> list[Labels]:
-        """All that the metric was told with."""
+        """All label values of a metric."""
         return sorted(labels for known, labels in list(self._values) if known is metric)
 
 
@@ -261,7 +268,7 @@ def _status(is_well: bool) -> str:
 
 
 class PrometheusMetrics:
-    """Numbers in a registry of prometheus_client: its own one, or `registry`."""
+    """Metrics in `registry`, or in the default registry of prometheus_client."""
 
     def __init__(self, registry: "CollectorRegistry | None" = None) -> None:
         try:
@@ -271,7 +278,7 @@ class PrometheusMetrics:
                 "metrics for Prometheus need prometheus-client: pip install pocketmq[prometheus]"
             ) from None
         into = prometheus_client.REGISTRY if registry is None else registry
-        kinds: dict[Kind, Any] = {Kind.COUNTER: prometheus_client.Counter, Kind.LEVEL: prometheus_client.Gauge}
+        kinds: dict[Kind, Any] = {Kind.COUNTER: prometheus_client.Counter, Kind.GAUGE: prometheus_client.Gauge}
         try:
             self._known: dict[Metric, Any] = {
                 metric: prometheus_client.Histogram(
@@ -283,7 +290,7 @@ class PrometheusMetrics:
             }
         except ValueError:
             raise InvalidSetting(
-                "the registry has these metrics already: make one ClientMetrics, and give it to all clients"
+                "the registry has these metrics already: create one ClientMetrics, and use it for all clients"
             ) from None
 
     def add(self, metric: Metric, labels: Labels, amount: float) -> None:
@@ -303,17 +310,17 @@ METER = "pocketmq.client"
 
 
 class OpenTelemetryMetrics:
-    """Numbers of a meter: the program's own one, or `meter`. Levels are kept here and told when they are asked for."""
+    """Metrics of `meter`, or of the global meter provider. Gauges are observable: they are kept here until they are collected."""
 
     def __init__(self, meter: "Meter | None" = None) -> None:
         try:
             from opentelemetry import metrics
         except ImportError:
-            raise MissingLibrary("metrics for OpenTelemetry need its library: pip install pocketmq[otel]") from None
+            raise MissingLibrary("metrics for OpenTelemetry need opentelemetry: pip install pocketmq[otel]") from None
         self._observation = metrics.Observation
         meter = metrics.get_meter(METER) if meter is None else meter
-        self._lock = threading.Lock()  # held for one change of a level, or while they are copied
-        self._levels: dict[Metric, dict[Labels, float]] = {metric: {} for metric in ALL if metric.kind is Kind.LEVEL}
+        self._lock = threading.Lock()  # held for one change of a gauge, or while gauges are copied
+        self._gauges: dict[Metric, dict[Labels, float]] = {metric: {} for metric in ALL if metric.kind is Kind.GAUGE}
         self._known: dict[Metric, Any] = {}
         for metric in ALL:
             if metric.kind is Kind.COUNTER:
@@ -323,32 +330,32 @@ class OpenTelemetryMetrics:
                     metric.name, "ms", metric.help, explicit_bucket_boundaries_advisory=metric.buckets
                 )
             else:
-                told = [partial(self._told, metric)]
-                self._known[metric] = meter.create_observable_gauge(metric.name, told, description=metric.help)
+                observed = [partial(self._observations, metric)]
+                self._known[metric] = meter.create_observable_gauge(metric.name, observed, description=metric.help)
 
     def add(self, metric: Metric, labels: Labels, amount: float) -> None:
         if metric.kind is Kind.COUNTER:
             self._known[metric].add(amount, _attributes(metric, labels))
             return
         with self._lock:
-            levels = self._levels[metric]
-            levels[labels] = levels.get(labels, 0.0) + amount
+            gauges = self._gauges[metric]
+            gauges[labels] = gauges.get(labels, 0.0) + amount
 
     def observe(self, metric: Metric, labels: Labels, value: float) -> None:
         self._known[metric].record(value, _attributes(metric, labels))
 
     def set(self, metric: Metric, labels: Labels, value: float) -> None:
         with self._lock:
-            self._levels[metric][labels] = value
+            self._gauges[metric][labels] = value
 
     def remove(self, metric: Metric, labels: Labels) -> None:
         with self._lock:
-            self._levels[metric].pop(labels, None)
+            self._gauges[metric].pop(labels, None)
 
-    def _told(self, metric: Metric, _: object) -> Iterable[Any]:
+    def _observations(self, metric: Metric, _: object) -> Iterable[Any]:
         with self._lock:
-            levels = dict(self._levels[metric])
-        return [self._observation(value, _attributes(metric, labels)) for labels, value in levels.items()]
+            gauges = dict(self._gauges[metric])
+        return [self._observation(value, _attributes(metric, labels)) for labels, value in gauges.items()]
 
 
 def _attributes(metric: Metric, labels: Labels) -> dict[str, str]:

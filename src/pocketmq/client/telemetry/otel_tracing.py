@@ -1,14 +1,14 @@
-"""Traces for OpenTelemetry: `pip install pocketmq[otel]`. Where spans go is what the program has set up there.
+"""Traces for OpenTelemetry: `pip install pocketmq[otel]`. The program configures the exporter.
 
-    caller's span ─► create ─┬─► send        each attempt
-                             │   properties traceparent, tracestate ── broker ──► consumer
-                             └─► process     each delivery, whichever program and language consumes
+    span of the caller ─► create ─┬─► send        each attempt
+                                  │   properties traceparent, tracestate ── broker ──► consumer
+                                  └─► process     each delivery, to a consumer in any language
 
     tracing = OpenTelemetryTracing()
     Producer(…, hooks=[tracing])    PushConsumer(…, hooks=[tracing])
 
-Names and attributes are those of OpenTelemetry's conventions for messaging. Spans that a listener makes itself become part of
-the trace with `context_of(message)`: listeners run in threads and loops of their own, where no context is current.
+Names and attributes are those of OpenTelemetry's conventions for messaging. For spans inside of a listener, use
+`context_of(message)`: listeners run in threads and event loops without a current context.
 """
 
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ _SPANS: Final = "otel spans"
 
 
 class OpenTelemetryTracing(Hooks):
-    """Makes spans of what hooks hear, with the program's own tracer or `tracer`. One serves all clients of a process."""
+    """Hooks that create spans with `tracer`, or with the global tracer provider. One serves all clients of a process."""
 
     def __init__(self, tracer: "Tracer | None" = None) -> None:
         self._api, self._propagator = _libraries()
         self._tracer = self._api.get_tracer(TRACER) if tracer is None else tracer
 
     def extra_properties(self, message: Message) -> Mapping[str, str] | None:
-        """A message gets a span of its own, and its context; one that has a context already keeps it."""
+        """Create a span for the message and add its context, unless the message has a context."""
         if _PARENT in message.properties:
             return None
         attributes = _attributes("create", message.topic) | _names(message)
@@ -91,7 +91,7 @@ class OpenTelemetryTracing(Hooks):
 
     def after_consume(self, event: ConsumeEvent) -> None:
         is_well = event.outcome in (None, Outcome.SUCCESS)
-        self._end(event.context, event.error, "" if is_well else f"the listener's outcome: {event.outcome}")
+        self._end(event.context, event.error, "" if is_well else f"result of the listener: {event.outcome}")
 
     def _end(self, context: dict[str, Any], error: BaseException | None, failure: str) -> None:
         for span in context.pop(_SPANS, ()):
@@ -104,7 +104,7 @@ class OpenTelemetryTracing(Hooks):
 
 
 def context_of(message: StoredMessage) -> "Context":
-    """What a message carries, as the `context` of a span: `tracer.start_as_current_span("…", context=context_of(message))`."""
+    """The context of a message, for `tracer.start_as_current_span("…", context=context_of(message))`."""
     context: Context = _libraries()[1].extract(message.properties)
     return context
 
@@ -114,7 +114,7 @@ def _libraries() -> tuple[Any, Any]:
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError:
-        raise MissingLibrary("traces for OpenTelemetry need its library: pip install pocketmq[otel]") from None
+        raise MissingLibrary("traces for OpenTelemetry need opentelemetry: pip install pocketmq[otel]") from None
     return trace, TraceContextTextMapPropagator()
 
 
@@ -128,5 +128,5 @@ def _attributes(operation: str, topic: str) -> dict[str, str]:
 
 
 def _names(message: Message | StoredMessage) -> dict[str, str]:
-    told = {"messaging.rocketmq.message.tag": message.tags, "messaging.rocketmq.message.keys": " ".join(message.keys)}
-    return {name: text for name, text in told.items() if text}
+    names = {"messaging.rocketmq.message.tag": message.tags, "messaging.rocketmq.message.keys": " ".join(message.keys)}
+    return {name: text for name, text in names.items() if text}

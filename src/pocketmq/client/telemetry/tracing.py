@@ -1,20 +1,12 @@
-"""Tracing: what happens to messages, written to the trace topic in RocketMQ's own records, where `mqadmin` and consoles find it.
+"""Message traces in RocketMQ's format, which clients send to the trace topic for `mqadmin` and the console.
 
-    hooks ──► a record for each message ──► trace batches ── 20 of them, or 5 s ──► messages to RMQ_SYS_TRACE_TOPIC
+    one send, or one call of a listener ── hooks ──► TraceContext: its records ──► TraceBatches, at most 2048
+                                                                                        │ 20 contexts, or 5 s
+                 RMQ_SYS_TRACE_TOPIC ◄── one message for each topic, ≤ 128,000 bytes, keys ≤ 16 KiB
 
-A tracer has a client of its own, as Java's has, so that traces never stand in the way of messages; all tracers of a loop share
-it. When traces come faster than they go they are dropped and counted: watching never makes anybody wait.
-
-Trace batches: trace records are collected and go out together, as messages of the trace topic.
-
-    one send, one consumed batch ──► TraceContext: its records ──► waiting, at most 2048 ──► every 20 contexts, or 5 s
-                                                                        │
-    messages of one topic are told in one trace message ◄───────────────┘  ≤ 128,000 bytes, keys ≤ 16 KiB
-
-A trace message is found by the ids and keys of the messages that it speaks of. When more contexts come than go out, new ones
-are dropped and counted: tracing never makes a client wait.
-
-Told the time, as monotonic seconds.
+A trace message has the ids and keys of the messages it describes as its keys. A tracer has a client of its own, as in Java, so that
+traces do not delay messages; all tracers of an event loop share it. When traces arrive faster than they are sent, new ones are
+dropped and counted.
 """
 
 import itertools
@@ -54,25 +46,25 @@ from pocketmq.protocol.trace_text import (
 )
 
 MAX_CONTEXTS: Final = 20
-"""Contexts that go out at once."""
+"""The number of contexts that are sent together."""
 MAX_BODY_BYTES: Final = 128_000
 MAX_KEYS_BYTES: Final = 16 * 1024
-"""All properties of a message together have 32 KiB; beyond that, it could not be sent."""
+"""The limit for all properties of a message is 32 KiB."""
 MAX_WAITING: Final = 2_048
 FLUSH_SECONDS: Final = 5.0
 
 
 class TraceContext(NamedTuple):
-    """What happened at once: a send, or one call of a listener with a record for each of its messages."""
+    """One send, or one call of a listener, with a record for each message."""
 
     topic: str
-    """Of the messages that it speaks of."""
+    """The topic of the traced messages."""
     records: Sequence[Trace]
     trace_topic: str = TRACE_TOPIC
 
 
 class TraceMessage(NamedTuple):
-    """One message to send."""
+    """A message for the trace topic."""
 
     topic: str
     body: bytes
@@ -80,7 +72,7 @@ class TraceMessage(NamedTuple):
 
 
 class TraceBatches:
-    """Contexts that wait to be sent. `dropped` counts those for which there was no room."""
+    """Contexts that wait to be sent, up to a limit. `dropped` counts the others. Times are monotonic seconds."""
 
     def __init__(self, now: float, *, max_waiting: int = MAX_WAITING) -> None:
         self._waiting: deque[TraceContext] = deque()
@@ -92,7 +84,7 @@ class TraceBatches:
         return len(self._waiting)
 
     def add(self, context: TraceContext) -> bool:
-        """Keep a context until it is time; False when it was dropped."""
+        """Add a context; False if the limit is reached and it is dropped."""
         if len(self._waiting) >= self._max_waiting:
             self.dropped += 1
             return False
@@ -104,14 +96,14 @@ class TraceBatches:
         return len(self._waiting) >= MAX_CONTEXTS or (bool(self._waiting) and now >= self._last_flush + FLUSH_SECONDS)
 
     def take(self, now: float) -> list[TraceMessage]:
-        """The messages of the oldest contexts, at most 20 of them; whether it is time or not."""
+        """Remove the oldest contexts, at most 20, and return their messages."""
         self._last_flush = now
         count = min(MAX_CONTEXTS, len(self._waiting))
         return list(trace_messages([self._waiting.popleft() for _ in range(count)]))
 
 
 def trace_messages(contexts: Sequence[TraceContext]) -> Iterator[TraceMessage]:
-    """The messages that tell all contexts, by topic, in their order."""
+    """The trace messages of contexts, by topic."""
     by_topic: dict[tuple[str, str], list[Trace]] = {}
     for context in contexts:
         by_topic.setdefault((context.topic, context.trace_topic), []).extend(context.records)
@@ -120,12 +112,12 @@ def trace_messages(contexts: Sequence[TraceContext]) -> Iterator[TraceMessage]:
 
 
 def _split(topic: str, records: Sequence[Trace]) -> Iterator[TraceMessage]:
-    """Messages that are as full as the limits allow; a record that is larger than they are goes alone."""
+    """Messages up to the limits of size. A record above them gets a message of its own."""
     draft = _Draft()
     for record in records:
         text = encode_trace((record,))
         keys = trace_keys((record,))
-        if not draft.has_room(text, keys):
+        if not draft.fits(text, keys):
             yield draft.message(topic)
             draft = _Draft()
         draft.add(text, keys)
@@ -134,7 +126,7 @@ def _split(topic: str, records: Sequence[Trace]) -> Iterator[TraceMessage]:
 
 
 class _Draft:
-    """A message that is being filled."""
+    """A trace message to which records are added."""
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
@@ -142,14 +134,14 @@ class _Draft:
         self._keys: dict[str, None] = {}
         self._keys_bytes = 0
 
-    def has_room(self, text: bytes, keys: Sequence[str]) -> bool:
+    def fits(self, text: bytes, keys: Sequence[str]) -> bool:
         if not self.texts:
             return True
         grown = self._keys_bytes + sum(_key_bytes(key) for key in keys if key not in self._keys)
         return self._body_bytes + len(text) <= MAX_BODY_BYTES and grown <= MAX_KEYS_BYTES
 
     def add(self, text: bytes, keys: Sequence[str]) -> None:
-        """One record; of its keys those that fit, for a single one may have too many."""
+        """Add a record, with the keys up to the limit: a single record may exceed it."""
         self.texts.append(text)
         self._body_bytes += len(text)
         for key in keys:
@@ -168,8 +160,8 @@ def _key_bytes(key: str) -> int:
 
 log = logging.getLogger("pocketmq.client")
 
-LOOK_S = 0.5
-"""How often it is looked whether there is something to send."""
+CHECK_S = 0.5
+"""The interval of checks for due contexts."""
 INSTANCE_PREFIX = "PID_CLIENT_INNER_TRACE_PRODUCER_"
 _DECISIONS = {
     TransactionState.COMMIT: Decision.COMMIT,
@@ -181,14 +173,14 @@ _numbers = itertools.count(1)
 
 
 class Traced(StrEnum):
-    """Whose messages are traced; the word stands in the group of the tracer."""
+    """The kind of traced client. The value is a part of the group of the tracer."""
 
     SENDS = "PRODUCE"
     CONSUMPTION = "CONSUME"
 
 
 class Tracer(Hooks):
-    """Writes traces for one producer or consumer. Give it to its hooks, start it before and stop it after."""
+    """Sends traces of one producer or consumer. It is a hook of that client; start it before the client, and stop it after."""
 
     def __init__(self, settings: ClientSettings, group: str, traced: Traced, dependencies: Dependencies) -> None:
         name = f"{TRACE_GROUP_PREFIX}-{group}-{traced}-{next(_numbers)}"
@@ -211,15 +203,15 @@ class Tracer(Hooks):
         self._batches = TraceBatches(self._clock.monotonic(), max_waiting=settings.max_waiting_traces)
         self._instance: Instance | None = None
         self._ids: UniqueIds | None = None
-        self._round = Repeating("tracing", LOOK_S, self._send_due, log)
-        self._complaint = ""
+        self._round = Repeating("tracing", CHECK_S, self._send_due, log)
+        self._logged_error = ""
 
     @property
     def dropped(self) -> int:
-        """Traces for which there was no room."""
+        """The number of dropped contexts."""
         return self._batches.dropped
 
-    # the life of a member
+    # producer of the client instance
 
     @property
     def wire_group(self) -> str:
@@ -230,12 +222,12 @@ class Tracer(Hooks):
         return False
 
     def topic_forgotten(self, topic: str) -> None:
-        """Nothing is kept."""
+        """A tracer keeps nothing about topics."""
 
     def check_transaction(
         self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
     ) -> None:
-        """Nobody asks a tracer."""
+        """A tracer has no transactions."""
 
     def start(self) -> None:
         instance = Instance.join(self._settings, self._dependencies)
@@ -245,7 +237,7 @@ class Tracer(Hooks):
         self._round.start()
 
     async def stop(self) -> None:
-        """Send what waits, as far as it goes. Harmless when done twice."""
+        """Send the waiting contexts until an error, and leave the cluster. May be called twice."""
         instance, self._instance = self._instance, None
         if instance is None:
             return
@@ -255,7 +247,7 @@ class Tracer(Hooks):
         await instance.remove_producer(self)
         await instance.leave()
 
-    # what is traced
+    # hooks
 
     def after_send(self, event: SendEvent) -> None:
         result = event.result
@@ -284,7 +276,7 @@ class Tracer(Hooks):
         self._batches.add(TraceContext(event.topic, [record], self._topic))
 
     def before_consume(self, event: ConsumeEvent) -> None:
-        assert self._ids is not None, "a tracer is started before what it traces"
+        assert self._ids is not None, "a tracer is started before its client"
         messages = _traced(event)
         request_id = event.context[_REQUEST_ID] = self._ids.next(event.started_ms)
         records: Sequence[Trace] = [
@@ -319,28 +311,28 @@ class Tracer(Hooks):
         ]
         self._batches.add(TraceContext(event.queue.topic, records, self._topic))
 
-    # how it gets there
+    # sending
 
     async def _send_due(self) -> None:
         while self._batches.is_due(self._clock.monotonic()):
             await self._send_some()
 
     async def _send_some(self) -> bool:
-        """Whether it went well; what could not be sent is dropped."""
+        """Send one batch. After an error, False: the rest of the batch is dropped."""
         for traces in self._batches.take(self._clock.monotonic()):
             message = Message(traces.topic, traces.body, keys=traces.keys)
             try:
                 await self._outbox.deliver(self._outbox.packer.pack(message))
             except PocketMQError as error:
-                self._complain(error)
+                self._log_once(error)
                 return False
         return True
 
-    def _complain(self, error: PocketMQError) -> None:
-        complaint = type(error).__name__
-        if complaint != self._complaint:
-            self._complaint = complaint
-            log.warning("traces cannot be sent, and are dropped: %s", error)
+    def _log_once(self, error: PocketMQError) -> None:
+        name = type(error).__name__
+        if name != self._logged_error:
+            self._logged_error = name
+            log.warning("Sending message traces failed; they are dropped until it succeeds: %s", error)
 
 
 def _pub(event: SendEvent, message: Message, result: SendResult, cost_ms: int) -> Pub:

@@ -29,7 +29,7 @@ async def brokers(site: Site, visit: Visit) -> Mapping[str, Any]:
 async def broker(site: Site, visit: Visit) -> Mapping[str, Any]:
     name = visit.parts["broker"]
     settings = await site.cache.get(("settings", name), lambda: site.admin.cluster.settings(name))
-    states = [state for state in site.collector.snapshot.brokers if state.place.name == name]
+    states = [state for state in site.collector.snapshot.brokers if state.broker.name == name]
     names = matching(sorted(settings), visit.query.get("q", ""))
     return {
         "broker": name,

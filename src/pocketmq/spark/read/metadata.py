@@ -195,7 +195,7 @@ class ClientMetadata:
         """The log states of brokers of topics whose queues were queried. Brokers that do not report one are omitted."""
 
         async def query(core: ReadingCore) -> dict[str, Mapping[str, str]]:
-            infos, failed = await core.targets.gather_what_goes(
+            infos, failed = await core.targets.gather_with_errors(
                 sorted(brokers), core.targets.brokers.state.runtime_info
             )
             for broker, error in failed.items():
