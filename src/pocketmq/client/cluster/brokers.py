@@ -106,7 +106,7 @@ class Brokers:
             raise ConnectFailed(f"no route has a broker {name!r} with id {broker_id}")
         return address
 
-    def holders(self, name: str) -> list[Address]:
+    def addresses_of(self, name: str) -> list[Address]:
         """All addresses of this name, the master first. A slave has group offsets too, some seconds old."""
         addresses = self._addresses.get(name)
         if not addresses:

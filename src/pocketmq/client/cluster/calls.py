@@ -82,7 +82,7 @@ Target = str | Address
 class BrokerRpc(Protocol):
     """Sends requests to brokers; see `brokers.Brokers`."""
 
-    def holders(self, name: str) -> list[Address]:
+    def addresses_of(self, name: str) -> list[Address]:
         """Every broker of this name, the master first."""
 
     async def ask(

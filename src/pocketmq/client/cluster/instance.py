@@ -207,7 +207,7 @@ class Instance:
             idle_polls=settings.idle_route_polls,
         )
         self.reconnects = Reconnects(self.routes, self.brokers)
-        self._rounds = (
+        self._periodic = (
             Repeating("route polling", settings.route_poll_ms / 1000, self.routes.poll, log),
             Repeating(
                 "heartbeats", settings.heartbeat_ms / 1000, self._send_heartbeats, log, first_s=FIRST_HEARTBEAT_S
@@ -221,11 +221,11 @@ class Instance:
         """The instance of this loop for these settings, created and started by the first caller. May raise InvalidSetting."""
         dependencies = dependencies or Dependencies()
         key = _key(settings, dependencies, stream)
-        here = _instances.setdefault(asyncio.get_running_loop(), {})
-        instance = here.get(key)
+        of_loop = _instances.setdefault(asyncio.get_running_loop(), {})
+        instance = of_loop.get(key)
         if instance is None:
-            instance = here[key] = cls(settings, dependencies, key, stream=stream)
-            for each in instance._rounds:
+            instance = of_loop[key] = cls(settings, dependencies, key, stream=stream)
+            for each in instance._periodic:
                 each.start()
         instance._users += 1
         return instance
@@ -235,16 +235,16 @@ class Instance:
         self._users -= 1
         if self._users > 0:
             return
-        here = _instances.get(asyncio.get_running_loop(), {})
-        if here.get(self._key) is self:
-            del here[self._key]  # the next `join` creates a new instance
+        of_loop = _instances.get(asyncio.get_running_loop(), {})
+        if of_loop.get(self._key) is self:
+            del of_loop[self._key]  # the next `join` creates a new instance
         try:
             await self._end()
         finally:
             release_client_id(self.client_id)
 
     async def _end(self) -> None:
-        for each in self._rounds:
+        for each in self._periodic:
             await each.stop()
         await self._unregister(producer_group=INNER_PRODUCER_GROUP)
         for task in self._tasks:

@@ -213,7 +213,7 @@ class OffsetCalls(Calls):
     async def commit_one_way(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit an offset of `group` one-way, for periodic commits."""
         header, extra = _update(group, queue, offset), named(queue.broker_name)
-        await self._first_reached(
+        await self._first_connected(
             queue,
             lambda address: self._brokers.send_one_way(
                 address, RequestCode.UPDATE_CONSUMER_OFFSET, header, extra=extra
@@ -252,17 +252,17 @@ class OffsetCalls(Calls):
 
     async def _ask_any(self, queue: MessageQueue, code: RequestCode, header: Fields) -> Command:
         extra = named(queue.broker_name)
-        return await self._first_reached(queue, lambda address: self._brokers.ask(address, code, header, extra=extra))
+        return await self._first_connected(queue, lambda address: self._brokers.ask(address, code, header, extra=extra))
 
-    async def _first_reached(self, queue: MessageQueue, ask: Callable[[Address], Awaitable[T]]) -> T:
+    async def _first_connected(self, queue: MessageQueue, ask: Callable[[Address], Awaitable[T]]) -> T:
         """The result of `ask` with the master, or else with the first slave that can be connected."""
         failure: PocketMQError | None = None
-        for address in self._brokers.holders(queue.broker_name):
+        for address in self._brokers.addresses_of(queue.broker_name):
             try:
                 return await ask(address)
             except (ConnectFailed, ConnectionLost) as error:
                 failure = failure or error
-        assert failure is not None  # `holders` returns at least one address
+        assert failure is not None  # `addresses_of` returns at least one address
         raise failure
 
 

@@ -48,7 +48,7 @@ def parse_name_servers(given: str | Sequence[str] | None, environ: Mapping[str, 
     return addresses
 
 
-_OF_NAME_SERVERS = (
+_NAME_SERVER_CODES = (
     RequestCode.GET_ROUTEINFO_BY_TOPIC,
     RequestCode.GET_BROKER_CLUSTER_INFO,
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
@@ -100,7 +100,7 @@ class NameServers:
                 self._has_answered = True
                 return answer
             except RequestNotSupported:
-                if code not in _OF_NAME_SERVERS:
+                if code not in _NAME_SERVER_CODES:
                     raise
                 wrong = wrong or InvalidSetting(_not_a_name_server(address, code))
             except NetworkError as error:
@@ -111,12 +111,12 @@ class NameServers:
         kinds = {type(error) for error in failures}
         kind = kinds.pop() if kinds in ({CallTimedOut}, {ConnectFailed}) else NetworkError
         hint = ""
-        if self._is_plain and not self._has_answered and any(map(_was_hung_up, failures)):
+        if self._is_plain and not self._has_answered and any(map(_was_closed_by_peer, failures)):
             hint = "; a server that requires TLS closes the connection like this: set tls=True or client_context(…), or --tls"
         raise kind(f"no name server answered: {'; '.join(map(str, failures))}{hint}")
 
 
-def _was_hung_up(error: NetworkError) -> bool:
+def _was_closed_by_peer(error: NetworkError) -> bool:
     return isinstance(error, ConnectionLost) and str(error).endswith(CloseReason.PEER.value)
 
 

@@ -67,7 +67,7 @@ class StrategyAllocator:
         self._instance.dice.shuffle(names)
         failure: PocketMQError | None = None
         brokers = self._instance.brokers
-        known = [brokers.holders(name) for name in names if brokers.knows(name)]
+        known = [brokers.addresses_of(name) for name in names if brokers.knows(name)]
         for address in [*(each[0] for each in known), *(slave for each in known for slave in each[1:])]:
             try:
                 return await brokers.members.of_group(address, self._group)

@@ -120,7 +120,7 @@ class Batches:
             if self._buffers.get(key) is buffer:
                 del self._buffers[key]
             return
-        count = len(buffer.outs) if buffer.destination.is_any else _alike(buffer.outs)
+        count = len(buffer.outs) if buffer.destination.is_any else _leading_of_one_kind(buffer.outs)
         if buffer.bytes > self._batch_bytes:
             count = batch_length(buffer.sizes[:count], self._batch_bytes)
         members, buffer.pending = buffer.pending[:count], buffer.pending[count:]
@@ -160,7 +160,7 @@ def batch_length(sizes: Sequence[int], max_bytes: int) -> int:
     return len(sizes)
 
 
-def _alike(outs: Sequence[Outgoing]) -> int:
+def _leading_of_one_kind(outs: Sequence[Outgoing]) -> int:
     """The number of leading messages that may share a batch."""
     first = outs[0].batch_kind
     if first is _ALONE:

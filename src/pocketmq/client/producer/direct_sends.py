@@ -58,10 +58,10 @@ class DirectSends:
         out = self._outbox.packer.pack(message)
         timeout_s = self._outbox.timeout_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
-        aim = self._outbox.aim(out, destination)
-        if aim is None:
+        target = self._outbox.direct_target(out, destination)
+        if target is None:
             return None
-        queue, address = aim
+        queue, address = target
         if self._unreached and address in self._unreached:
             if not self._outbox.is_connected(address):
                 return None

@@ -71,7 +71,7 @@ class InFlightLimit:
                 self.release(count, size)  # it was counted before the cancellation arrived
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)
-                self._let_in()
+                self._admit_waiting()
             raise
 
     def release(self, count: int, size: int) -> None:
@@ -79,7 +79,7 @@ class InFlightLimit:
         self.count -= count
         self.bytes -= size
         if self._waiters:
-            self._let_in()
+            self._admit_waiting()
         if not self.count and self._emptied is not None:
             if not self._emptied.done():
                 self._emptied.set_result(None)
@@ -99,7 +99,7 @@ class InFlightLimit:
             return True
         return self.count + count <= self.max_count and self.bytes + size <= self.max_bytes
 
-    def _let_in(self) -> None:
+    def _admit_waiting(self) -> None:
         while self._waiters:
             future, count, size = self._waiters[0]
             if not self._fits(count, size):

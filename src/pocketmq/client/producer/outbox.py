@@ -155,7 +155,7 @@ class Outbox:
         if limit.has_waiters or count > limit.max_count or total > limit.max_bytes:
             return None
         if not buffer.pending:
-            self._await_turn(buffer)
+            self._schedule_send(buffer)
         limit.count, limit.bytes = count, total
         future: asyncio.Future[SendResult] = self.loop.create_future()
         buffer.pending.append(PendingSend(buffer, future, body, b"", size, kind, self.timeout_s))
@@ -167,7 +167,7 @@ class Outbox:
             return False
         try:
             if self._batches is None or not self._batches.add(pending):
-                self._enter(pending)
+                self._enqueue(pending)
         except BaseException:
             self.limit.release(1, pending.size)
             raise
@@ -180,7 +180,7 @@ class Outbox:
         self.require_here()
         pending = self._packed(out, destination, SendKind.AWAITED, timeout_s, size=out.size, count=out.count)
         await self.limit.acquire(pending.count, pending.size)
-        self._enter(pending)
+        self._enqueue(pending)
         return await asyncio.wrap_future(pending.future)
 
     async def deliver_by(self, deadline: float, out: Outgoing, destination: Destination) -> SendResult:
@@ -195,12 +195,12 @@ class Outbox:
                 f"{out.message.topic}: flow control: the in-flight limit was reached until the deadline; nothing was sent"
             ) from None
         pending.timeout_s = deadline - self.loop.time()
-        self._enter(pending)
+        self._enqueue(pending)
         return await asyncio.wrap_future(pending.future)
 
     async def send_one_way(self, out: Outgoing, destination: Destination = ANY_QUEUE) -> None:
         """Send one-way: one attempt, without a result."""
-        self.leave()
+        self.send_buffered()
         await self.attempts.send_one_way(out, destination, self.loop.time() + self.timeout_s)
 
     async def flush(self) -> None:
@@ -219,12 +219,12 @@ class Outbox:
         self._buffers.pop(wire_topic, None)
         self.choice.forget(wire_topic)
 
-    def _enter(self, pending: PendingSend) -> None:
+    def _enqueue(self, pending: PendingSend) -> None:
         """Add it to its buffer until the end of this turn of the loop, unless it must wait for a route or connection."""
         out, buffer, is_any = pending.out, pending.buffer, pending.destination.is_any
         if self.is_watched or (out is not None and out.is_timed) or (pending.queue is NO_QUEUE and not is_any):
             self.require_here()
-            self.leave()  # it must not overtake waiting messages
+            self.send_buffered()  # it must not overtake waiting messages
             self._begin_attempts(pending)
             return
         if not is_any:
@@ -234,7 +234,7 @@ class Outbox:
                 pending.settle(error)
                 return
         if not buffer.pending:
-            self._await_turn(buffer)
+            self._schedule_send(buffer)
         if out is not None or not is_any:
             buffer.is_mixed = True
         buffer.pending.append(pending)
@@ -250,39 +250,39 @@ class Outbox:
         """Send a batch, which counts as in flight for all its members; the future of its result."""
         out = self.packer.pack_batch(outs)
         future, size = self.loop.create_future(), sum([member.size for member in members])
-        self._enter(self._packed(out, destination, SendKind.AWAITED, None, future, size=size, count=len(members)))
+        self._enqueue(self._packed(out, destination, SendKind.AWAITED, None, future, size=size, count=len(members)))
         return future
 
-    def _await_turn(self, buffer: TopicBuffer) -> None:
+    def _schedule_send(self, buffer: TopicBuffer) -> None:
         if not self._waiting:
             self.require_here()
-            self.loop.call_soon(self.leave)
+            self.loop.call_soon(self.send_buffered)
         self._waiting.append(buffer)
 
-    # leave
+    # send
 
-    def leave(self) -> None:
+    def send_buffered(self) -> None:
         """Send all buffered messages now."""
         waiting, self._waiting = self._waiting, []
         for buffer in waiting:
             pending, buffer.pending = buffer.pending, []
             is_mixed, buffer.is_mixed = buffer.is_mixed, False
-            self._depart(buffer, pending, is_mixed=is_mixed)
+            self._send_buffered(buffer, pending, is_mixed=is_mixed)
 
-    def _depart(self, buffer: TopicBuffer, pending: list[PendingSend], *, is_mixed: bool) -> None:
+    def _send_buffered(self, buffer: TopicBuffer, pending: list[PendingSend], *, is_mixed: bool) -> None:
         free = sum(one.queue is NO_QUEUE for one in pending) if is_mixed else len(pending)
         found = self.choice.in_turn(buffer.wire_topic, free)
         if found is None:
             self._delay(pending)
             return
-        route, place = found
+        route, position = found
         if route is not buffer.route:
-            self._lay_out(buffer, route)
-        place %= len(buffer.targets)
-        targets = list(islice(cycle(buffer.targets), place, place + free))
+            self._update_targets(buffer, route)
+        position %= len(buffer.targets)
+        targets = list(islice(cycle(buffer.targets), position, position + free))
         brokers = buffer.brokers
         if is_mixed:
-            pending = self._without_overtakers(pending)
+            pending = self._without_delayed(pending)
             turns = iter(targets)
             targets = [next(turns) if one.queue is NO_QUEUE else self.target(buffer, one.queue) for one in pending]
             brokers = list(dict.fromkeys(target.queue.broker_name for target in targets))
@@ -290,10 +290,10 @@ class Outbox:
             self._write(brokers[0], pending, targets)
             return
         for broker_name in brokers:
-            share = [pair for pair in zip(pending, targets, strict=True) if pair[1].queue.broker_name == broker_name]
-            self._write_share(broker_name, share)
+            messages = [pair for pair in zip(pending, targets, strict=True) if pair[1].queue.broker_name == broker_name]
+            self._write_to_broker(broker_name, messages)
 
-    def _without_overtakers(self, pending: list[PendingSend]) -> list[PendingSend]:
+    def _without_delayed(self, pending: list[PendingSend]) -> list[PendingSend]:
         """The messages that may be sent now. Those to a queue with waiting messages wait behind them."""
         order = self.choice.order
         late = {one.queue for one in pending if one.queue is not NO_QUEUE and order.is_waited_for(one.queue)}
@@ -302,17 +302,17 @@ class Outbox:
         self._delay([one for one in pending if one.queue in late])
         return [one for one in pending if one.queue not in late]
 
-    def _write_share(self, broker_name: str, share: list[tuple[PendingSend, QueueTarget]]) -> None:
+    def _write_to_broker(self, broker_name: str, messages: list[tuple[PendingSend, QueueTarget]]) -> None:
         """Write messages to one broker in order: consecutive plain messages together, packed ones one by one."""
-        goes = True
-        for _, run in groupby(share, key=lambda pair: pair[0].out):
+        is_written = True
+        for _, run in groupby(messages, key=lambda pair: pair[0].out):
             pending, targets = zip(*run, strict=True)
-            if not goes:  # later messages must not overtake those that could not be written
+            if not is_written:  # later messages must not overtake those that could not be written
                 self._delay(pending, targets)
             elif pending[0].out is None:
-                goes = self._write(broker_name, pending, targets)
+                is_written = self._write(broker_name, pending, targets)
             else:
-                goes = self._write_packed(broker_name, pending[0], targets[0])
+                is_written = self._write_packed(broker_name, pending[0], targets[0])
 
     def _write(self, broker_name: str, pending: Sequence[PendingSend], targets: Sequence[QueueTarget]) -> bool:
         """Write plain messages to one broker at once. False when some must wait."""
@@ -320,15 +320,15 @@ class Outbox:
         count = 0 if peer is None else min(len(pending), peer.spare_calls)
         if peer is None or not count:
             return self._delay(pending, targets)
-        going, born_ms = pending[:count], self._clock.now_ms()
+        sent, born_ms = pending[:count], self._clock.now_ms()
         deadline = self.loop.time() + self.timeout_s
         try:
-            numbers = peer.ask_many(going, deadline)
+            numbers = peer.ask_many(sent, deadline)
         except NetworkError:
             return self._delay(pending, targets)
         parts: list[bytes] = []
         ids = self.packer.ids.take(count, born_ms)
-        for one, (_, shown, frames), message_id, number in zip(going, targets, ids, numbers, strict=False):
+        for one, (_, shown, frames), message_id, number in zip(sent, targets, ids, numbers, strict=False):
             if frames.stamped_ms != born_ms:
                 frames.stamp(born_ms)
             one.queue = shown
@@ -359,7 +359,7 @@ class Outbox:
 
     # for `direct_sends`, called from threads: they change nothing but the turn of the topic
 
-    def aim(self, out: Outgoing, destination: Destination) -> tuple[MessageQueue, Address] | None:
+    def direct_target(self, out: Outgoing, destination: Destination) -> tuple[MessageQueue, Address] | None:
         """The queue and address for a first attempt; None when it must wait, or hooks need it."""
         if self.is_watched or out.is_timed:
             return None
@@ -442,7 +442,7 @@ class Outbox:
         buffer = self._buffers[wire_topic] = TopicBuffer(self, topic, wire_topic)
         return buffer
 
-    def _lay_out(self, buffer: TopicBuffer, route: TopicRoute) -> None:
+    def _update_targets(self, buffer: TopicBuffer, route: TopicRoute) -> None:
         buffer.route = route
         buffer.targets_by_queue = {}
         buffer.targets = [self.target(buffer, queue) for queue in route.writable]

@@ -304,10 +304,10 @@ class SendOptions(QueueOptions, total=False):
 
 def require_messages(given: Iterable[object]) -> None:
     """UsageError for the first item that is not a Message."""
-    for place, each in enumerate(given):
+    for index, each in enumerate(given):
         if not isinstance(each, Message):
             raise UsageError(
-                f"item {place} is {type(each).__name__}, not a Message: send_many([Message('topic', b'…'), …])"
+                f"item {index} is {type(each).__name__}, not a Message: send_many([Message('topic', b'…'), …])"
             )
 
 
