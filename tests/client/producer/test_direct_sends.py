@@ -178,18 +178,18 @@ def test_threads_do_not_connect_to_an_address_that_failed_until_the_loop_has_a_l
     connected = False
     tries: list[Address] = []
 
-    class Aims(Outbox):
+    class FixedTarget(Outbox):
         def __init__(self) -> None:
             self.packer = Packer(ProducerSettings(), unique_ids("127.0.0.1"), SystemClock())
             self.timeout_s = 1.0
 
-        def aim(self, out: Outgoing, destination: Destination) -> tuple[MessageQueue, Address]:
+        def direct_target(self, out: Outgoing, destination: Destination) -> tuple[MessageQueue, Address]:
             return MessageQueue("T", "broker-a", 0), Address("127.0.0.1", 1)
 
         def is_connected(self, address: Address) -> bool:
             return connected
 
-    direct = DirectSends(Aims(), SystemClock(), connect_s=1)
+    direct = DirectSends(FixedTarget(), SystemClock(), connect_s=1)
     take = direct.connections.take
 
     def counted(address: Address, within_s: float = 1.0) -> BlockingConnection | None:

@@ -185,12 +185,12 @@ def test_a_thread_past_the_loop_gets_the_same_request_signed_or_not() -> None:
                 await producer.send("T", b"x")
                 outbox = producer.member.outbox
                 out = outbox.packer.pack(Message("T", b"x"))
-                aim = outbox.aim(out, ANY_QUEUE)
-                assert aim is not None
-                (frame,) = split_frames(outbox.frames.encode(out, aim[0], 1, 77))
+                target = outbox.direct_target(out, ANY_QUEUE)
+                assert target is not None
+                (frame,) = split_frames(outbox.frames.encode(out, target[0], 1, 77))
                 command = decode_command(frame)
 
-                assert (aim[1], command.opaque, command.body) == (c.broker.address, 77, b"x")
+                assert (target[1], command.opaque, command.body) == (c.broker.address, 77, b"x")
                 assert verify(command.ext or {}, command.body, "secret") is (credentials is not None)
 
     run(main())
