@@ -1,4 +1,4 @@
-"""The bounds of a producer: how much is on its way, what becomes of it, and how long a stop waits for it."""
+"""The limits of a producer: messages in flight, their results, and the wait at a stop."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Client ids and message ids, and what a fork does to them."""
+"""Client ids and message ids, also after a fork."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def test_instance_and_unit_names_are_part_of_it() -> None:
     assert identity.client_id(settings) == "10.0.0.9@two@hz"
 
 
-def test_without_an_address_that_of_this_machine_is_taken() -> None:
+def test_the_default_address_is_that_of_this_machine() -> None:
     ip = identity.client_ip(ClientSettings())
 
     assert re.fullmatch(r"\d+\.\d+\.\d+\.\d+", ip)

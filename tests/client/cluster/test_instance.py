@@ -1,4 +1,4 @@
-"""An instance: shared or not, its heartbeats, and how it ends."""
+"""Instances: sharing, heartbeats, and their end."""
 
 import asyncio
 import logging
@@ -157,7 +157,7 @@ def test_each_event_loop_has_a_client_id_of_its_own_until_it_is_closed() -> None
     loops[2].close()
 
 
-def test_a_setting_that_cannot_work_is_told_before_anything_is_started() -> None:
+def test_an_invalid_setting_is_refused_before_anything_starts() -> None:
     async def main() -> None:
         async with cluster() as c:
             with pytest.raises(InvalidSetting, match="write it as host:port"):
@@ -166,7 +166,7 @@ def test_a_setting_that_cannot_work_is_told_before_anything_is_started() -> None
     run(main())
 
 
-def test_the_first_thing_said_on_a_line_is_a_heartbeat_and_it_is_repeated_every_30_s() -> None:
+def test_the_first_request_on_a_connection_is_a_heartbeat_repeated_every_30_s() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = join(c)
@@ -185,7 +185,7 @@ def test_the_first_thing_said_on_a_line_is_a_heartbeat_and_it_is_repeated_every_
     run(main())
 
 
-def test_heartbeats_connect_again_after_a_line_was_lost() -> None:
+def test_heartbeats_connect_again_after_a_connection_was_lost() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = join(c)
@@ -203,7 +203,7 @@ def test_heartbeats_connect_again_after_a_line_was_lost() -> None:
     run(main())
 
 
-def test_a_new_member_is_told_to_brokers_at_once() -> None:
+def test_a_new_member_causes_a_heartbeat_at_once() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = join(c)
@@ -222,7 +222,7 @@ def test_a_new_member_is_told_to_brokers_at_once() -> None:
     run(main())
 
 
-def test_slaves_hear_of_consumers_only() -> None:
+def test_slaves_get_heartbeats_of_consumers_only() -> None:
     async def main() -> None:
         async with cluster("broker-a", "slave") as c:
             c.add_topic("T", brokers=["broker-a"])
@@ -242,7 +242,7 @@ def test_slaves_hear_of_consumers_only() -> None:
     run(main())
 
 
-def test_a_heartbeat_that_fails_is_told_once_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_heartbeat_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with cluster() as c:
             c.broker.answers[RequestCode.HEART_BEAT] = refuse(1, "no")
@@ -261,7 +261,7 @@ def test_a_heartbeat_that_fails_is_told_once_and_goes_on(caplog: pytest.LogCaptu
     assert [text.split(":")[0] for text in told] == ["heartbeat to 10.0.0.2", "heartbeats to 10.0.0.2"]
 
 
-def test_brokers_hear_who_leaves() -> None:
+def test_a_leaving_member_is_unregistered() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = join(c)
@@ -321,7 +321,7 @@ def test_a_client_is_a_member_of_a_consumer_group_once() -> None:
     run(main())
 
 
-def test_consumers_hear_of_routes_and_keep_them() -> None:
+def test_consumers_are_notified_of_route_changes_and_keep_routes_known() -> None:
     async def main() -> None:
         async with cluster(topics=()) as c:
             instance = join(c)
@@ -344,7 +344,7 @@ def test_consumers_hear_of_routes_and_keep_them() -> None:
     run(main())
 
 
-def test_producers_hear_of_topics_that_are_forgotten() -> None:
+def test_producers_are_notified_of_deleted_routes() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = join(c, idle_route_polls=1)

@@ -1,4 +1,4 @@
-"""Name servers: how they are given, and which one is asked."""
+"""Name servers: their addresses, and the choice of one for each call."""
 
 import asyncio
 import random
@@ -73,7 +73,7 @@ def answer(server: FakeServer) -> None:
     server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: command.reply(body=write_body(ROUTE))
 
 
-def test_one_is_asked_until_it_fails_and_then_the_other() -> None:
+def test_one_name_server_is_used_until_it_fails() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         answer(first)
         answer(second)
@@ -102,7 +102,7 @@ def test_an_answer_that_says_no_is_an_answer() -> None:
     with_two(test)
 
 
-def test_when_all_fail_the_error_tells_about_each() -> None:
+def test_when_all_fail_the_error_names_each_failure() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         first.close()
         second.close()
@@ -126,7 +126,7 @@ def test_when_all_are_silent_the_time_is_up() -> None:
     with_two(test)
 
 
-def test_an_answer_without_a_body_is_told_as_what_it_is() -> None:
+def test_a_response_without_a_body_is_an_error() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         first.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: command.reply()
 
@@ -136,7 +136,7 @@ def test_an_answer_without_a_body_is_told_as_what_it_is() -> None:
     with_two(test)
 
 
-def test_the_brokers_of_the_cluster_are_told() -> None:
+def test_the_cluster_info_lists_the_brokers() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         info = ClusterInfo({}, {"C": ("broker-a",)})
         first.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: command.reply(body=write_body(info))
@@ -146,7 +146,7 @@ def test_the_brokers_of_the_cluster_are_told() -> None:
     with_two(test)
 
 
-def test_a_broker_that_is_asked_as_a_name_server_is_recognised() -> None:
+def test_a_broker_in_the_name_servers_is_recognised() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         for question in (asked.route("T"), asked.cluster_info()):
             with pytest.raises(InvalidSetting, match=r"10\.0\.0\.1:9876 is not a name server.*looks like a broker"):
@@ -170,7 +170,7 @@ def test_a_broker_among_name_servers_is_passed_over() -> None:
     with_two(test)
 
 
-def test_a_web_server_that_is_asked_as_a_name_server_is_recognised() -> None:
+def test_a_web_server_in_the_name_servers_is_recognised() -> None:
     async def main() -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1)

@@ -1,4 +1,4 @@
-"""Sends while a broker or a name server restarts: they use their time, and go on when the server is back."""
+"""Sends while a broker or a name server restarts: they wait until their deadline and continue after the restart."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -317,7 +317,7 @@ def test_nothing_waits_after_the_last_client_has_left() -> None:
     run(main())
 
 
-def test_heartbeats_are_said_before_the_first_send_over_a_new_line() -> None:
+def test_a_heartbeat_precedes_the_first_send_on_a_new_connection() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await producer.send("T", b"before")

@@ -1,4 +1,4 @@
-"""Routes: what they mean, how long they are remembered, and what happens when nobody can be asked."""
+"""Routes: their queues, the cache, and failures of name servers."""
 
 import asyncio
 import logging
@@ -49,7 +49,7 @@ def test_a_configured_order_of_queues_wins() -> None:
 
 
 @pytest.mark.parametrize(("asked", "given"), [(3, 3), (4, 4), (5, 4)])
-def test_a_topic_from_a_template_has_as_many_queues_as_asked_and_as_the_template_has(asked: int, given: int) -> None:
+def test_a_topic_from_a_template_has_the_smaller_number_of_queues(asked: int, given: int) -> None:
     route = template_route("New", data(QueueData("a", 4, 8, 7)), asked)
 
     assert route.from_template
@@ -61,7 +61,7 @@ def joined(c: Cluster, **options: int) -> Instance:
     return Instance.join(settings, c.dependencies)
 
 
-def test_a_route_is_asked_for_once_and_again_every_30_s() -> None:
+def test_a_route_is_queried_once_and_refreshed_every_30_s() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = joined(c)
@@ -95,7 +95,7 @@ def test_brokers_are_learned_from_routes_and_forgotten_with_them() -> None:
     run(main())
 
 
-def test_a_route_that_nobody_asks_for_is_forgotten_after_some_polls() -> None:
+def test_an_unused_route_is_deleted_after_some_polls() -> None:
     async def main() -> None:
         async with cluster(topics=("T", "U")) as c:
             instance = joined(c, idle_route_polls=2)
@@ -190,7 +190,7 @@ def test_a_name_server_that_forgot_a_topic_changes_nothing() -> None:
     run(main())
 
 
-def test_who_gives_up_asking_does_not_take_the_answer_from_others() -> None:
+def test_a_cancelled_query_does_not_cancel_the_query_of_others() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = joined(c)

@@ -1,4 +1,4 @@
-"""What brokers ask of a client: the member that it concerns answers."""
+"""Requests of brokers to a client."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -107,7 +107,7 @@ def test_offsets_are_reset() -> None:
     run(main())
 
 
-def test_positions_and_running_info_are_told() -> None:
+def test_offsets_and_running_info_are_reported() -> None:
     async def main() -> None:
         async with asked() as (broker, _):
             status = await broker.call(
@@ -135,7 +135,7 @@ def test_a_message_is_consumed_directly() -> None:
     run(main())
 
 
-def test_who_is_not_here_is_told_as_java_tells_it() -> None:
+def test_a_missing_consumer_is_reported_as_in_java() -> None:
     async def main() -> None:
         async with asked() as (broker, _):
             answers = [
@@ -151,7 +151,7 @@ def test_who_is_not_here_is_told_as_java_tells_it() -> None:
     run(main())
 
 
-def test_what_nobody_understands_is_answered_with_that() -> None:
+def test_an_unknown_request_code_is_answered_with_an_error() -> None:
     async def main() -> None:
         async with asked() as (broker, consumer):
             unknown = await broker.call(Command(4711))

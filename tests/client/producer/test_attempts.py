@@ -1,4 +1,4 @@
-"""Attempts: which failures lead to another one, where it goes, how long it waits, when the time is up, and who hears of it."""
+"""Attempts of a send: retries, their targets and pauses, the deadline, and hooks."""
 
 import asyncio
 import itertools
@@ -103,7 +103,7 @@ def test_the_number_of_attempts_is_a_setting(retries: int, attempts: int) -> Non
     run(main())
 
 
-def test_told_so_a_busy_broker_is_tried_again_after_the_time_it_asks_for() -> None:
+def test_with_retry_when_busy_a_send_is_retried_after_the_requested_time() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(retry_when_busy=True) as producer:
             await producer.send("T", b"warm")
@@ -121,7 +121,7 @@ def test_told_so_a_busy_broker_is_tried_again_after_the_time_it_asks_for() -> No
     run(main())
 
 
-def test_a_busy_broker_that_asks_for_more_time_than_there_is_is_told_at_once() -> None:
+def test_a_busy_broker_that_requests_too_much_time_is_an_error_at_once() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(retry_when_busy=True, send_timeout_ms=1000) as producer:
             refuse_everywhere(c, 2, "busy, retry after: 5000ms")
@@ -233,7 +233,7 @@ def test_codes_have_names() -> None:
     assert [SendStatus(ResponseCode(code).name) for code, _ in STATUSES] == [status for _, status in STATUSES]
 
 
-def test_told_so_it_is_tried_again_elsewhere() -> None:
+def test_with_retry_when_not_stored_a_send_is_retried_on_another_broker() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer(retry_when_not_stored=True) as producer:
             bad, good = c.brokers.values()
@@ -250,7 +250,7 @@ def test_told_so_it_is_tried_again_elsewhere() -> None:
     run(main())
 
 
-def test_slow_brokers_are_avoided_when_told_so() -> None:
+def test_slow_brokers_are_avoided_with_the_option() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer(avoid_slow_brokers=True) as producer:
             slow = c.brokers["broker-a"]
@@ -285,7 +285,7 @@ def test_a_dead_broker_is_left_alone_until_a_probe_reaches_it() -> None:
     run(main())
 
 
-def test_hooks_hear_of_every_attempt() -> None:
+def test_hooks_run_for_every_attempt() -> None:
     events: list[tuple[str, SendEvent]] = []
 
     class Watching(Hooks):

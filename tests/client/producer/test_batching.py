@@ -1,4 +1,4 @@
-"""Batching by itself: when a batch goes, what is in it, and that the order of a queue is the order of the sends."""
+"""Automatic batches: their content, and the order within a queue."""
 
 import asyncio
 from array import array
@@ -59,7 +59,7 @@ def test_a_full_batch_does_not_wait() -> None:
     run(main())
 
 
-def test_one_that_nobody_joins_goes_as_a_plain_message() -> None:
+def test_a_single_message_is_sent_as_a_plain_message() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5) as producer:
             result = await producer.send("T", b"x", tags="A")
@@ -70,7 +70,7 @@ def test_one_that_nobody_joins_goes_as_a_plain_message() -> None:
     run(main())
 
 
-def test_without_linger_every_message_goes_alone() -> None:
+def test_without_linger_every_message_is_sent_alone() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await asyncio.gather(*(producer.send("T", b"x") for _ in range(10)))
@@ -80,7 +80,7 @@ def test_without_linger_every_message_goes_alone() -> None:
     run(main())
 
 
-def test_what_cannot_share_a_batch_goes_alone() -> None:
+def test_a_message_that_cannot_share_a_batch_is_sent_alone() -> None:
     async def main() -> None:
         async with cluster(topics=("T", "%RETRY%g")) as c, c.producer(linger_ms=5) as producer:
             await asyncio.gather(
@@ -137,7 +137,7 @@ def test_the_order_of_a_queue_is_the_order_of_the_sends_also_when_brokers_are_sl
     run(main())
 
 
-def test_what_goes_alone_waits_for_its_turn_in_a_chosen_queue() -> None:
+def test_a_message_sent_alone_waits_for_its_turn_in_a_chosen_queue() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5) as producer:
             queue = MessageQueue("T", "broker-a", 1)
@@ -162,7 +162,7 @@ def test_what_goes_alone_waits_for_its_turn_in_a_chosen_queue() -> None:
 
 
 @pytest.mark.parametrize("way", ["send", "submit"])
-def test_who_has_a_time_of_his_own_waits_no_longer(way: str) -> None:
+def test_a_timeout_of_a_send_is_kept(way: str) -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5) as producer:
             await producer.send("T", b"x")
@@ -234,7 +234,7 @@ def test_stopping_sends_what_waits() -> None:
     run(main())
 
 
-def test_what_could_not_be_sent_before_the_stop_is_told() -> None:
+def test_batches_not_sent_before_the_stop_fail() -> None:
     async def main() -> None:
         async with cluster() as c:
             for code in (SEND, BATCH):
@@ -252,7 +252,7 @@ def test_what_could_not_be_sent_before_the_stop_is_told() -> None:
     run(main())
 
 
-def test_one_that_was_given_up_keeps_its_room_until_its_batch_is_done() -> None:
+def test_a_cancelled_message_counts_as_in_flight_until_its_batch_is_done() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5) as producer:
             c.broker.answers[BATCH] = after(0.2, c.broker.store)

@@ -1,4 +1,4 @@
-"""The producer for threads, against a real broker in this process: what it sends, and how."""
+"""The blocking producer against a real broker in this process."""
 
 import asyncio
 import threading
@@ -93,7 +93,7 @@ def test_eight_threads_share_it(producer: Producer) -> None:
     assert len({(number % 4, offset) for number, own in enumerate(offsets) for offset in own}) == 160
 
 
-def test_submitting_waits_for_room_and_keeps_the_order(server: Server) -> None:
+def test_submitting_waits_for_the_limit_and_keeps_the_order(server: Server) -> None:
     with Producer(server.name_server, group="PG_room", max_in_flight_messages=5) as producer:
         producer.send("InFlightLimit", b"first")
         queue = queues_of(producer, "InFlightLimit")[1]
@@ -105,7 +105,7 @@ def test_submitting_waits_for_room_and_keeps_the_order(server: Server) -> None:
         assert len(set(offsets)) == 200
 
 
-def test_a_submitted_message_that_cannot_be_sent_tells_so(producer: Producer) -> None:
+def test_a_submitted_message_that_cannot_be_sent_fails(producer: Producer) -> None:
     future = producer.submit("Blocking", b"")
     with pytest.raises(ValueError, match="the body is empty"):
         future.result(10)
@@ -144,7 +144,7 @@ async def running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def test_what_no_loop_took_before_the_stop_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_not_sent_before_the_stop_fail(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         blocking, "SHARED_PORTAL", SharedPortal()
     )  # whose loop ends with this producer, whoever else runs now

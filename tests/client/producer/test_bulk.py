@@ -1,4 +1,4 @@
-"""Many messages in one call: those to one queue lie there in their order, whatever they are."""
+"""`send_many`: messages to one queue are stored in their order."""
 
 import pytest
 from tests.client.kit import cluster

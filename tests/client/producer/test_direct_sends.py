@@ -1,4 +1,4 @@
-"""Sends past the loop: the same results, failures that the loop goes on with, and lines that are not kept for ever."""
+"""Direct sends of threads: the same results as the loop's, failures, and closed connections."""
 
 import threading
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def test_when_all_lines_are_busy_the_loop_does_it(server: Server, monkeypatch: p
         assert connections(producer) == {}
 
 
-def test_who_is_watched_lingers_or_is_stopping_sends_over_the_loop(server: Server) -> None:
+def test_hooks_linger_and_stop_send_over_the_loop(server: Server) -> None:
     watched: list[SendEvent] = []
 
     class Watching(Hooks):

@@ -1,4 +1,4 @@
-"""Fault strategy: whose turn it is, and who is left alone."""
+"""Fault strategy: queues in turn, and avoided brokers."""
 
 import pytest
 from hypothesis import given
@@ -68,7 +68,7 @@ def test_a_quick_send_does_not_end_an_avoidance_and_a_shorter_one_does_not_short
     assert health.is_available("a", NOW + 30)
 
 
-def test_a_broker_that_nobody_heard_of_is_fine() -> None:
+def test_an_unknown_broker_is_available() -> None:
     health = BrokerHealth()
     health.record_success("a", 5, NOW)
     health.record_reachable("b")
@@ -135,7 +135,7 @@ def test_a_topic_that_was_forgotten_begins_anew() -> None:
     assert chooser.choose("T", queues_of(a=3), NOW).queue_id == 2
 
 
-def test_a_retry_goes_to_another_broker() -> None:
+def test_a_retry_uses_another_broker() -> None:
     chooser = QueueChooser(lambda: 0)
     queues = queues_of(a=4, b=1)
 
@@ -176,7 +176,7 @@ def test_available_brokers_come_first_then_reachable_ones_then_whose_turn_it_is(
     assert chooser.choose("T", queues_of(a=1, b=1, c=1), NOW + 1, last_broker).broker_name == expected
 
 
-def test_the_turn_goes_on_behind_the_queue_that_was_chosen() -> None:
+def test_the_turn_continues_after_the_chosen_queue() -> None:
     health = BrokerHealth()
     health.record_failure("a", NOW)
     chooser = QueueChooser(lambda: 0, health)

@@ -1,4 +1,4 @@
-"""The in-flight limit: count and bytes, first come, first served."""
+"""The in-flight limit: messages and bytes, in order of arrival."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ def test_as_much_is_let_in_as_the_limit_says() -> None:
     assert limit.try_acquire(1, 80)
 
 
-def test_what_is_larger_than_the_limit_goes_alone() -> None:
+def test_a_message_above_the_limit_is_sent_alone() -> None:
     limit = InFlightLimit(3, 100)
 
     assert limit.try_acquire(5, 1000)
@@ -27,7 +27,7 @@ def test_what_is_larger_than_the_limit_goes_alone() -> None:
     assert limit.try_acquire(1, 1)
 
 
-def test_who_cannot_wait_is_told_so() -> None:
+def test_a_reached_limit_is_an_error_without_waiting() -> None:
     limit = InFlightLimit(1, 100)
     assert limit.try_acquire(1, 10)
 
@@ -35,7 +35,7 @@ def test_who_cannot_wait_is_told_so() -> None:
         limit.refuse()
 
 
-def test_who_waits_is_let_in_in_order() -> None:
+def test_waiters_are_admitted_in_order() -> None:
     async def main() -> None:
         limit = InFlightLimit(2, 100)
         order: list[int] = []
@@ -61,7 +61,7 @@ def test_who_waits_is_let_in_in_order() -> None:
     run(main())
 
 
-def test_who_gives_up_waiting_lets_others_in() -> None:
+def test_a_cancelled_waiter_admits_others() -> None:
     async def main() -> None:
         limit = InFlightLimit(1, 100)
         assert limit.try_acquire(1, 10)
@@ -78,7 +78,7 @@ def test_who_gives_up_waiting_lets_others_in() -> None:
     run(main())
 
 
-def test_one_who_was_let_in_and_left_counts_no_longer() -> None:
+def test_a_cancelled_admitted_waiter_counts_no_longer() -> None:
     async def main() -> None:
         limit = InFlightLimit(1, 100)
         assert limit.try_acquire(1, 10)

@@ -1,4 +1,4 @@
-"""Plain messages leave together at the end of a turn; they say, become and count what they would alone."""
+"""Plain messages are sent together at the end of a turn, with the same result as alone."""
 
 import asyncio
 from collections.abc import Callable
@@ -215,7 +215,7 @@ def test_messages_to_brokers_are_shared_out_and_lost_lines_lead_elsewhere_with_t
     run(main())
 
 
-def test_a_refusal_is_tried_again_for_who_awaits_and_not_for_who_submits() -> None:
+def test_a_refusal_is_retried_for_send_and_not_for_submit() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
             await warm(producer)
@@ -249,7 +249,7 @@ def test_time_is_up_for_all_that_left_together_but_those_with_an_answer() -> Non
     run(main())
 
 
-def test_what_was_given_up_keeps_its_room_until_the_broker_is_done_with_it() -> None:
+def test_a_cancelled_send_counts_as_in_flight_until_its_response() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await warm(producer)
@@ -301,7 +301,7 @@ def test_more_calls_than_a_line_may_have_wait_for_their_turn() -> None:
     run(main())
 
 
-def test_there_is_room_for_as_many_as_were_said_and_who_awaits_waits_for_it() -> None:
+def test_the_in_flight_limit_holds_and_send_waits_for_it() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_in_flight_messages=3) as producer:
             await warm(producer)
@@ -344,7 +344,7 @@ def test_stopping_waits_for_what_is_in_the_outbox_and_takes_no_more() -> None:
     run(main())
 
 
-def test_what_no_broker_would_take_is_refused_although_others_to_the_topic_were_taken() -> None:
+def test_an_invalid_message_is_refused_after_valid_ones_to_the_topic() -> None:
     async def main() -> None:
         async with (
             cluster() as c,
@@ -367,7 +367,7 @@ def test_what_no_broker_would_take_is_refused_although_others_to_the_topic_were_
     run(main())
 
 
-def test_a_busy_broker_is_told_as_that_and_costs_no_room() -> None:
+def test_a_busy_broker_is_an_error_and_frees_the_in_flight_limit() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await warm(producer)
@@ -420,7 +420,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("options", [{"linger_ms": 1}, {"avoid_slow_brokers": True}, {"retry_when_not_stored": True}])
-def test_who_wants_more_than_usual_goes_the_long_way(options: dict[str, Any]) -> None:
+def test_hooks_and_special_options_disable_the_plain_path(options: dict[str, Any]) -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(**options) as producer:
             await warm(producer)

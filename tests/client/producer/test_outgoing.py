@@ -1,4 +1,4 @@
-"""Messages made ready: what is added, what is checked, what is left alone."""
+"""Packed messages: added properties, validation, and unchanged parts."""
 
 import pytest
 

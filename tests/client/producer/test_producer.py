@@ -1,4 +1,4 @@
-"""The producer as a user meets it: its life, its words, what it refuses."""
+"""The producer's public methods: lifecycle, arguments, and refused messages."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 BATCH = RequestCode.SEND_BATCH_MESSAGE
 
 
-def test_a_sent_message_is_stored_and_its_place_is_told() -> None:
+def test_a_sent_message_is_stored_and_its_offset_is_returned() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG") as producer:
             result = await producer.send("T", b"hello", keys="k1", tags="A")
@@ -162,7 +162,7 @@ def test_names_and_properties_are_checked_before_anything_is_sent() -> None:
     run(main())
 
 
-def test_bodies_that_are_no_bytes_but_like_them_are_taken() -> None:
+def test_bytes_like_bodies_are_accepted() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await producer.send("T", bytearray(b"x"))
@@ -188,7 +188,7 @@ def test_bodies_from_4_kib_on_are_compressed(size: int, compressed: bool, kind: 
     run(main())
 
 
-def test_many_messages_travel_in_batches_and_keep_their_places() -> None:
+def test_many_messages_are_sent_in_batches_and_keep_their_order() -> None:
     async def main() -> None:
         async with cluster(topics=("T", "U")) as c, c.producer() as producer:
             messages = [Message("T" if n % 3 else "U", b"%d" % n) for n in range(30)]
@@ -232,7 +232,7 @@ def test_large_batches_are_cut_and_sent_one_after_the_other() -> None:
     run(main())
 
 
-def test_when_a_later_batch_fails_it_is_told_what_was_stored() -> None:
+def test_when_a_later_batch_fails_the_error_has_the_stored_results() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_message_bytes=10_000, batch_bytes=10_000) as producer:
             c.broker.script(BATCH, c.broker.store, refuse(13))
@@ -261,7 +261,7 @@ def test_all_messages_are_checked_before_the_first_is_sent() -> None:
     run(main())
 
 
-def test_the_queues_of_a_topic_are_told() -> None:
+def test_the_writable_queues_of_a_topic_are_returned() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             assert await producer.queues("T") == [MessageQueue("T", "broker-a", number) for number in range(4)]
@@ -290,7 +290,7 @@ def test_a_namespace_is_seen_by_brokers_only() -> None:
     run(main())
 
 
-def test_a_timed_message_is_taken_back_by_its_handle() -> None:
+def test_a_timed_message_is_recalled_by_its_handle() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG") as producer:
             handle = str(RecallHandle("T", "broker-a", 1_700_000_000_001, "A" * 32))

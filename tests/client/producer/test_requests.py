@@ -1,4 +1,4 @@
-"""Request and reply: greeting first, waiting, replies that are late, foreign or compressed."""
+"""Requests and replies: heartbeats first, waiting, and late, foreign or compressed replies."""
 
 import asyncio
 
@@ -61,7 +61,7 @@ def test_a_request_gets_its_reply() -> None:
     run(main())
 
 
-def test_the_broker_has_heard_of_the_client_before_the_request_comes() -> None:
+def test_a_heartbeat_precedes_the_first_request() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b", topics=(REPLY_TOPIC,)) as c, c.producer(group="PG") as producer:
             c.add_topic("T", brokers=["broker-a"])
@@ -79,7 +79,7 @@ def test_the_broker_has_heard_of_the_client_before_the_request_comes() -> None:
     run(main())
 
 
-def test_no_reply_in_time_is_told_and_a_late_one_is_dropped() -> None:
+def test_a_missing_reply_is_an_error_and_a_late_one_is_dropped() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer() as producer:
             asking = await asked(c, producer, timeout_s=1)
@@ -120,7 +120,7 @@ def test_a_compressed_reply_is_read_and_a_host_by_name_does_no_harm() -> None:
     run(main())
 
 
-def test_a_request_that_cannot_be_sent_is_told_as_that() -> None:
+def test_a_request_that_cannot_be_sent_is_an_error() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer(max_waiting_requests=1) as producer:
             c.broker.script(SEND, refuse(13))
@@ -136,7 +136,7 @@ def test_a_request_that_cannot_be_sent_is_told_as_that() -> None:
     run(main())
 
 
-def test_a_request_gives_up_in_time_when_no_broker_can_be_greeted() -> None:
+def test_a_request_times_out_when_no_broker_can_be_connected() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer() as producer:
             c.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = ignore
@@ -148,7 +148,7 @@ def test_a_request_gives_up_in_time_when_no_broker_can_be_greeted() -> None:
     run(main())
 
 
-def test_a_cluster_without_a_reply_topic_is_asked_all_the_same() -> None:
+def test_a_request_is_sent_to_a_cluster_without_a_reply_topic() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             asking = await asked(c, producer)
@@ -159,7 +159,7 @@ def test_a_cluster_without_a_reply_topic_is_asked_all_the_same() -> None:
     run(main())
 
 
-def test_a_reply_goes_to_the_reply_topic_of_the_cluster() -> None:
+def test_a_reply_is_sent_to_the_reply_topic_of_the_cluster() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer(group="PG_replier") as producer:
             asking = await asked(c, producer)
@@ -196,7 +196,7 @@ def test_a_message_that_is_no_request_cannot_be_answered() -> None:
     run(main())
 
 
-def test_a_message_can_be_asked_with() -> None:
+def test_any_message_can_be_a_request() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer() as producer:
             message = Message("T", b"question", tags="Ask")

@@ -1,4 +1,4 @@
-"""Results of sends, from answers."""
+"""Results of sends from responses."""
 
 import pytest
 

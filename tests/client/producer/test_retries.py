@@ -1,4 +1,4 @@
-"""Retries of a send, as a table."""
+"""The retry rules of a send, as a table."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_one_budget_of_time_covers_all_attempts(left_ms: float, wait_ms: int | N
 
 
 @pytest.mark.parametrize(("left_ms", "wait_ms"), [(121, 120), (120, None), (119, None)])
-def test_a_broker_that_asks_for_more_time_than_is_left_is_not_asked_again(left_ms: int, wait_ms: int | None) -> None:
+def test_a_broker_that_requests_more_time_than_is_left_is_not_retried(left_ms: int, wait_ms: int | None) -> None:
     busy = error_for(ResponseCode.SYSTEM_BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy retry after: 120ms")
 
     assert EAGER.wait_ms(busy, attempts=1, left_ms=left_ms) == wait_ms

@@ -1,4 +1,4 @@
-"""Queue selectors: the same key, the same queue, in Java too."""
+"""Queue selectors choose the same queue for the same key, as in Java."""
 
 from collections import Counter
 from random import Random
@@ -90,12 +90,12 @@ def test_a_machine_room_is_chosen_first_and_then_a_queue_by_the_key() -> None:
     assert select(queues, MESSAGE, 5) == MessageQueue("T", "sh@b", 2)
 
 
-def test_rooms_without_a_queue_are_named() -> None:
+def test_machine_rooms_without_a_queue_are_named() -> None:
     with pytest.raises(UsageError, match="T has no queue on a broker named room@name in machine rooms hz, sh"):
         ByMachineRoom({"sh", "hz"})(SEVEN, MESSAGE, "key")
 
 
 @pytest.mark.parametrize("rooms", [(), "hz"])
-def test_rooms_are_needed(rooms: str | tuple[str, ...]) -> None:
+def test_machine_rooms_are_required(rooms: str | tuple[str, ...]) -> None:
     with pytest.raises(InvalidSetting, match="machine rooms"):
         ByMachineRoom(rooms)

@@ -1,4 +1,4 @@
-"""Send requests from templates: byte for byte what the long way gives."""
+"""Send requests from templates have the same bytes as encoded commands."""
 
 from hypothesis import given
 from hypothesis import strategies as some
@@ -70,7 +70,7 @@ def test_the_code_says_what_is_sent() -> None:
     assert code_of(outgoing(is_reply=True)) == RequestCode.SEND_REPLY_MESSAGE_V2
 
 
-def test_a_retried_message_tells_its_attempts() -> None:
+def test_a_retried_message_includes_its_attempts() -> None:
     command = SendFrames(ProducerSettings()).command(outgoing(attempts=(3, 16)), QUEUE, 1)
 
     assert command.ext is not None

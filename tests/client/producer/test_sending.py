@@ -1,4 +1,4 @@
-"""Sending: which queue a message goes to, the line it goes on, and what cannot be sent at all."""
+"""Sends: the queue, the connection, and messages that cannot be sent."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 QUEUE = MessageQueue("T", "broker-a", 1)
 
 
-def test_a_broker_that_cannot_be_reached_in_time_is_told() -> None:
+def test_a_broker_that_cannot_be_connected_in_time_is_an_error() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(send_timeout_ms=500, retries=0) as producer:
             c.network.partition("127.0.0.1", c.broker.address.host)
@@ -40,7 +40,7 @@ def test_a_broker_that_cannot_be_reached_in_time_is_told() -> None:
     run(main())
 
 
-def test_a_name_server_that_is_silent_is_told() -> None:
+def test_a_silent_name_server_is_an_error() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(send_timeout_ms=500) as producer:
             c.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = ignore
@@ -51,7 +51,7 @@ def test_a_name_server_that_is_silent_is_told() -> None:
     run(main())
 
 
-def test_no_name_server_is_told() -> None:
+def test_no_reachable_name_server_is_an_error() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             c.name_server.close()
@@ -109,7 +109,7 @@ def test_messages_of_one_sharding_key_go_to_one_queue_as_in_java() -> None:
     run(main())
 
 
-def test_a_topic_that_cannot_be_written_is_told() -> None:
+def test_a_topic_that_is_not_writable_is_an_error() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             c.add_topic("T", perm=4)
@@ -122,7 +122,7 @@ def test_a_topic_that_cannot_be_written_is_told() -> None:
     run(main())
 
 
-def test_an_answer_that_makes_no_sense_is_told_as_that() -> None:
+def test_an_invalid_response_is_an_error() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             c.broker.answers[SEND] = lambda command: command.reply(0, None, {"msgId": "1", "queueId": "x"})

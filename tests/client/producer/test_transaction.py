@@ -1,4 +1,4 @@
-"""The end of a block of several messages: each is decided, whatever happens while brokers are told."""
+"""The end of a transaction with several messages: each is decided, whatever happens meanwhile."""
 
 import asyncio
 from typing import Any
@@ -43,7 +43,7 @@ async def sent(tx: Transaction) -> list[str]:
     return [(await tx.send(body)).message_id for body in (b"a", b"b", b"c")]
 
 
-def test_all_messages_are_decided_although_nobody_waited_for_the_end() -> None:
+def test_all_messages_are_decided_after_a_cancelled_end() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", check=never_asked) as producer:
             tx = producer.transaction("T")
@@ -64,7 +64,7 @@ def test_all_messages_are_decided_although_nobody_waited_for_the_end() -> None:
 
 
 @pytest.mark.parametrize("state", [TransactionState.COMMIT, TransactionState.ROLLBACK])
-def test_a_broker_that_no_route_names_any_more_hears_it_when_it_asks(state: TransactionState) -> None:
+def test_a_broker_in_no_route_gets_the_decision_when_it_checks(state: TransactionState) -> None:
     events: list[DecisionEvent] = []
 
     class Watching(Hooks):

@@ -1,4 +1,4 @@
-"""Transactions: as a block and by a listener, and decisions that get lost."""
+"""Transactions: as a block, by a listener, and with lost decisions."""
 
 import asyncio
 from typing import Any
@@ -48,7 +48,7 @@ def test_a_block_that_ends_well_commits() -> None:
     run(main())
 
 
-def test_a_block_that_raises_rolls_back_and_the_exception_goes_on() -> None:
+def test_a_block_that_raises_rolls_back_and_raises() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", check=says(None)) as producer:
             went_on = True
@@ -211,7 +211,7 @@ def test_a_half_message_that_is_not_stored_safely_is_rolled_back() -> None:
     run(main())
 
 
-def test_a_decision_that_cannot_be_told_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_decision_that_cannot_be_sent_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", check=says(None)) as producer:
             async with producer.transaction("T") as tx:
@@ -229,7 +229,7 @@ def test_a_decision_that_cannot_be_told_is_no_failure(caplog: pytest.LogCaptureF
     assert any("cannot send decision COMMIT" in record.message for record in caplog.records)
 
 
-def test_decisions_are_told_to_hooks() -> None:
+def test_hooks_run_for_decisions() -> None:
     events: list[DecisionEvent] = []
 
     class Watching(Hooks):
