@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import Basket, real_cluster, until
 from tests.doctor.examining import broken, examine, first, reading
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 from tests.doctor.examining import broken, examine, first, reading
 

@@ -1,7 +1,7 @@
-"""The life of an administrator's client."""
+"""The lifecycle of the administrator's client."""
 
 import pytest
-from tests.client.administration.administrating import HOST, admin_of
+from tests.client.admin.admins import HOST, admin_of
 from tests.client.real_cluster import NAME_SERVER, Basket, real_cluster
 
 from pocketmq.client.admin.admin import AsyncAdmin
@@ -9,7 +9,7 @@ from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.testing import run
 
 
-def test_it_works_between_start_and_stop_only() -> None:
+def test_an_admin_works_only_between_start_and_stop() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             admin = AsyncAdmin(str(NAME_SERVER), surroundings=c.dependencies(HOST), client_ip=HOST)
@@ -29,12 +29,12 @@ def test_it_works_between_start_and_stop_only() -> None:
     run(main())
 
 
-def test_an_option_that_does_not_exist_is_refused_with_the_nearest() -> None:
+def test_an_unknown_option_is_refused_with_a_suggestion() -> None:
     with pytest.raises(InvalidSetting, match="did you mean 'relay_timeout_ms'"):
         AsyncAdmin("10.0.0.1:9876", relay_time_ms=1)  # type: ignore[call-arg]
 
 
-def test_consumers_of_the_same_process_are_not_announced_to_brokers_that_only_the_admin_asks() -> None:
+def test_consumers_send_no_heartbeats_to_brokers_that_only_the_admin_queries() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", topics=()) as c:
             c.add_topic("T", brokers=["broker-a"])

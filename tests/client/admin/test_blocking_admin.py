@@ -1,4 +1,4 @@
-"""The administrator's blocking face: the same words."""
+"""The blocking administrator's client: the same methods."""
 
 import asyncio
 import inspect
@@ -11,30 +11,30 @@ from pocketmq.client.admin.admin import Admin, AsyncAdmin
 from pocketmq.client.producer.blocking_producer import Producer
 from pocketmq.errors import TopicNotFound, WrongState
 
-FAMILIES = [name for name, value in vars(AsyncAdmin).items() if isinstance(value, property) and name != "settings"]
+PROPERTIES = [name for name, value in vars(AsyncAdmin).items() if isinstance(value, property) and name != "settings"]
 
 
-def words(kind: type) -> set[str]:
+def methods(kind: type) -> set[str]:
     return {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_both_faces_have_the_same_words(family: str) -> None:
-    getter = vars(Admin)[family].fget
-    face = inspect.signature(getter).return_annotation
-    core = inspect.signature(vars(AsyncAdmin)[family].fget).return_annotation
+@pytest.mark.parametrize("operations", PROPERTIES)
+def test_both_admins_have_the_same_methods(operations: str) -> None:
+    getter = vars(Admin)[operations].fget
+    blocking = inspect.signature(getter).return_annotation
+    awaited = inspect.signature(vars(AsyncAdmin)[operations].fget).return_annotation
 
-    assert words(face) == words(core)
-    for name in words(face):
-        assert getattr(face, name).__doc__ == getattr(core, name).__doc__
+    assert methods(blocking) == methods(awaited)
+    for name in methods(blocking):
+        assert getattr(blocking, name).__doc__ == getattr(awaited, name).__doc__
 
 
-def test_there_are_families() -> None:
-    assert {"cluster", "topics", "groups", "offsets", "messages", "dead_letters"} <= set(FAMILIES)
+def test_both_admins_have_the_same_properties() -> None:
+    assert {"cluster", "topics", "groups", "offsets", "messages", "dead_letters"} <= set(PROPERTIES)
     assert blocking_admin.__doc__
 
 
-def test_it_asks_a_real_server() -> None:
+def test_a_blocking_admin_queries_a_real_server() -> None:
     with pocketmq.Server() as server, Admin(server.name_server) as admin, Producer(server.name_server) as producer:
         admin.topics.create("orders", queues=2)
         result = producer.send("orders", b"1", keys="42")
@@ -46,7 +46,7 @@ def test_it_asks_a_real_server() -> None:
             admin.topics.delete("missing")
 
 
-def test_it_works_between_start_and_stop_only() -> None:
+def test_an_admin_works_only_between_start_and_stop() -> None:
     admin = Admin("127.0.0.1:1")
     with pytest.raises(WrongState, match="was not started"):
         _ = admin.topics
@@ -56,7 +56,7 @@ def test_it_works_between_start_and_stop_only() -> None:
         _ = admin.topics
 
 
-def test_inside_a_running_loop_it_refuses_and_says_what_to_do() -> None:
+def test_a_blocking_admin_is_refused_inside_of_an_event_loop() -> None:
     async def main(admin: Admin) -> None:
         with pytest.raises(WrongState, match="use the async class"):
             admin.topics.names()

@@ -1,9 +1,9 @@
-"""What an administrator hears of brokers, and changes in them."""
+"""State, statistics and settings of brokers."""
 
 import asyncio
 
 import pytest
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import Basket, real_cluster, until
 
 from pocketmq.client.admin.cluster import COUNTED, read_state
@@ -13,7 +13,7 @@ from pocketmq.net.address import Address
 from pocketmq.testing import run
 
 
-def test_every_broker_tells_about_itself() -> None:
+def test_every_broker_reports_its_state() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2")
@@ -56,7 +56,7 @@ def test_brokers_count_changes_of_topics_groups_and_members() -> None:
     run(main())
 
 
-def test_what_a_broker_of_4_9_says_is_understood_as_it_spells_it() -> None:
+def test_the_spelling_of_a_4_9_broker_is_understood() -> None:
     place = BrokerAddress("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
 
     old = read_state(place, {"putTps": "3.5 0.0 0.0", "getTransferedTps": "7.0 0.0 0.0"})
@@ -67,7 +67,7 @@ def test_what_a_broker_of_4_9_says_is_understood_as_it_spells_it() -> None:
     assert old.changes == {}
 
 
-def test_a_broker_that_cannot_be_asked_says_why_and_does_not_hide_the_others() -> None:
+def test_an_unreachable_broker_has_a_problem_and_the_others_have_a_state() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
             c.network.refuse(Address(c.place("broker-b"), 10911))
@@ -82,7 +82,7 @@ def test_a_broker_that_cannot_be_asked_says_why_and_does_not_hide_the_others() -
     run(main())
 
 
-def test_settings_are_read_and_changed_while_a_broker_runs() -> None:
+def test_settings_are_read_and_changed_at_run_time() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await admin.cluster.change_settings(
@@ -99,7 +99,7 @@ def test_settings_are_read_and_changed_while_a_broker_runs() -> None:
     run(main())
 
 
-def test_a_broker_that_does_not_exist_is_named_with_those_that_do() -> None:
+def test_an_unknown_broker_is_refused_with_the_known_ones() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             with pytest.raises(UsageError, match="'nobody'; there are: broker-a"):
@@ -110,7 +110,7 @@ def test_a_broker_that_does_not_exist_is_named_with_those_that_do() -> None:
     run(main())
 
 
-def test_a_statistic_of_nothing_is_none() -> None:
+def test_a_missing_statistic_is_none() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", b"1")
@@ -135,7 +135,7 @@ def test_producers_of_a_group_are_found_at_any_broker() -> None:
     run(main())
 
 
-def test_producers_keep_away_from_a_broker_whose_writes_are_stopped() -> None:
+def test_producers_avoid_a_broker_whose_writes_are_stopped() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
             assert await admin.cluster.stop_writes("broker-a") > 0
@@ -149,7 +149,7 @@ def test_producers_keep_away_from_a_broker_whose_writes_are_stopped() -> None:
     run(main())
 
 
-def test_a_clean_up_harms_no_message() -> None:
+def test_a_clean_up_keeps_all_messages() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", b"1")
@@ -161,7 +161,7 @@ def test_a_clean_up_harms_no_message() -> None:
     run(main())
 
 
-def test_a_cluster_without_brokers_is_said_to_have_none() -> None:
+def test_a_cluster_without_brokers_is_reported() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.broker.stop()
@@ -173,7 +173,7 @@ def test_a_cluster_without_brokers_is_said_to_have_none() -> None:
     run(main())
 
 
-def test_all_producers_are_told_by_group() -> None:
+def test_all_producers_are_listed_by_group() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", b"1")

@@ -1,9 +1,9 @@
-"""Dead letters: counted, read, and sent once more."""
+"""Dead letters: count, read, send again, delete."""
 
 from typing import Any
 
 import pytest
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import Basket, RealCluster, real_cluster
 
 from pocketmq.client.admin.dead_letters import Letter, message_to_resend
@@ -15,7 +15,7 @@ from pocketmq.testing import run
 
 
 async def bury(c: RealCluster, *bodies: bytes, reason: str = "no such customer", **options: Any) -> None:
-    """Let a group give up on messages."""
+    """Turn messages into dead letters of a group."""
 
     def give_up(_: object) -> None:
         raise DeadLetter(reason)
@@ -29,7 +29,7 @@ async def bury(c: RealCluster, *bodies: bytes, reason: str = "no such customer",
         await basket.wait(len(bodies))
 
 
-def test_a_dead_letter_tells_where_it_is_from_and_why_it_died() -> None:
+def test_a_dead_letter_has_its_origin_and_its_reason() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             assert await admin.dead_letters.count("G") == 0
@@ -60,7 +60,7 @@ def test_the_oldest_or_the_newest_are_read() -> None:
     run(main())
 
 
-def test_a_letter_is_sent_once_more_with_other_properties() -> None:
+def test_a_letter_is_sent_again_with_other_properties() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await bury(c, b"1", keys="k", tags="A")
@@ -81,7 +81,7 @@ def test_a_letter_is_sent_once_more_with_other_properties() -> None:
     run(main())
 
 
-def test_letters_can_be_edited_left_alone_or_sent_elsewhere() -> None:
+def test_letters_can_be_edited_skipped_or_sent_to_another_topic() -> None:
     async def main() -> None:
         async with real_cluster(topics=("T", "U"), queues=1) as c, admin_of(c) as admin:
             await bury(c, b"good", b"bad")
@@ -97,7 +97,7 @@ def test_letters_can_be_edited_left_alone_or_sent_elsewhere() -> None:
     run(main())
 
 
-def test_a_letter_that_cannot_be_sent_does_not_keep_back_the_others() -> None:
+def test_a_letter_that_cannot_be_sent_does_not_stop_the_others() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await bury(c, b"1", b"2")
@@ -116,7 +116,7 @@ def test_a_letter_that_cannot_be_sent_does_not_keep_back_the_others() -> None:
     run(main())
 
 
-def test_a_letter_that_tells_no_topic_needs_one() -> None:
+def test_a_letter_without_a_topic_needs_one() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await bury(c, b"1")
@@ -161,7 +161,7 @@ def test_letters_are_read_page_by_page() -> None:
     run(main())
 
 
-def test_without_brokers_nobody_knows_of_dead_letters() -> None:
+def test_without_brokers_dead_letters_are_unknown() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await bury(c, b"1")

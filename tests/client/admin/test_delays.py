@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import real_cluster
 
 from pocketmq.errors import ImpossibleRequest
@@ -11,7 +11,7 @@ from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.testing import run
 
 
-def test_messages_of_a_level_and_with_a_time_are_told_with_when_they_are_due() -> None:
+def test_delayed_and_timed_messages_are_listed_with_their_delivery_times() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             now_ms = c.clock.now_ms()
@@ -33,7 +33,7 @@ def test_messages_of_a_level_and_with_a_time_are_told_with_when_they_are_due() -
     run(main())
 
 
-def test_what_was_delivered_or_recalled_does_not_wait() -> None:
+def test_delivered_and_recalled_messages_are_not_listed() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", b"soon", delay_level=1)
@@ -49,7 +49,7 @@ def test_what_was_delivered_or_recalled_does_not_wait() -> None:
     run(main())
 
 
-def test_when_there_are_too_many_it_is_said_that_some_are_missing() -> None:
+def test_an_incomplete_result_is_marked() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", b"3", delay_level=5)
@@ -92,7 +92,7 @@ def test_the_message_of_a_handle_is_found_as_long_as_it_waits(is_indexed: bool) 
     run(main())
 
 
-def test_a_message_with_a_time_is_taken_back_and_one_of_a_level_cannot_be() -> None:
+def test_only_timed_messages_can_be_recalled() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", b"timed", delay_ms=30_000)

@@ -1,9 +1,9 @@
-"""Consumer groups through an administrator's eyes and hands."""
+"""Consumer groups: list, describe, create, alter, delete."""
 
 import asyncio
 
 import pytest
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import Basket, real_cluster, until
 
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest, NetworkError, UsageError
@@ -13,7 +13,7 @@ from pocketmq.protocol.bodies.clients import ConsumeType, MessageModel
 from pocketmq.testing import run
 
 
-def test_a_group_is_made_changed_and_described() -> None:
+def test_a_group_is_created_altered_and_described() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
             await admin.groups.create("billing", max_reconsume_times=3)
@@ -30,7 +30,7 @@ def test_a_group_is_made_changed_and_described() -> None:
     run(main())
 
 
-def test_a_group_that_exists_is_not_made_again_and_one_that_does_not_is_not_changed() -> None:
+def test_creating_an_existing_group_and_altering_a_missing_one_are_refused() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await admin.groups.create("billing")
@@ -46,7 +46,7 @@ def test_a_group_that_exists_is_not_made_again_and_one_that_does_not_is_not_chan
     run(main())
 
 
-def test_members_and_the_queues_that_each_owns_are_told() -> None:
+def test_members_and_the_owners_of_queues_are_listed() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             consumers = [c.push_consumer(host=host) for host in ("10.0.2.1", "10.0.2.2")]
@@ -75,7 +75,7 @@ def test_members_and_the_queues_that_each_owns_are_told() -> None:
     run(main())
 
 
-def test_members_of_many_groups_are_told_by_one_question_for_each() -> None:
+def test_members_of_many_groups_need_one_request_for_each() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
             await admin.groups.create("empty")
@@ -95,7 +95,7 @@ def test_members_of_many_groups_are_told_by_one_question_for_each() -> None:
     run(main())
 
 
-def test_members_of_many_groups_are_not_told_when_a_broker_does_not_answer() -> None:
+def test_members_of_many_groups_fail_if_a_broker_does_not_answer() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
             c.network.refuse(Address(c.place("broker-b"), 10911))
@@ -106,7 +106,7 @@ def test_members_of_many_groups_are_not_told_when_a_broker_does_not_answer() -> 
     run(main())
 
 
-def test_a_member_that_does_not_answer_is_said_to_be_silent() -> None:
+def test_a_member_that_does_not_answer_is_reported_as_silent() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             consumer = c.push_consumer()
@@ -139,7 +139,7 @@ def test_running_info_comes_from_the_member_itself() -> None:
     run(main())
 
 
-def test_a_group_with_members_is_not_deleted_and_one_without_takes_its_topics_along() -> None:
+def test_only_a_group_without_members_is_deleted_with_its_topics() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             consumer = c.push_consumer()
@@ -158,7 +158,7 @@ def test_a_group_with_members_is_not_deleted_and_one_without_takes_its_topics_al
     run(main())
 
 
-def test_a_group_of_rocketmq_itself_is_not_deleted() -> None:
+def test_a_system_group_is_not_deleted() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             with pytest.raises(ImpossibleRequest, match="is a system group"):
@@ -167,7 +167,7 @@ def test_a_group_of_rocketmq_itself_is_not_deleted() -> None:
     run(main())
 
 
-def test_the_settings_of_all_groups_are_told_at_once() -> None:
+def test_the_configurations_of_all_groups_are_listed() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await admin.groups.create("G", max_reconsume_times=3)

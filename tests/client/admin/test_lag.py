@@ -1,4 +1,4 @@
-"""What lag means, by table."""
+"""Lag from offsets and store times."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_lag_in_messages(
     assert bool(lag.problem) == (messages is None)
 
 
-def test_a_group_that_has_read_all_is_not_behind_in_time() -> None:
+def test_a_group_that_has_consumed_all_has_no_lag_in_time() -> None:
     assert queue_lag(Q, 0, 10, 10).time_ms == 0
 
 
@@ -44,7 +44,7 @@ def test_lag_in_time_is_the_age_of_the_oldest_unread_message(store_ms: int | Non
     assert lag.messages == 7
 
 
-def test_a_group_is_as_far_behind_as_its_queues_together_and_as_late_as_the_latest() -> None:
+def test_the_lag_of_a_group_is_the_sum_in_messages_and_the_maximum_in_time() -> None:
     queues = (with_time(queue_lag(Q, 0, 10, 3), 400, 1000), queue_lag(Q, 0, 5, 5))
 
     lag = GroupLag(group="G", at_ms=1000, queues=queues)
@@ -53,13 +53,13 @@ def test_a_group_is_as_far_behind_as_its_queues_together_and_as_late_as_the_late
 
 
 @pytest.mark.parametrize("queues", [(), (queue_lag(Q, 0, 5, 5), unknown(Q, "gone")), (queue_lag(Q, 0, 5, None),)])
-def test_what_is_unknown_in_one_queue_is_unknown_of_the_group(queues: tuple[QueueLag, ...]) -> None:
+def test_an_unknown_lag_of_a_queue_makes_that_of_the_group_unknown(queues: tuple[QueueLag, ...]) -> None:
     lag = GroupLag(group="G", at_ms=0, queues=queues)
 
     assert (lag.messages, lag.time_ms, lag.is_known) == (None, None, False)
 
 
-def test_the_lag_of_one_topic_can_be_taken_out() -> None:
+def test_the_lag_of_one_topic_can_be_selected() -> None:
     other = MessageQueue("U", "broker-a", 0)
     lag = GroupLag(group="G", at_ms=0, queues=(queue_lag(Q, 0, 5, 3), unknown(other, "gone")))
 

@@ -1,9 +1,9 @@
-"""Finding messages, hearing what became of them, giving them to a member once more."""
+"""Messages: find, trace, deliver again."""
 
 import asyncio
 
 import pytest
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import Basket, real_cluster
 
 from pocketmq.errors import NotFound, ProtocolError, UsageError
@@ -29,7 +29,7 @@ def test_a_message_is_found_by_both_of_its_ids() -> None:
     run(main())
 
 
-def test_an_id_that_is_none_and_one_of_nothing_are_told_apart() -> None:
+def test_an_invalid_id_and_an_unknown_id_have_different_errors() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             [result] = await c.send("T", b"1")
@@ -61,7 +61,7 @@ def test_messages_are_found_by_key_and_time() -> None:
     run(main())
 
 
-def test_a_stretch_of_a_queue_is_read() -> None:
+def test_a_range_of_a_queue_is_read() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", *(b"%d" % number for number in range(100)), queue=0)
@@ -74,7 +74,7 @@ def test_a_stretch_of_a_queue_is_read() -> None:
     run(main())
 
 
-def test_who_has_read_past_a_message_is_told() -> None:
+def test_groups_that_have_passed_a_message_are_listed() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", queue=0)
@@ -87,7 +87,7 @@ def test_who_has_read_past_a_message_is_told() -> None:
     run(main())
 
 
-def test_a_trace_tells_who_sent_a_message_and_who_handled_it() -> None:
+def test_a_trace_has_the_producer_and_the_consumers_of_a_message() -> None:
     async def main() -> None:
         async with real_cluster(queues=1, trace_topic=True) as c, admin_of(c) as admin:
             basket = Basket()
@@ -107,7 +107,7 @@ def test_a_trace_tells_who_sent_a_message_and_who_handled_it() -> None:
     run(main())
 
 
-def test_a_member_handles_a_message_on_request() -> None:
+def test_a_member_consumes_a_message_on_request() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             [result] = await c.send("T", b"1")
@@ -126,7 +126,7 @@ def test_a_member_handles_a_message_on_request() -> None:
     run(main())
 
 
-def test_a_message_that_is_sent_back_comes_again_to_its_group_only() -> None:
+def test_a_message_that_is_sent_back_is_delivered_to_its_group_only() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             [result] = await c.send("T", b"1")

@@ -1,7 +1,7 @@
-"""What name servers remember."""
+"""Key-value configuration and settings of name servers."""
 
 import pytest
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import NAME_SERVER, real_cluster
 
 from pocketmq.errors import UsageError
@@ -24,7 +24,7 @@ def test_keys_are_put_read_and_deleted() -> None:
     run(main())
 
 
-def test_the_queues_of_an_ordered_topic_are_fixed() -> None:
+def test_an_order_configuration_is_set_and_deleted() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await admin.name_servers.put_order("T", {"broker-a": 4, "broker-b": 2})

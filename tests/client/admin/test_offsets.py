@@ -1,9 +1,9 @@
-"""How far groups are behind, and moving them, at real brokers."""
+"""Lag, reset and clone of groups, with real brokers."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, NotFound, TopicNotFound, UsageError
@@ -20,7 +20,7 @@ async def committed_at(c: RealCluster, offset: int, group: str = "G", queue: Mes
         await consumer.commit({queue: offset})
 
 
-def test_lag_is_told_in_messages_and_in_time() -> None:
+def test_lag_is_reported_in_messages_and_in_time() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await c.send("T", b"1")
@@ -39,7 +39,7 @@ def test_lag_is_told_in_messages_and_in_time() -> None:
     run(main())
 
 
-def test_a_queue_in_which_the_group_never_was_is_unknown_and_not_zero() -> None:
+def test_the_lag_of_a_queue_without_a_committed_offset_is_unknown() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, admin_of(c) as admin:
             await c.send("T", b"1", queue=1)
@@ -54,7 +54,7 @@ def test_a_queue_in_which_the_group_never_was_is_unknown_and_not_zero() -> None:
     run(main())
 
 
-def test_the_queues_of_a_broker_that_is_away_are_unknown() -> None:
+def test_the_queues_of_an_unreachable_broker_are_unknown() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", queues=1) as c, admin_of(c) as admin:
             await committed_at(c, 0)
@@ -72,7 +72,7 @@ def test_the_queues_of_a_broker_that_is_away_are_unknown() -> None:
     run(main())
 
 
-def test_a_group_beyond_the_end_of_a_queue_is_said_to_be_there() -> None:
+def test_an_offset_above_the_end_of_a_queue_is_reported() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await c.send("T", b"1")
@@ -87,7 +87,7 @@ def test_a_group_beyond_the_end_of_a_queue_is_said_to_be_there() -> None:
     run(main())
 
 
-def test_a_group_that_nobody_knows_is_not_one_without_lag() -> None:
+def test_the_lag_of_an_unknown_group_is_an_error() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             with pytest.raises(GroupNotFound):
@@ -99,7 +99,7 @@ def test_a_group_that_nobody_knows_is_not_one_without_lag() -> None:
     run(main())
 
 
-def test_topics_that_members_want_count_before_anything_is_committed() -> None:
+def test_subscribed_topics_have_a_lag_before_the_first_commit() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             consumer = c.push_consumer(broadcast=True)
@@ -113,7 +113,7 @@ def test_topics_that_members_want_count_before_anything_is_committed() -> None:
     run(main())
 
 
-def test_a_dry_run_tells_what_would_happen_and_does_nothing() -> None:
+def test_a_dry_run_returns_the_plan_and_changes_nothing() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", b"3")
@@ -130,7 +130,7 @@ def test_a_dry_run_tells_what_would_happen_and_does_nothing() -> None:
     run(main())
 
 
-def test_a_group_goes_on_where_it_was_reset_to() -> None:
+def test_a_group_continues_at_the_reset_offset() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await c.send("T", b"1")
@@ -150,7 +150,7 @@ def test_a_group_goes_on_where_it_was_reset_to() -> None:
 
 
 @pytest.mark.parametrize("server_side", [True, False])
-def test_running_members_go_where_the_group_is_reset_to(server_side: bool) -> None:
+def test_running_members_continue_at_the_reset_offset(server_side: bool) -> None:
     async def main() -> None:
         async with real_cluster(queues=1, server_side_reset=server_side) as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2")
@@ -168,7 +168,7 @@ def test_running_members_go_where_the_group_is_reset_to(server_side: bool) -> No
     run(main())
 
 
-def test_a_broker_that_leaves_resets_to_members_cannot_send_them_to_given_offsets() -> None:
+def test_a_client_side_reset_to_offsets_is_refused() -> None:
     async def main() -> None:
         async with real_cluster(queues=1, server_side_reset=False) as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2")
@@ -186,7 +186,7 @@ def test_a_broker_that_leaves_resets_to_members_cannot_send_them_to_given_offset
     run(main())
 
 
-def test_a_reset_to_nowhere_is_refused_before_anything_moves() -> None:
+def test_an_invalid_reset_is_refused_before_any_change() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await committed_at(c, 0)
@@ -203,7 +203,7 @@ def test_a_reset_to_nowhere_is_refused_before_anything_moves() -> None:
     run(main())
 
 
-def test_a_group_is_put_where_another_one_is() -> None:
+def test_offsets_are_cloned_from_another_group() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", queue=0)
@@ -223,7 +223,7 @@ def test_a_group_is_put_where_another_one_is() -> None:
     run(main())
 
 
-def test_offsets_are_not_cloned_to_a_group_that_runs() -> None:
+def test_offsets_are_not_cloned_to_a_group_with_members() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await committed_at(c, 0, "other")
@@ -236,7 +236,7 @@ def test_offsets_are_not_cloned_to_a_group_that_runs() -> None:
     run(main())
 
 
-def test_a_clone_that_a_waiting_reset_would_overrule_is_refused() -> None:
+def test_a_clone_that_an_earlier_reset_overrides_is_refused() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", b"3")
@@ -250,7 +250,7 @@ def test_a_clone_that_a_waiting_reset_would_overrule_is_refused() -> None:
     run(main())
 
 
-def test_all_groups_are_told_at_once_in_messages() -> None:
+def test_the_lag_of_all_groups_is_reported_in_messages() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", b"3", queue=0)
@@ -267,7 +267,7 @@ def test_all_groups_are_told_at_once_in_messages() -> None:
     run(main())
 
 
-def test_the_lag_in_a_topic_that_is_none_is_not_taken_for_none() -> None:
+def test_the_lag_in_a_missing_topic_is_an_error() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await admin.groups.create("G")

@@ -1,11 +1,11 @@
-"""Reading queues by straight pulls."""
+"""Reading of queues with pulls."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.client.administration.administrating import HOST, admin_of
+from tests.client.admin.admins import HOST, admin_of
 from tests.client.real_cluster import RealCluster, real_cluster
 
 from pocketmq.client.admin.admin import AsyncAdmin
@@ -31,7 +31,7 @@ async def reach_of(c: RealCluster) -> Targets:
     return targets
 
 
-def test_a_queue_is_read_over_as_many_pulls_as_it_takes() -> None:
+def test_a_queue_is_read_with_several_pulls() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             await c.send("T", *(b"%d" % number for number in range(200)), queue=0)
@@ -45,13 +45,13 @@ def test_a_queue_is_read_over_as_many_pulls_as_it_takes() -> None:
     run(main())
 
 
-def test_a_hole_in_a_queue_is_not_taken_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_continues_after_a_hole_in_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     pull = MessageCalls.pull
 
     async def pull_around_a_hole(
         calls: MessageCalls, address: Address, name: str, header: PullMessage, **options: Any
     ) -> Pulled:
-        """As Apache's brokers answer that have lost the queue file of the offsets 20 to 29."""
+        """Answers as a broker of Apache RocketMQ that has lost the queue file with offsets 20 to 29."""
         if not 20 <= header.queue_offset < 30:
             most = 20 - header.queue_offset if header.queue_offset < 20 else 64
             header = replace(header, max_msg_nums=min(header.max_msg_nums, most))
@@ -89,7 +89,7 @@ LIMITED: dict[str, Callable[[AsyncAdmin, int], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("limit", [0, -1])
 @pytest.mark.parametrize("call", LIMITED)
-def test_a_limit_that_lets_nothing_through_is_refused(call: str, limit: int) -> None:
+def test_a_limit_below_one_is_refused(call: str, limit: int) -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             with pytest.raises(UsageError, match=f"limit = {limit} must be above 0") as caught:
@@ -113,7 +113,7 @@ def test_reading_beyond_the_end_ends_there() -> None:
     run(main())
 
 
-def test_a_message_whose_body_cannot_be_read_is_shown_with_the_topic_of_its_namespace() -> None:
+def test_a_message_with_a_damaged_body_is_shown_without_the_namespace() -> None:
     async def main() -> None:
         async with real_cluster(topics=("ns%T",), queues=1) as c:
             c.keep("ns%T", b"no zlib", sys_flag=SysFlag.COMPRESSED)

@@ -1,9 +1,9 @@
-"""Whom an administrator asks."""
+"""The servers of an operation, and concurrent requests to them."""
 
 import asyncio
 
 import pytest
-from tests.client.administration.administrating import HOST, admin_of
+from tests.client.admin.admins import HOST, admin_of
 from tests.client.kit import NAME_SERVER, cluster
 from tests.client.real_cluster import real_cluster
 
@@ -18,7 +18,7 @@ from pocketmq.protocol.java_json import write_body
 from pocketmq.testing import run
 
 
-def test_no_more_questions_are_under_way_at_once_than_may_be() -> None:
+def test_concurrent_requests_are_limited() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             settings = AdminSettings(name_servers="10.0.0.1:9876", client_ip=HOST, max_calls_at_once=3)
@@ -40,9 +40,9 @@ def test_no_more_questions_are_under_way_at_once_than_may_be() -> None:
     run(main())
 
 
-def test_the_list_of_brokers_is_asked_for_each_time_unless_it_may_be_good_for_a_while() -> None:
+def test_the_list_of_brokers_is_requested_each_time_unless_it_may_be_reused() -> None:
     async def asked(seconds: float, brokers_good_ms: int = 0) -> int:
-        """How often a name server was asked, by somebody who looks for brokers every half second."""
+        """The number of requests to a name server by a client that lists brokers every half second."""
         async with cluster() as c:
             info = ClusterInfo({"broker-a": BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})}, {})
             c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
@@ -60,7 +60,7 @@ def test_the_list_of_brokers_is_asked_for_each_time_unless_it_may_be_good_for_a_
     run(main())
 
 
-def test_a_failure_names_the_broker_that_was_asked() -> None:
+def test_an_error_names_its_broker() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", topics=()) as c, admin_of(c) as admin:
             c.add_topic("T", brokers=["broker-a"])
@@ -76,7 +76,7 @@ def test_a_failure_names_the_broker_that_was_asked() -> None:
     run(main())
 
 
-def test_a_topic_that_name_servers_never_tell_of_is_not_waited_for_without_end() -> None:
+def test_waiting_for_the_route_of_a_new_topic_times_out() -> None:
     async def main() -> None:
         async with cluster(topics=()) as c:
             place = BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})
@@ -91,7 +91,7 @@ def test_a_topic_that_name_servers_never_tell_of_is_not_waited_for_without_end()
     run(main())
 
 
-def test_every_name_server_is_told_because_they_share_nothing() -> None:
+def test_a_change_goes_to_every_name_server() -> None:
     async def main() -> None:
         async with cluster(topics=()) as c:
             second = type(c.name_server)(c.network, "10.0.0.8:9876")
@@ -108,7 +108,7 @@ def test_every_name_server_is_told_because_they_share_nothing() -> None:
     run(main())
 
 
-def test_names_of_a_namespace_lead_there_and_back() -> None:
+def test_the_namespace_is_added_to_names_and_removed() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             settings = AdminSettings(name_servers="10.0.0.1:9876", client_ip=HOST, namespace="dev")

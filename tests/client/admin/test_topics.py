@@ -1,9 +1,9 @@
-"""Topics through an administrator's eyes and hands."""
+"""Topics: list, describe, create, alter, delete."""
 
 from typing import Any
 
 import pytest
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import real_cluster
 
 from pocketmq.client.admin.targets import BrokerAddress
@@ -30,7 +30,7 @@ def test_a_new_topic_is_on_every_broker_and_can_be_used_at_once() -> None:
     run(main())
 
 
-def test_a_topic_can_be_made_on_some_brokers_only() -> None:
+def test_a_topic_can_be_created_on_some_brokers_only() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", topics=()) as c, admin_of(c) as admin:
             await admin.topics.create("orders", brokers=["broker-b"])
@@ -42,7 +42,7 @@ def test_a_topic_can_be_made_on_some_brokers_only() -> None:
     run(main())
 
 
-def test_a_topic_that_exists_is_not_made_again() -> None:
+def test_creating_an_existing_topic_is_refused() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             with pytest.raises(ImpossibleRequest, match="'T' is on broker broker-a already"):
@@ -54,7 +54,7 @@ def test_a_topic_that_exists_is_not_made_again() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"queues": 0}, {"perm": 99}])
-def test_a_topic_that_could_never_work_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_topic_is_refused(wrong: dict[str, Any]) -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             with pytest.raises(UsageError):
@@ -66,7 +66,7 @@ def test_a_topic_that_could_never_work_is_refused(wrong: dict[str, Any]) -> None
     run(main())
 
 
-def test_names_are_those_of_users_unless_everything_is_wanted() -> None:
+def test_only_user_topics_are_listed_by_default() -> None:
     async def main() -> None:
         async with real_cluster(topics=("b", "a")) as c, admin_of(c) as admin:
             assert await admin.topics.names() == ["a", "b"]
@@ -77,7 +77,7 @@ def test_names_are_those_of_users_unless_everything_is_wanted() -> None:
     run(main())
 
 
-def test_what_lies_in_each_queue_is_told() -> None:
+def test_the_offsets_of_each_queue_are_reported() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", queue=1)
@@ -92,7 +92,7 @@ def test_what_lies_in_each_queue_is_told() -> None:
     run(main())
 
 
-def test_only_what_is_named_is_altered() -> None:
+def test_only_given_settings_are_altered() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", queues=4) as c, admin_of(c) as admin:
             await admin.topics.alter("T", write_queues=2, attributes={"message.type": "NORMAL"})
@@ -109,7 +109,7 @@ def test_only_what_is_named_is_altered() -> None:
     run(main())
 
 
-def test_a_deleted_topic_is_gone_everywhere() -> None:
+def test_a_topic_is_deleted_on_all_servers() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b") as c, admin_of(c) as admin:
             await c.send("T", b"1")
@@ -127,7 +127,7 @@ def test_a_deleted_topic_is_gone_everywhere() -> None:
     run(main())
 
 
-def test_the_brokers_own_topics_cannot_be_deleted() -> None:
+def test_a_system_topic_is_not_deleted() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             with pytest.raises(ImpossibleRequest, match="is a system topic"):
@@ -162,7 +162,7 @@ def test_in_a_namespace_only_its_own_topics_are_seen() -> None:
     run(main())
 
 
-def test_many_topics_are_told_by_few_questions() -> None:
+def test_many_topics_need_few_requests() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", queue=1)
@@ -179,7 +179,7 @@ def test_many_topics_are_told_by_few_questions() -> None:
     run(main())
 
 
-def test_a_topic_that_one_of_the_brokers_refuses_is_told_to_be_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_one_broker_refuses_is_reported_as_created_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", topics=()) as c, admin_of(c) as admin:
             put = TopicAdmin._put

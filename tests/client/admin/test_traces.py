@@ -1,4 +1,4 @@
-"""Putting together what clients wrote about one message."""
+"""The trace of one message from its records."""
 
 from pocketmq.client.admin.messages import MessageTrace, TracedAttempt, trace_of
 from pocketmq.protocol.trace_text import (
@@ -41,7 +41,7 @@ def test_both_records_of_an_attempt_become_one_and_attempts_are_in_order() -> No
     )
 
 
-def test_what_was_not_written_is_none() -> None:
+def test_missing_records_have_the_value_none() -> None:
     [begun] = trace_of("M", [before("M", "r", 1)]).attempts
     [ended] = trace_of("M", [after("M", "r", Outcome.SUCCESS)]).attempts
 

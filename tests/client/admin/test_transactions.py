@@ -1,10 +1,10 @@
-"""Transactions that wait for their producer's word."""
+"""Undecided transactions."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.client.administration.administrating import admin_of
+from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import RealCluster, real_cluster, until
 
 from pocketmq.client.admin.admin import AsyncAdmin
@@ -18,7 +18,7 @@ NOTES_ARE_WRITTEN_S = 5
 
 @asynccontextmanager
 async def shop(*brokers: str, queues: int = 4) -> AsyncIterator[tuple[RealCluster, AsyncAdmin, AsyncProducer]]:
-    """A cluster, its administrator, and a producer who never knows how a transaction ended."""
+    """A cluster, its administrator, and a producer whose check always returns unknown."""
     async with (
         real_cluster(*brokers, queues=queues) as c,
         admin_of(c) as admin,
@@ -52,7 +52,7 @@ def test_open_transactions_are_found_at_all_brokers_and_decided_ones_are_not() -
     run(main())
 
 
-def test_an_administrator_decides_in_the_producers_place() -> None:
+def test_an_administrator_decides_transactions() -> None:
     async def main() -> None:
         async with shop(queues=1) as (c, admin, producer):
             await leave_open(producer, b"yes")
@@ -69,7 +69,7 @@ def test_an_administrator_decides_in_the_producers_place() -> None:
     run(main())
 
 
-def test_when_there_are_too_many_it_is_said_that_some_are_missing() -> None:
+def test_an_incomplete_result_is_marked() -> None:
     async def main() -> None:
         async with shop() as (_, admin, producer):
             for _ in range(3):
@@ -82,7 +82,7 @@ def test_when_there_are_too_many_it_is_said_that_some_are_missing() -> None:
     run(main())
 
 
-def test_one_that_was_asked_about_counts_once() -> None:
+def test_a_checked_transaction_is_listed_once() -> None:
     async def main() -> None:
         async with shop() as (_, admin, producer):
             await leave_open(producer, b"1")
@@ -95,7 +95,7 @@ def test_one_that_was_asked_about_counts_once() -> None:
     run(main())
 
 
-def test_one_that_was_given_up_is_asked_about_again() -> None:
+def test_a_given_up_transaction_is_checked_again() -> None:
     async def main() -> None:
         async with shop() as (c, admin, producer):
             await admin.cluster.change_settings("broker-a", {"transactionCheckMax": 1})

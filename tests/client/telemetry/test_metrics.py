@@ -1,4 +1,4 @@
-"""Metrics: numbers of what producers and consumers do."""
+"""Metrics of producers and consumers."""
 
 import asyncio
 
@@ -106,7 +106,7 @@ def test_consumption_is_counted_from_the_pull_to_the_outcome() -> None:
     run(main())
 
 
-def test_a_lite_pull_consumer_tells_of_its_pulls() -> None:
+def test_a_lite_pull_consumer_reports_its_pulls() -> None:
     async def main() -> None:
         kept, metrics = new_metrics()
         async with real_cluster(queues=1) as c:
@@ -121,7 +121,7 @@ def test_a_lite_pull_consumer_tells_of_its_pulls() -> None:
     run(main())
 
 
-def test_lag_is_what_the_broker_has_and_what_is_here() -> None:
+def test_lag_is_the_sum_of_messages_at_the_broker_and_in_the_client() -> None:
     kept, metrics = new_metrics()
 
     metrics.after_pull(pulled(behind=100, cached=32, messages=32))

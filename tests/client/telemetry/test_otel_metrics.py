@@ -27,7 +27,7 @@ def read(reader: InMemoryMetricReader) -> dict[str, list[Any]]:
     return {metric.name: list(metric.data.data_points) for metric in scope.metrics}
 
 
-def test_counters_histograms_and_levels_are_collected() -> None:
+def test_counters_histograms_and_gauges_are_collected() -> None:
     reader = InMemoryMetricReader()
     metrics = OpenTelemetryMetrics(MeterProvider([reader]).get_meter("test"))
 

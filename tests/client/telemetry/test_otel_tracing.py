@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 
 class Spans:
-    """A tracer, and the spans that have ended so far."""
+    """A tracer and its ended spans."""
 
     def __init__(self) -> None:
         self._kept = InMemorySpanExporter()
@@ -80,9 +80,7 @@ def test_one_trace_leads_from_the_caller_to_the_listener(server: Server, spans: 
 
 
 @pytest.mark.parametrize("way", ["send", "submit", "one way", "many"])
-def test_every_way_of_sending_carries_the_context_and_leaves_the_message_alone(
-    server: Server, spans: Spans, way: str
-) -> None:
+def test_every_way_of_sending_adds_the_context_and_keeps_the_message(server: Server, spans: Spans, way: str) -> None:
     message = Message("traced-ways", b"1", properties={"own": "kept"})
 
     with Producer(server.name_server, hooks=[OpenTelemetryTracing(spans.tracer)]) as producer:
@@ -122,7 +120,7 @@ def test_a_message_that_has_a_context_keeps_it(spans: Spans) -> None:
     assert spans.named("create t") == []
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
 
     with pytest.raises(MissingLibrary, match=r"pocketmq\[otel\]"):

@@ -11,7 +11,7 @@ from pocketmq.errors import InvalidSetting, MissingLibrary
 prometheus_client = pytest.importorskip("prometheus_client")
 
 
-def test_counters_histograms_and_levels_are_written_as_prometheus_reads_them() -> None:
+def test_counters_histograms_and_gauges_are_exported_for_prometheus() -> None:
     registry = prometheus_client.CollectorRegistry()
     metrics = PrometheusMetrics(registry)
 
@@ -31,7 +31,7 @@ def test_counters_histograms_and_levels_are_written_as_prometheus_reads_them() -
     assert "rocketmq_client_lag_messages{" not in prometheus_client.generate_latest(registry).decode()
 
 
-def test_a_second_one_in_the_same_registry_is_refused_with_what_to_do() -> None:
+def test_a_second_instance_in_one_registry_is_refused() -> None:
     registry = prometheus_client.CollectorRegistry()
     PrometheusMetrics(registry)
 

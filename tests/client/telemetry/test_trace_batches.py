@@ -1,4 +1,4 @@
-"""Trace batches: few messages, none too large, and nobody ever waits."""
+"""Trace batches: limits of number, size and keys."""
 
 import pytest
 from tests.golden import captured, needs_golden
@@ -33,7 +33,7 @@ def told(batches: TraceBatches, now: float = NOW) -> list[list[Trace]]:
 
 
 @pytest.mark.parametrize(("count", "is_due"), [(0, False), (19, False), (20, True), (21, True)])
-def test_twenty_contexts_go_out_at_once(count: int, is_due: bool) -> None:
+def test_twenty_contexts_are_due_at_once(count: int, is_due: bool) -> None:
     batches = TraceBatches(NOW)
     for number in range(count):
         batches.add(sent(number))
@@ -42,7 +42,7 @@ def test_twenty_contexts_go_out_at_once(count: int, is_due: bool) -> None:
 
 
 @pytest.mark.parametrize(("passed", "is_due"), [(-0.001, False), (0.0, True), (0.001, True)])
-def test_fewer_wait_five_seconds(passed: float, is_due: bool) -> None:
+def test_fewer_contexts_wait_five_seconds(passed: float, is_due: bool) -> None:
     batches = TraceBatches(NOW)
     assert not batches.is_due(NOW + 100)
 
@@ -52,7 +52,7 @@ def test_fewer_wait_five_seconds(passed: float, is_due: bool) -> None:
     assert batches.is_due(NOW + 100 + FLUSH_SECONDS + passed) is is_due
 
 
-def test_more_than_twenty_go_out_one_after_the_other() -> None:
+def test_more_than_twenty_contexts_are_sent_in_parts() -> None:
     batches = TraceBatches(NOW)
     for number in range(45):
         batches.add(sent(number))
@@ -63,7 +63,7 @@ def test_more_than_twenty_go_out_one_after_the_other() -> None:
     assert len(batches) == 0
 
 
-def test_a_context_for_which_there_is_no_room_is_dropped_and_counted() -> None:
+def test_a_context_above_the_limit_is_dropped_and_counted() -> None:
     batches = TraceBatches(NOW, max_waiting=2)
 
     assert [batches.add(sent(number)) for number in range(4)] == [True, True, False, False]
@@ -74,7 +74,7 @@ def test_a_context_for_which_there_is_no_room_is_dropped_and_counted() -> None:
     assert MAX_WAITING == 2048
 
 
-def test_a_context_without_records_takes_no_room() -> None:
+def test_a_context_without_records_does_not_count() -> None:
     batches = TraceBatches(NOW)
 
     assert batches.add(TraceContext("Orders", []))
@@ -82,7 +82,7 @@ def test_a_context_without_records_takes_no_room() -> None:
     assert list(trace_messages([TraceContext("Orders", [])])) == []
 
 
-def test_messages_of_one_topic_are_told_together_in_their_order() -> None:
+def test_records_of_one_topic_share_a_message_in_order() -> None:
     contexts = [sent(1), sent(2, "Bills"), sent(3), TraceContext("Orders", [pub("ID4")], "rmq_sys_TRACE_DATA_sh")]
 
     messages = list(trace_messages(contexts))
@@ -116,7 +116,7 @@ def test_a_body_never_exceeds_its_limit(longer: int, messages: int) -> None:
     assert [record for message in found for record in decode_trace(message.body)] == list(contexts[0].records)
 
 
-def test_a_record_that_is_larger_than_a_message_may_be_goes_alone() -> None:
+def test_a_record_above_the_size_limit_gets_its_own_message() -> None:
     large = pub("B", tags="x" * MAX_BODY_BYTES)
 
     found = [decode_trace(message.body) for message in trace_messages([TraceContext("T", [pub("A"), large, pub("C")])])]
@@ -135,7 +135,7 @@ def test_keys_never_exceed_their_limit(longer: int, messages: int) -> None:
     assert all(len(message.keys.encode()) < MAX_KEYS_BYTES for message in found)
 
 
-def test_of_a_record_with_too_many_keys_those_are_kept_that_fit() -> None:
+def test_keys_of_a_record_above_the_limit_are_dropped() -> None:
     record = pub("A", keys=f"{'k' * MAX_KEYS_BYTES} short")
 
     (message,) = trace_messages([TraceContext("T", [record])])

@@ -1,4 +1,4 @@
-"""Tracing: what is recorded, when it goes, and that it harms nobody."""
+"""Tracing: which records are sent, when, and what happens if they cannot be sent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -94,7 +94,7 @@ def test_stopping_sends_the_traces_that_wait() -> None:
     run(main())
 
 
-def test_a_broker_that_wants_no_traces_gets_none_and_failed_sends_are_not_traced() -> None:
+def test_failed_sends_and_brokers_without_tracing_are_not_traced() -> None:
     async def main() -> None:
         async with traced() as c, c.producer(group="PG", trace=True) as producer:
 
@@ -115,7 +115,7 @@ def test_a_broker_that_wants_no_traces_gets_none_and_failed_sends_are_not_traced
     run(main())
 
 
-def test_transactions_and_delays_are_traced_as_what_they_are() -> None:
+def test_transactions_and_delays_are_traced_with_their_type() -> None:
     async def main() -> None:
         async with traced() as c:
             async with c.producer(group="PG", trace=True, check=lambda message: None) as producer:
@@ -136,7 +136,7 @@ def test_transactions_and_delays_are_traced_as_what_they_are() -> None:
     run(main())
 
 
-def test_when_traces_cannot_be_sent_messages_do_not_notice(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_are_sent_while_traces_cannot_be_sent(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", trace=True, max_waiting_traces=5) as producer:
             for _ in range(40):

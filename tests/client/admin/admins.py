@@ -13,6 +13,6 @@ HOST = "10.0.4.1"
 
 @asynccontextmanager
 async def admin_of(cluster: RealCluster, **options: Any) -> AsyncIterator[AsyncAdmin]:
-    surroundings = cluster.dependencies(HOST)
-    async with AsyncAdmin(str(NAME_SERVER), surroundings=surroundings, **{"client_ip": HOST, **options}) as admin:
+    dependencies = cluster.dependencies(HOST)
+    async with AsyncAdmin(str(NAME_SERVER), surroundings=dependencies, **{"client_ip": HOST, **options}) as admin:
         yield admin
