@@ -204,7 +204,7 @@ def _delay_cancel(day: Day) -> Iterator[str]:
     if message_id in day.shell.run("delay", "ls").out:
         yield "it still waits"
     level = [row["id"] for row in day.shell.rows("delay", "ls") if row["level"] == 18]
-    yield from day.shell.run("delay", "cancel", level[0], "--yes").flaws(64, "waits by delay level")
+    yield from day.shell.run("delay", "cancel", level[0], "--yes").flaws(64, "has delay level")
 
 
 def _cluster_show(day: Day) -> Iterator[str]:

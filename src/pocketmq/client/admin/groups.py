@@ -119,9 +119,9 @@ class GroupAdmin:
         """`members` of many groups, with one request for each group and broker."""
         calls, names = self._targets.brokers.members, list(groups)
         brokers = await self._targets.masters()
-        asked = [(name, broker) for name in names for broker in brokers]
+        pairs = [(name, broker) for name in names for broker in brokers]
         found, failed = await self._targets.gather_with_errors(
-            asked, lambda pair: calls.consumers(pair[1].address, self._targets.group(pair[0]))
+            pairs, lambda pair: calls.consumers(pair[1].address, self._targets.group(pair[0]))
         )
         for error in failed.values():
             if not _has_no_members(error):

@@ -202,10 +202,10 @@ async def _stats(targets: Targets, group: GroupName, topic: TopicName | None) ->
     stats = list(found.values())
     if topic is None:
         known = {queue.topic for one in stats for queue in one.offset_table}
-        asked = [
+        pairs = [
             (broker, wanted) for broker in found for wanted in sorted(await _subscribed(targets, group, broker) - known)
         ]
-        more, _ = await targets.gather_with_errors(asked, lambda pair: calls.progress(pair[0].address, group, pair[1]))
+        more, _ = await targets.gather_with_errors(pairs, lambda pair: calls.progress(pair[0].address, group, pair[1]))
         stats += more.values()
     problems = {
         broker.name: f"{type(error).__name__}: {error}"
@@ -224,9 +224,9 @@ async def _subscribed(targets: Targets, group: GroupName, broker: BrokerAddress)
 
 
 async def _begins(targets: Targets, topics: Iterable[str]) -> Limits:
-    asked = [(broker, topic) for broker in await targets.masters() for topic in topics]
+    pairs = [(broker, topic) for broker in await targets.masters() for topic in topics]
     calls = targets.brokers.topics
-    found, _ = await targets.gather_with_errors(asked, lambda pair: calls.stats(pair[0].address, pair[1]))
+    found, _ = await targets.gather_with_errors(pairs, lambda pair: calls.stats(pair[0].address, pair[1]))
     return {queue: one.min_offset for table in found.values() for queue, one in table.offset_table.items()}
 
 

@@ -98,14 +98,14 @@ class TopicAdmin:
     async def queues_of_many(self, brokers: Mapping[str, Iterable[str]]) -> dict[str, list[QueueState]]:
         """`queues` of many topics with the brokers that have them, one request for each pair. Topics with an error are left out."""
         masters = {master.name: master for master in await self._targets.masters()}
-        asked = [
+        pairs = [
             (topic, masters[broker])
             for topic, names in brokers.items()
             for broker in sorted(names)
             if broker in masters
         ]
         found, failed = await self._targets.gather_with_errors(
-            asked, lambda pair: self._stats(pair[1], self._targets.topic(pair[0]))
+            pairs, lambda pair: self._stats(pair[1], self._targets.topic(pair[0]))
         )
         without_answer = {topic for topic, _ in failed}
         return {
