@@ -106,6 +106,35 @@ def test_a_clock_that_keeps_stepping_is_not_followed(caplog: pytest.LogCaptureFi
     assert len(caplog.records) < 10
 
 
+@pytest.mark.parametrize("step_ms", [50, -50, 100])
+def test_a_pause_between_two_readings_is_not_logged(step_ms: int, caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    steady = SteadyClock(clock)
+
+    clock.step_ms(step_ms)
+    steady.now_ms()
+    clock.step_ms(-step_ms)
+    steady.now_ms()
+
+    assert caplog.records == []
+
+
+def test_a_step_that_grows_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    steady = SteadyClock(clock)
+
+    for _ in range(4):
+        clock.step_ms(90)
+        steady.now_ms()
+    clock.step_ms(-360)
+    steady.now_ms()
+
+    assert [record.message.split(";")[0] for record in caplog.records] == [
+        "the wall clock stepped ahead by 0.3 s",
+        "the wall clock returned from its step",
+    ]
+
+
 def test_time_that_the_machine_slept_is_no_step() -> None:
     wall = FakeClock()
     clock = SteadyClock(wall)

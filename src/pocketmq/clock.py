@@ -87,6 +87,7 @@ class SteadyClock:
         self._settled_at = uptime + confirm_ms
         self._stepped: tuple[int, int] | None = None
         """The offset of the stepped clock, and the uptime at which the step was first seen."""
+        self._is_logged = False
 
     def now_ms(self) -> int:
         wall = self._wall()
@@ -110,15 +111,17 @@ class SteadyClock:
                 self._returned()
             return wall
         if self._stepped is None or abs(offset - self._stepped[0]) > MAX_SLEW_MS:
-            if self._stepped is None:
+            if abs(gap) > MAX_SLEW_MS and not self._is_logged:  # less may be a pause between the two readings
                 self._log_step(gap)
             self._stepped = offset, uptime
         elif uptime - self._stepped[1] >= self._confirm_ms:
             self._offset, self._followed_at = offset, uptime
             self._stepped = None
-            log.warning(
-                "the wall clock has kept its step of %+.1f s for %d s; adopting it", gap / 1000, self._confirm_s
-            )
+            if self._is_logged:
+                self._is_logged = False
+                log.warning(
+                    "the wall clock has kept its step of %+.1f s for %d s; adopting it", gap / 1000, self._confirm_s
+                )
             return wall
         return min(wall, uptime + self._offset)
 
@@ -127,6 +130,7 @@ class SteadyClock:
         return self._confirm_ms // 1000
 
     def _log_step(self, gap: int) -> None:
+        self._is_logged = True
         text = (
             "the wall clock stepped ahead by %.1f s; delays, timers, transactions and retention use the previous time "
             "and adopt the new one in %d s unless it returns"
@@ -137,4 +141,6 @@ class SteadyClock:
 
     def _returned(self) -> None:
         self._stepped = None
-        log.warning("the wall clock returned from its step; nothing became due because of it")
+        if self._is_logged:
+            self._is_logged = False
+            log.warning("the wall clock returned from its step; nothing became due because of it")

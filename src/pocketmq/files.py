@@ -215,7 +215,7 @@ class DiskFile:
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _FIRST_BYTE)
         except (BlockingIOError, PermissionError):
             return False
-        _held.add(self)
+        _locked_files.add(self)
         return True
 
     def lock_dir(self) -> bool:
@@ -226,7 +226,7 @@ class DiskFile:
             return False
         except OSError:
             return True
-        _held.add(self)
+        _locked_files.add(self)
         return True
 
     def lock_holder(self) -> int | None:
@@ -262,13 +262,13 @@ def _process_with_lock(lock: os.stat_result) -> int | None:
     return None
 
 
-_held: "weakref.WeakSet[DiskFile]" = weakref.WeakSet()
+_locked_files: "weakref.WeakSet[DiskFile]" = weakref.WeakSet()
 """Files and folders locked by this process."""
 
 
 def _drop_locks() -> None:
     """In the child of a fork, which would keep the locks of its parent after the parent ends."""
-    for file in list(_held):
+    for file in list(_locked_files):
         file.close()
 
 
@@ -378,7 +378,7 @@ def may_write_in(folder: Path) -> bool:
     return True
 
 
-def home_folder() -> Path:
+def user_home() -> Path:
     """The home folder of the user. RuntimeError if there is none."""
     return Path.home()
 

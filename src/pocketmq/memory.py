@@ -1,6 +1,6 @@
 """How much freed memory a process keeps for new buffers.
 
-glibc maps a block of more than some hundred kilobytes anew for each allocation, and returns free memory at the end of its heap to the
+glibc maps a block of more than some hundred kilobytes for each allocation, and returns free memory at the end of its heap to the
 system, which clears each page again at its first use. For a program that allocates large buffers all the time, that costs as much as its
 work on them. `keep_freed` raises both limits. It does nothing on other C libraries, or if glibc's environment variables are set.
 """

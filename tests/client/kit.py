@@ -47,7 +47,7 @@ class FakeServer:
         self.network = network
         self.address = Address.parse(address)
         self.heard: list[Command] = []
-        self.heard_at: list[float] = []
+        self.received_at: list[float] = []
         self.peers: list[Peer] = []
         self.answers: dict[int, Answering] = {}
         self.scripts: dict[int, list[Answering]] = defaultdict(list)
@@ -71,7 +71,7 @@ class FakeServer:
 
     def times(self, code: int) -> list[float]:
         """When it was asked."""
-        return [at for at, command in zip(self.heard_at, self.heard, strict=True) if command.code == code]
+        return [at for at, command in zip(self.received_at, self.heard, strict=True) if command.code == code]
 
     def script(self, code: int, *answers: Answering) -> None:
         """Answer the next requests with this code in these ways, one after the other."""
@@ -84,7 +84,7 @@ class FakeServer:
 
     def _serve(self, peer: Peer, command: Command) -> Answer:
         self.heard.append(command)
-        self.heard_at.append(asyncio.get_running_loop().time())
+        self.received_at.append(asyncio.get_running_loop().time())
         scripts = self.scripts[command.code]
         answering = scripts.pop(0) if scripts else self.answers.get(command.code)
         if answering is None:

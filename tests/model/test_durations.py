@@ -36,15 +36,15 @@ def test_nothing_noted_is_shown_as_zeros(durations: Durations) -> None:
     ],
 )
 def test_each_duration_is_shown_in_its_class(durations: Durations, ms: float, shown: str) -> None:
-    durations.note(ms / 1000)
+    durations.record(ms / 1000)
 
     assert durations.shown() == NOTHING.replace(f"{shown}:0", f"{shown}:1")
 
 
 def test_the_longest_is_remembered_and_the_counts_are_of_the_last_two_minutes(durations: Durations) -> None:
-    durations.note(0.025)
+    durations.record(0.025)
     durations.turn_over()
-    durations.note(0.002)
+    durations.record(0.002)
     assert "[0~10ms]:1 [10~50ms]:1 " in durations.shown()
 
     durations.turn_over()
@@ -57,9 +57,9 @@ def test_the_longest_is_remembered_and_the_counts_are_of_the_last_two_minutes(du
 
 def test_percentiles_are_the_end_of_a_class(durations: Durations) -> None:
     for _ in range(990):
-        durations.note(0.00015)
+        durations.record(0.00015)
     for _ in range(10):
-        durations.note(0.03)
+        durations.record(0.03)
 
     assert durations.percentile_ms(0.5) == 0.2
     assert durations.percentile_ms(0.99) == 0.2
@@ -68,7 +68,7 @@ def test_percentiles_are_the_end_of_a_class(durations: Durations) -> None:
 
 def test_of_all_time_nothing_is_forgotten(durations: Durations) -> None:
     for ms in (0.3, 7, 20_000):
-        durations.note(ms / 1000)
+        durations.record(ms / 1000)
         durations.turn_over()
 
     bounds, counts, total = durations.all_time()

@@ -18,12 +18,12 @@ from pocketmq.model.names import (
     is_system_group,
     is_system_topic,
     is_topic,
+    machine_room_of_broker,
     parse_broker,
     parse_group,
     parse_topic,
     reply_topic,
     retry_topic,
-    room_of_broker,
     unwrap,
     wrap,
 )
@@ -212,7 +212,7 @@ def test_groups_that_programs_keep_for_themselves_are_known(group: str, is_inter
     [("hz@a", "hz"), ("hz", None), ("hz@", None), ("@a", ""), ("hz@a@b", None), ("hz@a@", "hz"), ("", None)],
 )
 def test_the_room_in_a_broker_name_is_read_as_java_reads_it(name: str, room: str | None) -> None:
-    assert room_of_broker(name) == room
+    assert machine_room_of_broker(name) == room
 
 
 @pytest.mark.parametrize(("name", "is_valid"), [("orders", True), ("%RETRY%g", True), ("", False), ("a/b", False)])

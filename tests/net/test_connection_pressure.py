@@ -128,7 +128,7 @@ def test_requests_that_were_put_back_die_with_their_line() -> None:
         await asyncio.sleep(1)
 
         assert len(server.heard) == 2
-        assert server.connection._held == []
+        assert server.connection._returned == []
 
     run(main())
 

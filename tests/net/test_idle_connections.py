@@ -37,7 +37,7 @@ def connections(clock: FakeClock) -> Iterator[IdleConnections[BlockingConnection
     connections.close()
 
 
-def taken(connections: IdleConnections[BlockingConnection], address: Address) -> BlockingConnection:
+def in_use(connections: IdleConnections[BlockingConnection], address: Address) -> BlockingConnection:
     connection = connections.take(address)
     assert connection is not None
     return connection
@@ -46,23 +46,23 @@ def taken(connections: IdleConnections[BlockingConnection], address: Address) ->
 def test_the_line_that_was_used_last_is_taken_first(
     connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
-    first, second = taken(connections, address), taken(connections, address)
-    assert (first is not second, connections.taken) == (True, 2)
+    first, second = in_use(connections, address), in_use(connections, address)
+    assert (first is not second, connections.in_use) == (True, 2)
 
     connections.give(second)
     connections.give(first)
 
-    assert taken(connections, address) is first
-    assert taken(connections, address) is second
+    assert in_use(connections, address) is first
+    assert in_use(connections, address) is second
     connections.give(first)
     connections.give(second)
-    assert connections.taken == 0
+    assert connections.in_use == 0
 
 
 def test_when_so_many_are_in_use_there_is_none_until_one_is_given_back(
     connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
-    used = [taken(connections, address) for _ in range(MOST)]
+    used = [in_use(connections, address) for _ in range(MOST)]
     assert connections.take(address) is None
     assert connections.open_connections() == {address: MOST}
 
@@ -70,7 +70,7 @@ def test_when_so_many_are_in_use_there_is_none_until_one_is_given_back(
     connections.give(used[0])
 
     assert connections.open_connections() == {address: MOST - 1}
-    used[0] = taken(connections, address)
+    used[0] = in_use(connections, address)
     for connection in used:
         connections.give(connection)
 
@@ -78,7 +78,7 @@ def test_when_so_many_are_in_use_there_is_none_until_one_is_given_back(
 def test_a_spare_line_that_the_peer_has_closed_is_replaced(
     connections: IdleConnections[BlockingConnection], address: Address, door: socket.socket, clock: FakeClock
 ) -> None:
-    connection = taken(connections, address)
+    connection = in_use(connections, address)
     door.accept()[0].close()
     connections.give(connection)
     clock.advance_ms(int(FRESH_S * 1000))
@@ -86,7 +86,7 @@ def test_a_spare_line_that_the_peer_has_closed_is_replaced(
     assert connection._socket.recv(1, socket.MSG_PEEK) == b"", "the end has arrived"
     connection._limit_s = 3
 
-    other = taken(connections, address)
+    other = in_use(connections, address)
 
     assert (other is connection, connection.is_open) == (False, False)
     assert connections.open_connections() == {address: 1}
@@ -98,7 +98,7 @@ def test_dead_lines_to_other_addresses_are_closed_when_a_new_one_is_made(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other_door:
         elsewhere = Address(*other_door.getsockname()[:2])
-        dead, alive = taken(connections, elsewhere), taken(connections, elsewhere)
+        dead, alive = in_use(connections, elsewhere), in_use(connections, elsewhere)
         ends = [other_door.accept()[0] for _ in range(2)]
         connections.give(dead)
         connections.give(alive)
@@ -108,7 +108,7 @@ def test_dead_lines_to_other_addresses_are_closed_when_a_new_one_is_made(
         dead._limit_s = 3
         clock.advance_ms(int(FRESH_S * 1000))
 
-        connections.give(taken(connections, address))
+        connections.give(in_use(connections, address))
 
         assert (dead.is_open, alive.is_open) == (False, True)
         assert connections.open_connections() == {address: 1, elsewhere: 1}
@@ -121,13 +121,13 @@ def test_a_line_that_cannot_be_made_is_not_counted(connections: IdleConnections[
     for _ in range(MOST + 1):
         with pytest.raises(ConnectFailed):
             connections.take(nobody)
-    assert (connections.taken, connections.open_connections()) == (0, {})
+    assert (connections.in_use, connections.open_connections()) == (0, {})
 
 
 def test_after_the_end_lines_are_closed_when_they_are_given_back(
     connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
-    used, spare = taken(connections, address), taken(connections, address)
+    used, spare = in_use(connections, address), in_use(connections, address)
     connections.give(spare)
 
     connections.close()
@@ -141,8 +141,8 @@ def test_after_the_end_lines_are_closed_when_they_are_given_back(
 
 def test_lines_are_real_by_the_system_clock_too(address: Address) -> None:
     connections = IdleConnections(lambda address, _: BlockingConnection(address, SystemClock(), connect_s=3), most=1)
-    connection = taken(connections, address)
+    connection = in_use(connections, address)
     connections.give(connection)
-    assert taken(connections, address) is connection
+    assert in_use(connections, address) is connection
     connections.give(connection)
     connections.close()

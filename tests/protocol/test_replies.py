@@ -13,8 +13,8 @@ from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.frames import join_frame
 from pocketmq.protocol.hot_headers import (
-    HEARD_UNCHANGED,
     HEARTBEAT_REPLIES,
+    HEARTBEAT_REPLIES_UNCHANGED,
     OFFSET_UPDATED,
     FixedReplies,
     PullReplies,
@@ -137,6 +137,6 @@ def test_updates_and_heartbeats_are_answered_as_rocketmq_5_does(opaque: int) -> 
     assert HEARTBEAT_REPLIES.encode(opaque) == general(
         opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=True)
     )
-    assert HEARD_UNCHANGED.encode(opaque) == general(
+    assert HEARTBEAT_REPLIES_UNCHANGED.encode(opaque) == general(
         opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=False)
     )

@@ -66,8 +66,8 @@ from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.offsets import DelayOffsets
 from pocketmq.protocol.hot_headers import (
-    HEARD_UNCHANGED,
     HEARTBEAT_REPLIES,
+    HEARTBEAT_REPLIES_UNCHANGED,
     HeartbeatHead,
     LitePullHead,
     PullHead,
@@ -277,7 +277,7 @@ class BrokerParts:
 
     def _heartbeat(self, peer: Peer, head: HeartbeatHead, body: bytes) -> bytes:
         changed = self.clients.process_heartbeat(peer, head.language.name, head.version, body)
-        return (HEARTBEAT_REPLIES if changed else HEARD_UNCHANGED).encode(head.opaque)
+        return (HEARTBEAT_REPLIES if changed else HEARTBEAT_REPLIES_UNCHANGED).encode(head.opaque)
 
     def _tables(self) -> list[dict[RequestCode, Handler]]:
         return [*self._client_tables(), *self._message_tables(), *self._administration_tables()]

@@ -45,7 +45,7 @@ class Durations:
         self._sum_ms = 0.0
         self.longest_ms = 0.0
 
-    def note(self, seconds: float, times: int = 1) -> None:
+    def record(self, seconds: float, times: int = 1) -> None:
         """Record one duration, `times` times."""
         ms = seconds * 1000
         self._now[bisect_right(_BOUNDS_MS, ms)] += times

@@ -132,7 +132,7 @@ def encoded_body(body: object) -> bytes:
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     if body is None:
-        raise InvalidMessage("the body is None; give bytes, text, or a value that can be encoded as JSON")
+        raise InvalidMessage("the body is missing (None); give bytes, text, or a value that can be encoded as JSON")
     try:
         if isinstance(body, str):
             return body.encode()

@@ -122,7 +122,7 @@ def parse_broker(text: str) -> str:
     return text
 
 
-def room_of_broker(broker_name: str) -> str | None:
+def machine_room_of_broker(broker_name: str) -> str | None:
     """The machine room of a broker named `room@name`, else None. As in Java, a trailing `@` does not count."""
     parts = broker_name.rstrip(ROOM_MARK).split(ROOM_MARK)
     return parts[0] if len(parts) == 2 else None

@@ -272,7 +272,7 @@ class IdleConnections(Generic[OneConnection]):
         self._open: dict[Address, int] = {}
         self._lock = threading.Lock()  # guards all other attributes; no I/O under it except checks of idle sockets
         self._is_closed = False
-        self.taken = 0
+        self.in_use = 0
         """Connections in use now."""
 
     def take(self, address: Address, within_s: float = inf) -> OneConnection | None:
@@ -282,7 +282,7 @@ class IdleConnections(Generic[OneConnection]):
             while idle:
                 connection = idle.pop()
                 if connection.is_usable():
-                    self.taken += 1
+                    self.in_use += 1
                     return connection
                 connection.close()
                 self._open[address] -= 1
@@ -291,7 +291,7 @@ class IdleConnections(Generic[OneConnection]):
                 return None
             self._close_dead()
             self._open[address] = count + 1
-            self.taken += 1
+            self.in_use += 1
         with ExitStack() as undo:
             undo.callback(self._count_closed, address)
             connection = self._connect(address, within_s)
@@ -304,7 +304,7 @@ class IdleConnections(Generic[OneConnection]):
             with self._lock:
                 if not self._is_closed:
                     self._idle.setdefault(connection.address, []).append(connection)
-                    self.taken -= 1
+                    self.in_use -= 1
                     return
             connection.close()
         self._count_closed(connection.address)
@@ -339,4 +339,4 @@ class IdleConnections(Generic[OneConnection]):
     def _count_closed(self, address: Address) -> None:
         with self._lock:
             self._open[address] -= 1
-            self.taken -= 1
+            self.in_use -= 1

@@ -92,13 +92,12 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "__weakref__",
         "_capacity",
-        "_gone",
-        "_held",
         "_idle_timer",
         "_in_turn",
         "_input_ended",
         "_keeps_bytes",
         "_linger_timer",
+        "_lost",
         "_on_lost",
         "_on_made",
         "_on_turn",
@@ -106,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         "_out_bytes",
         "_put_off",
         "_reading",
+        "_returned",
         "_settings",
         "_slow_timer",
         "_splitter",
@@ -116,10 +116,10 @@ class Connection(asyncio.BufferedProtocol):
         "address",
         "authenticated",
         "ending",
-        "heard_at",
         "loop",
         "reason",
-        "spoke_at",
+        "received_at",
+        "sent_at",
         "writable",
     )
 
@@ -141,14 +141,14 @@ class Connection(asyncio.BufferedProtocol):
         """Set when the connection is made."""
         self._transport: asyncio.Transport
         self._view: memoryview
-        self._gone: asyncio.Future[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._capacity = settings.unsent_max_bytes
         self._in_turn = False
         self._input_ended = False
         self._keeps_bytes = False
-        self._held: list[Frame] = []
+        self._returned: list[Frame] = []
         self._put_off: list[Frame] = []
         self._reading = True
         self._waiters: set[asyncio.Future[None]] = set()
@@ -159,27 +159,27 @@ class Connection(asyncio.BufferedProtocol):
         self.authenticated = False
         """Whether the peer has sent a request with a valid signature."""
         self.writable = False
-        self.heard_at = 0.0
-        self.spoke_at = 0.0
+        self.received_at = 0.0
+        self.sent_at = 0.0
         self.ending: CloseReason | None = None
         self.reason: PocketMQError | None = None
 
     @property
     def is_open(self) -> bool:
         """Connected and not closing."""
-        return self._gone is not None and self.ending is None
+        return self._lost is not None and self.ending is None
 
     @property
     def own_address(self) -> Address:
         """The local address of the socket."""
-        if self._gone is None:
+        if self._lost is None:
             raise WrongState("the connection is not open yet")
         return Address(*(self._transport.get_extra_info("sockname") or ("", 0))[:2])
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes written here that the operating system has not accepted yet."""
-        if self._gone is None or self._gone.done():
+        if self._lost is None or self._lost.done():
             return 0
         return self._out_bytes + self._transport.get_write_buffer_size()
 
@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
     def put_back(self, frames: list[Frame]) -> None:
         """During a turn: return its last `frames` unserved. They become a turn of their own when the connection is writable."""
         assert self._in_turn, "frames are put back by the turn that got them"
-        self._held = frames
+        self._returned = frames
 
     def put_off(self, frames: list[Frame]) -> None:
         """During a turn: defer all its frames until `take_put_off` is called, in the next step of the loop."""
@@ -224,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.ending is not None:
             return
-        if self._gone is None:
+        if self._lost is None:
             raise WrongState("the connection is not open yet")
         if not self._out and not self._in_turn:
             self.loop.call_soon(self._flush)
@@ -276,25 +276,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def give_up(self, reason: PocketMQError) -> None:
         """Close after a cancelled connect. uvloop then drops the connection without calling `connection_lost`."""
-        if self._gone is not None and not self._gone.done():
+        if self._lost is not None and not self._lost.done():
             self.abort(reason)
             self.connection_lost(None)
 
     async def wait_lost(self) -> None:
         """Return when the connection is closed and `on_lost` has been called."""
-        if self._gone is not None:
-            await asyncio.shield(self._gone)
+        if self._lost is not None:
+            await asyncio.shield(self._lost)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         settings = self._settings
         self.loop = loop = asyncio.get_running_loop()
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's has another base class
-        self._gone = loop.create_future()
+        self._lost = loop.create_future()
         self._view = _receive_buffer(loop)
         transport.set_write_buffer_limits(settings.unsent_high_bytes, settings.unsent_low_bytes)
         self.address = Address(*(transport.get_extra_info("peername") or ("", 0))[:2])
         self.writable = True
-        self.heard_at = self.spoke_at = loop.time()
+        self.received_at = self.sent_at = loop.time()
         self._idle_timer = loop.call_later(settings.idle_s, self._check_idle)
         if self._on_made is not None:
             self._on_made(self)
@@ -305,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self.ending is not None:
             return
-        self.heard_at = self.loop.time()
+        self.received_at = self.loop.time()
         frames = self._splitter.feed(bytes(self._view[:nbytes]))
         if self._put_off:
             self._put_off += frames
@@ -314,13 +314,13 @@ class Connection(asyncio.BufferedProtocol):
         elif self._splitter.failure is not None:
             self._end(CloseReason.PROTOCOL, self._splitter.failure)
         if self._unfinished is not None and (self._splitter.pending or self._keeps_bytes):
-            self._note_unfinished(completed=bool(frames))
+            self._count_unfinished(completed=bool(frames))
 
-    def _note_unfinished(self, *, completed: bool) -> None:
+    def _count_unfinished(self, *, completed: bool) -> None:
         assert self._unfinished is not None
         kept = self._splitter.pending if self.ending is None else 0
         self._keeps_bytes = kept > 0
-        self._unfinished.note(self, kept, completed=completed)
+        self._unfinished.update(self, kept, completed=completed)
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end(CloseReason.PEER, ConnectionLost("closed by the peer"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._gone is not None and self._gone.done():
+        if self._lost is not None and self._lost.done():
             return  # after `give_up`
         if self.ending is None:
             self.ending = CloseReason.PEER
@@ -354,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
         self.writable = False
         self._out = []
         self._out_bytes = 0
-        self._held = []
+        self._returned = []
         self._put_off = []
         self._splitter.clear()
         if self._unfinished is not None:
@@ -366,8 +366,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._on_lost(self, self.reason)
         finally:
-            if self._gone is not None:
-                self._gone.set_result(None)
+            if self._lost is not None:
+                self._lost.set_result(None)
 
     def _turn(self, frames: list[Frame], take: Callable[[list[Frame]], None] | None = None) -> None:
         self._in_turn = True
@@ -387,29 +387,29 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._out:
             self._flush()
-        if self._splitter.failure is not None and not self._held:
+        if self._splitter.failure is not None and not self._returned:
             self._end(CloseReason.PROTOCOL, self._splitter.failure)
-        elif self._held or not self._reading:
+        elif self._returned or not self._reading:
             self._set_reading()
 
-    def _serve_held(self) -> None:
-        if self._held and self.writable:
-            frames, self._held = self._held, []
+    def _serve_returned(self) -> None:
+        if self._returned and self.writable:
+            frames, self._returned = self._returned, []
             self._turn(frames)
 
     def _set_reading(self) -> None:
         """Read while responses can be sent and no older frames wait; else serve those first."""
         if self.ending is not None:
             return
-        reading = not self._held and (self.writable or not self._settings.pause_reading)
+        reading = not self._returned and (self.writable or not self._settings.pause_reading)
         if reading is not self._reading:
             self._reading = reading
             if reading:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-        if self._held and self.writable:
-            self.loop.call_soon(self._serve_held)
+        if self._returned and self.writable:
+            self.loop.call_soon(self._serve_returned)
 
     def _flush(self) -> None:
         out = self._out
@@ -417,7 +417,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         is_large, self._out, self._out_bytes = self._out_bytes > JOINED_BYTES, [], 0
         if not self._in_turn:
-            self.spoke_at = self.loop.time()
+            self.sent_at = self.loop.time()
         if len(out) == 1:
             self._transport.write(out[0])
         elif is_large:
@@ -453,14 +453,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_idle(self) -> None:
         # Reads and writes only record their time, because they are frequent and this timer is not.
-        due = max(self.heard_at, self.spoke_at) + self._settings.idle_s
+        due = max(self.received_at, self.sent_at) + self._settings.idle_s
         if due > self.loop.time():
             self._idle_timer = self.loop.call_at(due, self._check_idle)
         else:
             self._end(CloseReason.IDLE, ConnectionLost(f"idle for {self._settings.idle_s} s"))
 
     def _end(self, ending: CloseReason, reason: PocketMQError, *, at_once: bool = False) -> None:
-        if self._gone is None or self._gone.done():
+        if self._lost is None or self._lost.done():
             return
         if self.ending is None:
             if not at_once:

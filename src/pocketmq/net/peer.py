@@ -119,12 +119,12 @@ class Peer:
 
     __slots__ = (
         "__weakref__",
-        "_asked_at",
-        "_asked_many",
         "_calls",
+        "_has_many_calls",
         "_on_lost",
         "_on_made",
         "_on_turn",
+        "_requested_at",
         "_serve",
         "_serving",
         "_settings",
@@ -156,8 +156,8 @@ class Peer:
         self.refusing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._asked_at = 0.0
-        self._asked_many = False
+        self._requested_at = 0.0
+        self._has_many_calls = False
         self.connection = Connection(self._turn, self._lost, self._made, settings.connection, unfinished)
 
     def __repr__(self) -> str:
@@ -228,7 +228,7 @@ class Peer:
         except BaseException:
             self._calls.forget(number)
             raise
-        if self._asked_at <= connection.heard_at or self._timer is None or deadline < self._timer_at:
+        if self._requested_at <= connection.received_at or self._timer is None or deadline < self._timer_at:
             self._await_answer(deadline)
 
     def ask_many(self, waiting: Sequence[Waiting], deadline: float) -> Sequence[int]:
@@ -237,8 +237,8 @@ class Peer:
         if not connection.writable:
             self._require_writable()
         numbers = self._calls.begin_many(deadline, waiting)
-        self._asked_many = True
-        if self._asked_at <= connection.heard_at or self._timer is None or deadline < self._timer_at:
+        self._has_many_calls = True
+        if self._requested_at <= connection.received_at or self._timer is None or deadline < self._timer_at:
             self._await_answer(deadline)
         return numbers
 
@@ -255,7 +255,7 @@ class Peer:
     def take_turn(self, frames: list[Frame]) -> None:
         """The default `on_turn`: responses to their calls, requests to `serve`."""
         may_pause = self._settings.connection.pause_reading
-        if self._asked_many and not may_pause:
+        if self._has_many_calls and not may_pause:
             self._take_answers(frames)
             return
         for at, frame in enumerate(frames, 1):
@@ -355,8 +355,8 @@ class Peer:
         return future
 
     def _await_answer(self, deadline: float) -> None:
-        if self._asked_at <= self.connection.heard_at:
-            self._asked_at = asyncio.get_running_loop().time()
+        if self._requested_at <= self.connection.received_at:
+            self._requested_at = asyncio.get_running_loop().time()
         if self._timer is None or deadline < self._timer_at:
             self._set_timer(deadline)
 
@@ -372,9 +372,13 @@ class Peer:
         expired = self._calls.expire(now)
         for waiting in expired:
             waiting.failed(_timed_out(waiting.code, self.address, waiting.timeout_s))
-        if expired and self._asked_at > self.connection.heard_at and now - self._asked_at >= self._settings.silence_s:
+        if (
+            expired
+            and self._requested_at > self.connection.received_at
+            and now - self._requested_at >= self._settings.silence_s
+        ):
             self.connection.abort(
-                ConnectionLost(f"nothing received since a request was sent {now - self._asked_at:.1f} s ago")
+                ConnectionLost(f"nothing received since a request was sent {now - self._requested_at:.1f} s ago")
             )
         deadline = self._calls.next_deadline()
         if deadline is not None:

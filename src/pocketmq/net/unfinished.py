@@ -60,7 +60,7 @@ class _Kept(msgspec.Struct):
 
 
 class UnfinishedFrames:
-    """The count for one server. A `Connection` calls `note` after each read, and `forget` when it is closed."""
+    """The count for one server. A `Connection` calls `update` after each read, and `forget` when it is closed."""
 
     def __init__(
         self, limits: UnfinishedLimits, *, must_sign: bool, give_back: Callable[[], object] = return_free_memory
@@ -75,7 +75,7 @@ class UnfinishedFrames:
         self.size = 0
         """Bytes kept now."""
 
-    def note(self, connection: Connection, size: int, *, completed: bool) -> None:
+    def update(self, connection: Connection, size: int, *, completed: bool) -> None:
         """`connection` buffers `size` bytes of a frame. `completed`: its last read completed an earlier frame."""
         kept = self._kept.get(connection)
         if kept is not None and (completed or not size):

@@ -19,7 +19,7 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import HOSTS_V6, MAGIC_V1, SMALLEST_RECORD
 
 MAGIC: Final = 0x504D5142
-ODD_FLAGS: Final = (
+IRREGULAR_FLAGS: Final = (
     SysFlag.COMPRESSED | SysFlag.TRANSACTION_PREPARED | SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP | HOSTS_V6
 )
 """Flags of records that are never packed."""
@@ -80,7 +80,7 @@ def _add_bodies(bodies: list[bytes | memoryview], records: bytes | memoryview) -
         if end - at < SMALLEST_RECORD:
             return False
         size, magic, flags, body_bytes = _record.unpack_from(records, at)
-        if magic != MAGIC_V1 or flags & ODD_FLAGS:
+        if magic != MAGIC_V1 or flags & IRREGULAR_FLAGS:
             return False
         if not SMALLEST_RECORD <= size <= end - at or body_bytes > size - SMALLEST_RECORD:
             return False

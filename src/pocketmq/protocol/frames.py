@@ -53,7 +53,7 @@ class FrameSplitter:
     Bytes that cannot be a frame end the stream: the frames before them are returned, `failure` is set, and nothing more is read.
     """
 
-    __slots__ = ("_held", "_limits", "_more", "_needed", "_split", "_tail", "failure")
+    __slots__ = ("_buffered", "_limits", "_more", "_needed", "_split", "_tail", "failure")
 
     def __init__(self, limits: FrameLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -61,25 +61,25 @@ class FrameSplitter:
         self._split = split_whole if twin is None else twin.split_whole
         self._tail = b""
         self._more: list[bytes | bytearray] = []
-        self._held = 0
+        self._buffered = 0
         self._needed = 0
         self.failure: ProtocolError | None = None
 
     @property
     def pending(self) -> int:
         """Buffered bytes of an incomplete frame."""
-        return self._held
+        return self._buffered
 
     def feed(self, data: bytes) -> list[Frame]:
         """Add `data`, and return the frames that are now complete."""
         if self.failure is not None:
             return []
-        if self._held:
-            if self._held + len(data) < self._needed:
+        if self._buffered:
+            if self._buffered + len(data) < self._needed:
                 self._hold(data)
                 return []
             if self._more and (frame := self._completed(data)) is not None:
-                rest = data[self._needed - self._held :]
+                rest = data[self._needed - self._buffered :]
                 self.clear()
                 return [frame, *self.feed(rest)] if rest else [frame]
             data = b"".join((self._tail, *self._more, data))
@@ -92,7 +92,7 @@ class FrameSplitter:
     def _keep(self, tail: bytes) -> None:
         """Buffer an incomplete frame, unless its prefix is invalid."""
         self._tail = tail
-        self._held = len(tail)
+        self._buffered = len(tail)
         if len(tail) < 4:
             self._needed = 4
             return
@@ -105,11 +105,11 @@ class FrameSplitter:
         """Drop the bytes of an incomplete frame."""
         self._tail = b""
         self._more = []
-        self._held = 0
+        self._buffered = 0
 
     def _hold(self, data: bytes) -> None:
         """Buffer large blocks as they are and join small ones, so that time and memory stay linear."""
-        self._held += len(data)
+        self._buffered += len(data)
         if len(data) >= _LARGE_PIECE:
             self._more.append(data)
         elif self._more and isinstance(self._more[-1], bytearray):
@@ -125,7 +125,7 @@ class FrameSplitter:
         header_end = PREFIX_SIZE + (word & 0xFFFFFF)
         if len(self._tail) < header_end:
             return None
-        last = memoryview(data)[: self._needed - self._held]
+        last = memoryview(data)[: self._needed - self._buffered]
         body = b"".join((memoryview(self._tail)[header_end:], *self._more, last))
         return word >> 24, self._tail[PREFIX_SIZE:header_end], body
 

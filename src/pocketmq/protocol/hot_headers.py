@@ -258,7 +258,9 @@ class FixedReplies:
 OFFSET_UPDATED: Final = FixedReplies({})
 HEARTBEAT_REPLIES: Final = FixedReplies(write_fields(HeartbeatReply(support_heartbeat_v2=True, sub_change=True)))
 """Responses to heartbeats. RocketMQ sets `subChange` for every client that sends its whole subscription each time."""
-HEARD_UNCHANGED: Final = FixedReplies(write_fields(HeartbeatReply(support_heartbeat_v2=True, sub_change=False)))
+HEARTBEAT_REPLIES_UNCHANGED: Final = FixedReplies(
+    write_fields(HeartbeatReply(support_heartbeat_v2=True, sub_change=False))
+)
 
 
 def offset_reply(opaque: int, offset: int) -> bytes:

@@ -134,7 +134,7 @@ class _Writing:
         """Write an object with text keys in order. Each key includes its colon."""
         self.parts.append(b"{")
         self._depth += 1
-        line = self._line()
+        line = self._newline()
         between = line
         for key, value in properties:
             self.parts += between, key
@@ -165,9 +165,9 @@ class _Writing:
 
     def _end(self, filled: bool) -> None:
         self._depth -= 1
-        self.parts.append(self._line() + b"}" if filled else b"}")
+        self.parts.append(self._newline() + b"}" if filled else b"}")
 
-    def _line(self) -> bytes:
+    def _newline(self) -> bytes:
         return b"\n" + b"\t" * self._depth if self._pretty else b""
 
 

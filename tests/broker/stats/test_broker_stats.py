@@ -156,7 +156,7 @@ def test_the_number_of_rows_is_limited() -> None:
 
 
 def test_times_are_forgotten_after_two_minutes(stats: Sampled) -> None:
-    stats.put_times.note(0.02)
+    stats.put_times.record(0.02)
 
     stats.pass_samples(6)
     assert "[10~50ms]:1" in stats.put_times.shown()

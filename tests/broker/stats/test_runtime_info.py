@@ -129,7 +129,7 @@ def test_pulls_are_told_as_found_and_missed(told: Told) -> None:
     tally.count += 40
     tally.joined += 30
     told.stats.missed += 20
-    told.stats.get_times.note(0.044)
+    told.stats.get_times.record(0.044)
 
     told.sample()
 

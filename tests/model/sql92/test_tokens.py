@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.model.sql92.parser import END, FRACTION, NAME, ODD, TEXT, WHOLE, Token, scan, text_of
+from pocketmq.model.sql92.parser import END, FRACTION, NAME, OTHER, TEXT, WHOLE, Token, scan, text_of
 
 
 def words(text: str) -> list[tuple[str, str]]:
@@ -25,9 +25,9 @@ def words(text: str) -> list[tuple[str, str]]:
         ("<><=>=<>=", [(symbol, symbol) for symbol in ("<>", "<=", ">=", "<>", "=")]),
         ("=><(),+-", [(symbol, symbol) for symbol in ("=", ">", "<", "(", ")", ",", "+", "-")]),
         ("a-b", [(NAME, "a"), ("-", "-"), (NAME, "b")]),
-        ("a.b", [(NAME, "a"), (ODD, "."), (NAME, "b")]),
-        ('"', [(ODD, '"')]),
-        ("é\u00a0\v", [(ODD, "é"), (ODD, "\u00a0"), (ODD, "\v")]),
+        ("a.b", [(NAME, "a"), (OTHER, "."), (NAME, "b")]),
+        ('"', [(OTHER, '"')]),
+        ("é\u00a0\v", [(OTHER, "é"), (OTHER, "\u00a0"), (OTHER, "\v")]),
     ],
 )
 def test_the_words_of_a_text(text: str, expected: list[tuple[str, str]]) -> None:
@@ -56,7 +56,7 @@ def test_a_word_knows_where_it_stands_and_the_end_is_one() -> None:
 
 @pytest.mark.parametrize("text", ["'never", "a = 'it''s", "/* never", "/*/"])
 def test_what_never_closes_begins_with_an_odd_character(text: str) -> None:
-    assert ODD in [token.kind for token in scan(text)]
+    assert OTHER in [token.kind for token in scan(text)]
 
 
 @given(st.text())

@@ -16,7 +16,7 @@ from pocketmq.model.sql92.tree import (
     Search,
     Text,
     Truth,
-    walk,
+    nodes_with_depth,
 )
 
 FIVE = Number(5, NumberType.INT)
@@ -29,7 +29,7 @@ def test_every_node_is_visited_with_its_depth() -> None:
     listed = OneOf("d", frozenset("x"), False)
     tree = AllOf((AnyOf((ordered, Not(equal))), search, listed, Filled("e")))
 
-    visited = list(walk(tree))
+    visited = list(nodes_with_depth(tree))
 
     assert len(visited) == 14
     assert {(type(node).__name__, depth) for node, depth in visited} == {
@@ -54,4 +54,4 @@ def test_a_tree_far_deeper_than_the_stack_can_be_walked() -> None:
     for _ in range(50_000):
         tree = Not(tree)
 
-    assert max(depth for _, depth in walk(tree)) == 50_002
+    assert max(depth for _, depth in nodes_with_depth(tree)) == 50_002

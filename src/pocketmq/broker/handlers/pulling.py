@@ -197,7 +197,7 @@ class Pulling:
             (lambda: monotonic() - began < FILTER_SECONDS) if wanted.matches else None,
         )
         seconds = self._clock.monotonic() - began
-        self._stats.get_times.note(seconds)
+        self._stats.get_times.record(seconds)
         if not found.count:
             self._stats.missed += 1
         return found, seconds

@@ -90,7 +90,7 @@ class Arrivals:
             await pull.woken
         finally:
             pull.timer.cancel()
-            self.times.note(pull.woken.get_loop().time() - began)
+            self.times.record(pull.woken.get_loop().time() - began)
             self.count -= 1
             waiting = self._pulls[key]
             waiting.discard(pull)

@@ -171,7 +171,7 @@ class CheckedPulls:
         """Record offsets, subscriptions and statistics of answered pulls."""
         now = self._clock.monotonic()
         seconds = (now - began) / count
-        self._stats.get_times.note(seconds, count)
+        self._stats.get_times.record(seconds, count)
         offsets = self._offsets
         for who, next_offset, commit_offset, pulls, messages, size in rows:
             if who.commits:

@@ -135,7 +135,7 @@ class LogTurn:
             except Exception as failure:  # the sends are stored; other connections still need their answers
                 log.exception("Cannot answer stored sends of %s; closing the connection", connection.address)
                 _abort(connection, failure)
-        self._stats.put_times.note(took_s)
+        self._stats.put_times.record(took_s)
 
     def _write_failed(self, answers: Answers, error: BaseException) -> None:
         log.error(

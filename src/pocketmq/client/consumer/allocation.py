@@ -23,7 +23,7 @@ from hashlib import md5
 from typing import Final, Protocol
 
 from pocketmq.errors import InvalidSetting, UsageError
-from pocketmq.model.names import room_of_broker
+from pocketmq.model.names import machine_room_of_broker
 from pocketmq.model.queue import MessageQueue, java_sorted
 
 VIRTUAL_NODES: Final = 10
@@ -155,7 +155,7 @@ class MachineRoom:
         self._machine_rooms = frozenset(machine_rooms)
 
     def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> Sequence[MessageQueue]:
-        inside = [queue for queue in queues if room_of_broker(queue.broker_name) in self._machine_rooms]
+        inside = [queue for queue in queues if machine_room_of_broker(queue.broker_name) in self._machine_rooms]
         size, left_over = divmod(len(inside), len(members))
         position = members.index(me)
         mine = inside[position * size : (position + 1) * size]

@@ -76,7 +76,7 @@ class DirectSends:
                 # The same timeout for every message saves a system call, see `blocking_connection`.
                 left_s = timeout_s if number > 1 else deadline - self._clock.monotonic()
                 # Threads that poll for their responses at the same time would keep each other from running.
-                answer = connection.exchange(number, frame, left_s, watches=self.connections.taken == 1)
+                answer = connection.exchange(number, frame, left_s, watches=self.connections.in_use == 1)
             finally:
                 self.connections.give(connection)
             return result_of(answer, out.message_id, self._outbox.choice.shown(queue))

@@ -37,7 +37,7 @@ from pocketmq.errors import CallTimedOut, ConnectFailed, InvalidSetting, NoPermi
 from pocketmq.model import properties as names
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.message import Message
-from pocketmq.model.names import room_of_broker, wrap
+from pocketmq.model.names import machine_room_of_broker, wrap
 from pocketmq.model.queue import MessageQueue
 
 
@@ -86,7 +86,7 @@ class ByMachineRoom:
         self._machine_rooms = frozenset(rooms)
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
-        inside = [queue for queue in queues if room_of_broker(queue.broker_name) in self._machine_rooms]
+        inside = [queue for queue in queues if machine_room_of_broker(queue.broker_name) in self._machine_rooms]
         if not inside:
             rooms = ", ".join(sorted(self._machine_rooms))
             raise UsageError(f"topic {message.topic} has no queue on a broker named room@name in machine rooms {rooms}")

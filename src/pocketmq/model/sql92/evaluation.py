@@ -47,7 +47,7 @@ from pocketmq.model.sql92.tree import (
     Search,
     Text,
     Truth,
-    walk,
+    nodes_with_depth,
 )
 
 INT_BITS: Final = 32
@@ -381,7 +381,9 @@ class Expression:
     def __init__(self, text: str) -> None:
         tree = parse(text)
         self.text = text
-        self.names = frozenset(node.name for node, _ in walk(tree) if isinstance(node, Property | Filled | OneOf))
+        self.names = frozenset(
+            node.name for node, _ in nodes_with_depth(tree) if isinstance(node, Property | Filled | OneOf)
+        )
         self.failures = 0
         self._question = function_of(tree)
 

@@ -50,14 +50,14 @@ from pocketmq.model.sql92.tree import (
     Search,
     Text,
     Truth,
-    walk,
+    nodes_with_depth,
 )
 
 NAME: Final = "name"
 WHOLE: Final = "whole"
 FRACTION: Final = "fraction"
 TEXT: Final = "text"
-ODD: Final = "odd"
+OTHER: Final = "odd"
 END: Final = "end"
 
 KEYWORDS: Final = frozenset(
@@ -98,7 +98,7 @@ def scan(text: str) -> Iterator[Token]:
         elif kind == NAME and (keyword := image.upper()) in KEYWORDS:
             yield Token(keyword, image, at)
         else:
-            yield Token(kind or ODD, image, at)
+            yield Token(kind or OTHER, image, at)
     yield Token(END, "", len(text))
 
 
@@ -151,7 +151,7 @@ def hint_for(text: str, token: Token) -> str:
         return "this comment is not closed"
     if text.strip() == "*":
         return "for all messages use TRUE, or the type TAG"
-    if token.kind == ODD and token.image.isalnum():
+    if token.kind == OTHER and token.image.isalnum():
         return _NAMES
     return _ODD_CHARACTERS.get(token.image, "")
 
@@ -196,7 +196,7 @@ def parse(text: str) -> Condition:
     if len(text) > MAX_CHARACTERS:
         raise InvalidExpression(f"the SQL92 expression has {len(text)} characters, more than {MAX_CHARACTERS}")
     tree = _Parser(text).parse()
-    if max(depth for _, depth in walk(tree)) > MAX_DEPTH:
+    if max(depth for _, depth in nodes_with_depth(tree)) > MAX_DEPTH:
         raise InvalidExpression(f"the SQL92 expression has more than {MAX_DEPTH} nested operators")
     return tree
 

@@ -116,7 +116,7 @@ def parts_of(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def walk(tree: Node) -> Iterator[tuple[Node, int]]:
+def nodes_with_depth(tree: Node) -> Iterator[tuple[Node, int]]:
     """All nodes with their depths, the root at 1. Not recursive, for trees of any depth."""
     waiting = [(tree, 1)]
     while waiting:

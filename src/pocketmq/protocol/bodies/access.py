@@ -4,7 +4,7 @@ from pocketmq.protocol.bodies.body import Body
 
 
 class UserInfo(Body, frozen=True):
-    """A user. An update keeps fields that are None. Types are `Super` and `Normal`, states `enable` and `disable`."""
+    """A user. An update leaves None fields unchanged. Types are `Super` and `Normal`, states `enable` and `disable`."""
 
     username: str | None = None
     password: str | None = None

@@ -1,7 +1,7 @@
 """The base of all bodies, data versions of tables, and key-value tables.
 
 A body is a frozen value; `msgspec.structs.replace` changes a copy. Wire names are derived from Python's field names; sets and lists of the
-wire are tuples. A field whose default is None is omitted while it is None, as in Java; all other fields are always written, with Java's
+wire are tuples. A None field with that default is omitted, as in Java; all other fields are always written, with Java's
 defaults.
 """
 

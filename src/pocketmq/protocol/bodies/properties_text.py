@@ -33,7 +33,7 @@ def read_properties(data: bytes) -> dict[str, str]:
     except UnicodeDecodeError as error:
         raise BodyError(f"properties are not UTF-8: {error.reason} (byte {error.start})") from None
     properties = {}
-    for line in _logical_lines(text):
+    for line in _joined_entries(text):
         entry = _ENTRY.match(line)
         assert entry, "the pattern matches any text"
         properties[_unescaped(entry[1])] = _unescaped(entry[2])
@@ -49,7 +49,7 @@ def write_properties(properties: Mapping[str, str]) -> bytes:
     return "".join(lines).encode()
 
 
-def _logical_lines(text: str) -> Iterator[str]:
+def _joined_entries(text: str) -> Iterator[str]:
     """Lines without comments and leading blanks; one that ends in a backslash is joined with the next."""
     parts: list[str] = []
     for line in _LINE_END.split(text):

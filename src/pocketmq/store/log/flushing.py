@@ -242,7 +242,7 @@ class Flusher:
         self.syncs += 1
         took_s = self._clock.monotonic() - self._clean_at
         self._usual_s = max(took_s, self._usual_s * _FORGET)
-        self.sync_times.note(took_s)
+        self.sync_times.record(took_s)
         while self._waiters and self._waiters[0].upto <= upto:
             self._waiters.popleft().callback(True)
         self._go_on()
