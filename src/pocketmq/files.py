@@ -378,7 +378,7 @@ def may_write_in(folder: Path) -> bool:
     return True
 
 
-def user_home() -> Path:
+def user_folder() -> Path:
     """The home folder of the user. RuntimeError if there is none."""
     return Path.home()
 

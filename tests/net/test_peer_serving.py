@@ -153,7 +153,7 @@ def test_an_answer_too_large_for_a_frame_becomes_an_error_that_fits(caplog: pyte
     answer = run(main())
 
     assert answer.code == ResponseCode.INVALID_PARAMETER
-    assert "16777216 in one frame" in (answer.remark or "")
+    assert "the limit of a frame is 16777216" in (answer.remark or "")
     assert "cannot send the response" in caplog.text
 
 

@@ -18,7 +18,7 @@ from shlex import quote
 from typing import Final, NamedTuple
 
 from pocketmq.errors import MissingLibrary
-from pocketmq.files import DiskFiles, Files, make_executable, user_home, write_atomically
+from pocketmq.files import DiskFiles, Files, make_executable, user_folder, write_atomically
 
 OLDEST: Final = 17
 ANSWER_TIMEOUT_S: Final = 60.0
@@ -111,4 +111,4 @@ def _without_module(java: Path, cache: Path, files: Files) -> Path:
 
 def _cache(environ: Mapping[str, str]) -> Path:
     named = environ.get("XDG_CACHE_HOME")
-    return (Path(named) if named else user_home() / ".cache") / "pocketmq"
+    return (Path(named) if named else user_folder() / ".cache") / "pocketmq"

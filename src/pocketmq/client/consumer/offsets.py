@@ -38,7 +38,7 @@ from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 from pocketmq.client.cluster.message_calls import OffsetCalls, first_of_topics
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.errors import InvalidSetting, PocketMQError, StoreError
-from pocketmq.files import Files, user_home
+from pocketmq.files import Files, user_folder
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.offsets import LocalOffsets as OffsetsFile
@@ -279,7 +279,7 @@ def offset_store(
         return own
     if local is None:
         return RemoteOffsets(calls, group)
-    root = user_home() / FOLDER if local.root is None else Path(local.root)
+    root = user_folder() / FOLDER if local.root is None else Path(local.root)
     return LocalOffsets(LocalOffsetFile(local.files, offsets_folder(root, local.client_id, group)))
 
 
