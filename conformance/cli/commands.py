@@ -43,7 +43,7 @@ class Day:
 
 
 def _topic_create(day: Day) -> Iterator[str]:
-    yield from day.shell.run("topic", "create", "orders", "--queues", 2).flaws(0, "Made topic orders with 2 queues")
+    yield from day.shell.run("topic", "create", "orders", "--queues", 2).flaws(0, "Created topic orders with 2 queues")
     yield from day.shell.run("topic", "create", "orders").flaws(64, "is on broker")
 
 
@@ -52,7 +52,7 @@ def _topic_ls(day: Day) -> Iterator[str]:
 
 
 def _topic_show(day: Day) -> Iterator[str]:
-    yield from day.shell.run("topic", "show", "orders").flaws(0, "2 queues to read, 2 to write, rw")
+    yield from day.shell.run("topic", "show", "orders").flaws(0, "2 read queues, 2 write queues, rw")
     yield from day.shell.run("topic", "show", "nothing").flaws(3, "pocketmq topic ls")
 
 
@@ -124,7 +124,7 @@ def _doctor_broken(day: Day) -> Iterator[str]:
 
 def _group_reset(day: Day) -> Iterator[str]:
     yield from day.shell.run("group", "reset", "billing", "orders", "--to", "earliest", "--dry-run").flaws(
-        0, "come again"
+        0, "to be consumed again"
     )
     yield from day.shell.run("group", "reset", "billing", "orders", "--to", "earliest", "--yes").flaws(0, "Done.")
 
@@ -132,7 +132,9 @@ def _group_reset(day: Day) -> Iterator[str]:
 def _group_clone(day: Day) -> Iterator[str]:
     with pocketmq.Admin(day.name_server) as admin:
         admin.groups.create("audit")
-    yield from day.shell.run("group", "clone", "billing", "audit", "orders", "--yes").flaws(0, "stands where")
+    yield from day.shell.run("group", "clone", "billing", "audit", "orders", "--yes").flaws(
+        0, "Copied the offsets of group billing"
+    )
 
 
 def _group_rm(day: Day) -> Iterator[str]:
@@ -178,7 +180,7 @@ def _tx_ls(day: Day) -> Iterator[str]:
 def _tx_resolve(day: Day) -> Iterator[str]:
     with _open_transaction(day, b"decided") as transaction_id:
         resolve = ("tx", "resolve", transaction_id, "--commit", "--yes")
-        yield from day.shell.until(lambda ran: ran.code == 0, *resolve).flaws(0, "It can be read now.")
+        yield from day.shell.until(lambda ran: ran.code == 0, *resolve).flaws(0, "Committed.")
         seen = day.shell.until(lambda ran: "decided" in ran.out, "msg", "tail", "paid", "--no-follow")
         yield from seen.flaws(0, "decided")
 
@@ -187,7 +189,7 @@ def _tx_check(day: Day) -> Iterator[str]:
     with _open_transaction(day, b"forgotten") as transaction_id:
         lost = day.shell.until(lambda ran: transaction_id in ran.out, "tx", "ls", "--given-up")
         yield from lost.flaws(0, transaction_id)
-        yield from day.shell.run("tx", "check", transaction_id, "--yes").flaws(0, "asks about it with its next round")
+        yield from day.shell.run("tx", "check", transaction_id, "--yes").flaws(0, "checks the transaction again")
 
 
 def _delay_ls(day: Day) -> Iterator[str]:
@@ -199,7 +201,7 @@ def _delay_cancel(day: Day) -> Iterator[str]:
     sent = day.shell.run("msg", "send", "orders", "by time", "--delay", "1h", "--json")
     message_id = sent.rows[0]["message_id"]
     yield from day.shell.until(lambda ran: message_id in ran.out, "delay", "ls").flaws(0, message_id)
-    yield from day.shell.run("delay", "cancel", message_id, "--yes").flaws(0, "Took back 1 message.")
+    yield from day.shell.run("delay", "cancel", message_id, "--yes").flaws(0, "Recalled 1 message.")
     yield from day.shell.until(lambda ran: message_id not in ran.out, "delay", "ls").flaws()
     if message_id in day.shell.run("delay", "ls").out:
         yield "it still waits"
