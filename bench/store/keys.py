@@ -66,7 +66,7 @@ def look_up_rows(folder: Path, scale: Scale, pace: Pace) -> Iterator[Row]:
     # A start that is not followed by a clean stop is a crash to the next one.
     clean, crashed = (apart(timed_start, folder / "store", False, True) for _ in range(2))
     yield seconds_row("clean start, with index", "store", [clean.seconds], aim=AIM_START_S, note=entries)
-    note = f"{crashed.records:,} records walked"
+    note = f"{crashed.records:,} records scanned"
     yield seconds_row("crashed start, with index", "store", [crashed.seconds], note=note)
     choice = random.Random(3)
     keys = [key_of(choice.randrange(count)) for _ in range(scale.look_ups)]

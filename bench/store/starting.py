@@ -43,7 +43,7 @@ def start_rows(folder: Path, scale: Scale, _pace: Pace) -> Iterator[Row]:
     size = f"log of {scale.start_bytes >> 20:,} MiB"
     note = f"{records:,} messages of 100 B"
     yield seconds_row(f"clean start, {size}", "store", [start.seconds for start in clean], aim=AIM_START_S, note=note)
-    note = f"{crashed.records:,} records walked"
+    note = f"{crashed.records:,} records scanned"
     yield seconds_row(f"crashed start, {size}", "store", [crashed.seconds], note=note)
     rebuilt = []
     for _ in again:

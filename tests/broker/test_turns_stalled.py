@@ -287,7 +287,7 @@ async def test_without_a_prepared_file_sends_wait_until_there_is_one() -> None:
 
         refused = [one for one in outcomes if one.code == BUSY]
         assert refused
-        assert "still being made" in (refused[0].answer.remark or "")
+        assert "still being created" in (refused[0].answer.remark or "")
         assert len(broker.stored()) == 1 + len(outcomes) - len(refused) + 1
 
 

@@ -61,7 +61,7 @@ def kept(broker: RunningBroker) -> dict[str, object]:
         "entries": {queue.key: queue.read(0, queue.max_offset) for queue in queues},
         "next offsets": {queue.key: queue.next_offset for queue in queues},
         "counted": [(tally.count, tally.joined, tally.bytes) for tally in tallies],
-        "taken": store._parts.messages_taken,
+        "taken": store._parts.messages_accepted,
         "failed": broker.parts.stats.failed_puts,
     }
 

@@ -122,7 +122,7 @@ class LogOnDisk:
         """Append one record of each size and write."""
         offsets = self.append(*sizes, topic=topic)
         self.log.write()
-        self.flusher.note_written(self.log.written, self.clock.now_ms())
+        self.flusher.mark_written(self.log.written, self.clock.now_ms())
         return offsets
 
     def tick(self, after_ms: int = 0) -> None:

@@ -80,7 +80,7 @@ class Store:
         self.log.write()
         for queue, at, size, tags_code in self._staged:
             queue.append(at, size, tags_code)
-            self.queues.note_dirty(queue)
+            self.queues.mark_dirty(queue)
         self._staged.clear()
 
     def drop_first_log_file(self) -> None:
@@ -105,7 +105,7 @@ def filled(queues: Queues, topic: str, queue_id: int, count: int) -> ConsumeQueu
     """A queue with `count` entries in files."""
     queue = queues.get(topic, queue_id)
     fill(queue, count)
-    queues.note_dirty(queue)
+    queues.mark_dirty(queue)
     queues.flush()
     return queue
 

@@ -79,7 +79,7 @@ def test_what_replication_wrote_is_kept(files: FaultyFiles) -> None:
         (None, "does not exist"),
         (b"", "has only 0 bytes"),
         (bytes(39), "has only 39 bytes"),
-        (bytes(FILE_BYTES), "holds nothing but zeros"),
+        (bytes(FILE_BYTES), "contains only zeros"),
         (struct.pack(">5q", 5, -1, 5, 0, 0), "holds a time before 1970"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_zeros_and_is_told(
     assert times_of(checkpoint) == (0, 0, 0)
     assert checkpoint.flaw == f"{PATH} {flaw}"
     (told,) = caplog.records
-    assert told.getMessage() == f"{PATH} {flaw}: nothing is taken for safe"
+    assert told.getMessage() == f"no usable checkpoint found ({PATH} {flaw}); recovering from the start of the log"
     assert told.levelno == (logging.INFO if data is None else logging.WARNING)
     save(files, checkpoint)
     assert len(files.read(PATH)) == FILE_BYTES

@@ -35,10 +35,10 @@ def reopened(files: FaultyFiles, file_bytes: int = LOG_FILE_BYTES) -> CommitLog:
 def test_the_oldest_file_is_dropped_only_when_safe_and_not_the_newest(disk: LogOnDisk) -> None:
     disk.turn(MOST)
     assert disk.log.droppable == 0
-    with pytest.raises(WrongState, match="may not be dropped"):
+    with pytest.raises(WrongState, match="cannot be dropped"):
         disk.log.drop_first()
     disk.turn(MOST)
-    with pytest.raises(WrongState, match="not yet safe"):
+    with pytest.raises(WrongState, match="not yet synced"):
         disk.log.drop_first()
 
     disk.tick(after_ms=10_000)

@@ -87,7 +87,7 @@ def test_without_a_prepared_file_a_roll_is_refused_and_smaller_records_still_fit
     disk.turn(MOST - 500)
 
     for _ in range(2):
-        with pytest.raises(StoreBusy, match="offset 4096 is still being made"):
+        with pytest.raises(StoreBusy, match="offset 4096 is still being created"):
             disk.append(1000)
     assert disk.turn(300) == [MOST - 500]
 

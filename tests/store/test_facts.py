@@ -10,7 +10,7 @@ def test_a_new_store_has_nothing_to_tell() -> None:
     facts = OpenStore.small().store.facts
 
     assert (facts.log_start, facts.log_end, facts.earliest_ms) == (0, 0, None)
-    assert (facts.messages_taken, facts.bytes_taken, facts.unsynced_bytes) == (0, 0, 0)
+    assert (facts.messages_accepted, facts.bytes_accepted, facts.unsynced_bytes) == (0, 0, 0)
     assert (facts.behind_bytes, facts.last_indexed, facts.free_pool_buffers) == (0, (0, 0), None)
     assert facts.log_folder == ROOT / "commitlog"
 
@@ -23,8 +23,8 @@ def test_what_was_taken_counts_from_the_opening_on() -> None:
     again.send(*numbered(2))
 
     facts = again.store.facts
-    assert facts.messages_taken == 2
-    assert facts.bytes_taken == again.store.end - before
+    assert facts.messages_accepted == 2
+    assert facts.bytes_accepted == again.store.end - before
     assert facts.unsynced_bytes == again.store.end - before
     assert facts.earliest_ms == START_MS
 
@@ -34,8 +34,8 @@ def test_a_turn_that_is_not_written_is_not_taken() -> None:
     opened.stage()
     opened.store.abandon_turn()
 
-    assert opened.store.facts.messages_taken == 0
-    assert opened.store.facts.bytes_taken == 0
+    assert opened.store.facts.messages_accepted == 0
+    assert opened.store.facts.bytes_accepted == 0
 
 
 def test_the_index_is_behind_until_it_has_caught_up() -> None:
@@ -67,12 +67,12 @@ def test_what_the_pool_has_not_written_is_behind_and_takes_buffers() -> None:
     opened.send()
 
     assert facts.behind_bytes == facts.log_end > 0
-    assert facts.messages_taken == 0
+    assert facts.messages_accepted == 0
     assert facts.free_pool_buffers == 3
     opened.run_workers()
 
     assert facts.behind_bytes == 0
-    assert facts.messages_taken == 1
+    assert facts.messages_accepted == 1
 
 
 def test_the_disk_is_the_one_that_holds_the_store() -> None:

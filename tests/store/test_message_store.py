@@ -314,7 +314,7 @@ def test_no_ready_file_makes_the_store_busy() -> None:
     opened = OpenStore.small(prepared_files=1)
     opened.send(bytes(3500))
 
-    with pytest.raises(StoreBusy, match="still being made"):
+    with pytest.raises(StoreBusy, match="still being created"):
         opened.send(bytes(3500))
     opened.run_workers("files")
 
@@ -324,21 +324,21 @@ def test_no_ready_file_makes_the_store_busy() -> None:
 
 @pytest.mark.parametrize(
     ("size", "settings", "why"),
-    [(3000, {"max_unsynced_bytes": 2000}, "max_unsynced_bytes"), (3950, {"prepared_files": 1}, "still being made")],
+    [(3000, {"max_unsynced_bytes": 2000}, "max_unsynced_bytes"), (3950, {"prepared_files": 1}, "still being created")],
 )
 def test_whether_there_is_room_can_be_asked_without_writing(size: int, settings: dict[str, Any], why: str) -> None:
     opened = OpenStore.small(**settings)
-    opened.store.check_room()
+    opened.store.check_space()
     opened.send(bytes(size))
     end, position = opened.store.end, opened.disk.position
 
     for _ in range(2):
         with pytest.raises(StoreBusy, match=why):
-            opened.store.check_room()
+            opened.store.check_space()
 
     assert (opened.store.end, opened.disk.position) == (end, position)
     opened.tick(10_000)
-    opened.store.check_room()
+    opened.store.check_space()
     opened.send(b"next")
     assert opened.bodies() == [bytes(size), b"next"]
 
@@ -348,7 +348,7 @@ def test_room_is_not_asked_for_while_a_turn_is_under_way() -> None:
     opened.stage(b"staged")
 
     with pytest.raises(WrongState, match="under way"):
-        opened.store.check_room()
+        opened.store.check_space()
 
     opened.store.end_turn()
     assert opened.bodies() == [b"staged"]
@@ -429,7 +429,7 @@ def test_derived_files_that_cannot_be_written_refuse_messages_until_they_can(
         opened.send(b"refused")
     assert opened.bodies() == numbered(3)
     assert len(opened.store.find_by_key("T", "k", 10)) == 3
-    assert caplog.text.count("the disk refuses") == 1, "told once"
+    assert caplog.text.count("disk error, retrying") == 1, "told once"
     fault.heal()
     opened.tick(1000)
 

@@ -79,7 +79,7 @@ def test_a_folder_that_may_not_be_written_is_an_error_that_says_so(code: int) ->
     disk.make_dir(ROOT)
     disk.fail("create", code, times=None)
 
-    with pytest.raises(StoreError, match=r"/store cannot be used: .*may write to"):
+    with pytest.raises(StoreError, match=r"/store cannot be used: .*can write to"):
         OpenStore.small(disk)
 
 
@@ -88,7 +88,7 @@ def test_closing_on_a_disk_that_refuses_leaves_the_mark_of_a_crash() -> None:
     opened.send(*numbered(3))
     opened.disk.fail("write", errno.ENOSPC, "*/consumequeue/*")
 
-    with pytest.raises(StoreFull, match="cannot be closed cleanly"):
+    with pytest.raises(StoreFull, match="cannot close the store cleanly"):
         opened.store.close()
 
     assert "abort" in opened.names(".")

@@ -107,7 +107,7 @@ def test_taking_twice_is_a_mistake(files: Files, tmp_path: Path) -> None:
     owner = Owner(files, tmp_path)
     owner.take()
 
-    with pytest.raises(WrongState, match="owned by this store already"):
+    with pytest.raises(WrongState, match="already open in this process"):
         owner.take()
 
 

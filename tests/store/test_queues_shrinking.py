@@ -169,7 +169,7 @@ def test_deleting_a_topic_removes_its_queues_and_nothing_else(disk: FaultyFiles,
         filled(queues, "Gone", queue_id, 25)
     kept = filled(queues, "Gone2", 0, 25)
     fill(queues.get("Gone", 1), 3)
-    queues.note_dirty(queues.get("Gone", 1))
+    queues.mark_dirty(queues.get("Gone", 1))
 
     queues.delete_topic("Gone")
 
@@ -185,7 +185,7 @@ def test_a_deleted_topic_begins_again_at_zero_whatever_was_under_way(disk: Fault
     queues.delete_topic("T")
     fill(old, 500)
 
-    queues.note_dirty(old)
+    queues.mark_dirty(old)
     queues.entered({old})
     queues.flush()
     assert disk.list(FOLDER) == []
@@ -221,7 +221,7 @@ def test_removing_the_files_of_a_queue_lets_it_be_made_anew(disk: FaultyFiles, q
 
 def test_forgetting_all_leaves_the_files(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 25)
-    queues.note_dirty(queue)
+    queues.mark_dirty(queue)
 
     queues.forget_all()
 

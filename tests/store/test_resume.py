@@ -78,7 +78,7 @@ def test_anything_else_is_no_point_and_is_told(
     write(files, data)
 
     assert ResumeFile(files, ROOT).load() is None
-    assert "/store/config/resume.json is not used: " in caplog.text
+    assert "ignoring the resume file /store/config/resume.json: " in caplog.text
 
 
 def test_a_point_of_another_version_is_not_used(files: FaultyFiles) -> None:

@@ -274,10 +274,10 @@ def test_writes_are_refused_while_the_disk_is_too_full_and_accepted_again(caplog
     assert refused == [False, False, True, True, True, False, True, False]
     assert disk.done == []
     assert [record.getMessage() for record in caplog.records] == [
-        "the disk is 91 % full: writes are refused until space returns",
-        "the disk is 90 % full: writes are accepted again",
-        "the disk is 91 % full: writes are refused until space returns",
-        "the disk is 20 % full: writes are accepted again",
+        "disk is 91 % full; rejecting writes until space is free",
+        "disk is 90 % full; accepting writes again",
+        "disk is 91 % full; rejecting writes until space is free",
+        "disk is 20 % full; accepting writes again",
     ]
 
 
@@ -307,5 +307,5 @@ def test_the_first_that_anybody_needs_counts_and_holding_is_told_once(caplog: py
 
     assert (retention.dropped_files, retention.dropped_held_files, retention.holds_files) == (4, 0, False)
     assert [record.getMessage() for record in caplog.records] == [
-        "log files older than 72 h stay for now: messages in them still wait for their time"
+        "keeping log files older than 72 h: delayed messages in them are not delivered yet"
     ]

@@ -106,7 +106,7 @@ def test_a_damaged_table_falls_back_to_the_one_before_and_says_so_once(
 
     (flaw,) = tables.flaws
     assert flaw.startswith(f"{FOLDER / NAME} is damaged (")
-    assert flaw.endswith(f"; {NAME}.bak, which was saved before it, is used instead")
+    assert flaw.endswith(f"; {NAME}.bak, the version before it, is used instead")
     assert caplog.text.count("is used instead") == 1
 
 
@@ -136,7 +136,7 @@ def test_damage_to_both_is_an_error_that_names_both(files: FaultyFiles, data: by
 
     assert f"{FOLDER / NAME} is damaged" in str(caught.value)
     assert f"{FOLDER / NAME}.bak is damaged" in str(caught.value)
-    assert "Put a sound copy in its place" in str(caught.value)
+    assert "Restore a sound copy" in str(caught.value)
 
 
 def test_damage_without_a_table_before_is_an_error(files: FaultyFiles) -> None:
@@ -159,7 +159,7 @@ def test_a_damaged_table_is_put_aside_and_never_becomes_the_one_before(files: Fa
     assert files.read(FOLDER / NAME) == table(2)
     assert files.read(FOLDER / f"{NAME}.bak") == table(1)
     assert files.read(FOLDER / f"{NAME}.damaged") == b"half a ta"
-    assert f"it is kept as {NAME}.damaged" in tables.flaws[-1]
+    assert f"keeping it as {NAME}.damaged" in tables.flaws[-1]
 
 
 def test_the_folder_is_made_when_it_is_missing() -> None:
@@ -206,7 +206,7 @@ def test_a_save_that_fails_leaves_the_old_table_or_the_new(
 
     (failure,) = failures
     assert type(failure) is kind
-    assert f"{FOLDER / NAME} could not be saved" in str(failure)
+    assert f"{FOLDER / NAME} cannot be saved" in str(failure)
     files.heal()
     tables.save(NAME, table(4))
     assert version_of(Tables(files, FOLDER)) == 4

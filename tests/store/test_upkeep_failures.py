@@ -44,11 +44,11 @@ def test_failures_are_told_once_and_so_is_their_end(caplog: pytest.LogCaptureFix
         opened.disk.fail("write", path="*/consumequeue/*", times=None),
     ):
         opened.settle(20)
-        assert caplog.text.count("queues: the disk refuses, trying again") == 1
+        assert caplog.text.count("queues: disk error, retrying") == 1
     with caplog.at_level(logging.WARNING, "pocketmq.store"):
         opened.settle(20)
 
-    assert caplog.text.count("queues: the disk works again") == 1
+    assert caplog.text.count("queues: the disk accepts writes again") == 1
 
 
 def test_one_part_that_works_does_not_hide_another_that_does_not() -> None:

@@ -76,7 +76,7 @@ def test_a_filled_head_that_was_flipped_is_wrong() -> None:
 
     [finding] = store.findings()
     assert (finding.kind, finding.begin, finding.end) == (Kind.QUEUE_ENTRY_WRONG, 20, 40)
-    assert "before the first message that the log has" in finding.text
+    assert "before the first message of the log" in finding.text
 
 
 def test_a_missing_queue_file_is_its_entries(store: MadeStore) -> None:

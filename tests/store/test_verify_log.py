@@ -99,7 +99,7 @@ def test_zeros_in_the_middle_of_the_log_are_damage(store: MadeStore) -> None:
 
     [finding] = store.findings()
     assert (finding.kind, finding.begin, finding.end) == (Kind.LOG_RECORD, begin, end)
-    assert finding.text.endswith("nothing but zeros")
+    assert finding.text.endswith("only zeros")
 
 
 def test_a_log_file_that_is_cut_off_is_one_finding(store: MadeStore) -> None:
@@ -187,7 +187,7 @@ def test_a_message_that_is_missing_between_others_is_damage() -> None:
 
     [finding] = store.findings()
     assert (finding.kind, finding.begin) == (Kind.LOG_GAP, at)
-    assert "messages 1 to 2 of that queue cannot be found before it" in finding.text
+    assert "the log does not have messages 1 to 2 of that queue before it" in finding.text
 
 
 def test_a_topic_that_can_be_no_folder_is_a_note() -> None:

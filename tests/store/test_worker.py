@@ -215,8 +215,8 @@ def test_a_thread_that_could_not_be_started_is_tried_again(
     owner.run_until(lambda: len(done) == 2)
 
     assert done == [1, 2]
-    assert "the thread test cannot be started, trying again: can't start new thread" in caplog.text
-    assert "started after 3 failed attempts" in caplog.text
+    assert "cannot start the thread test; retrying: can't start new thread" in caplog.text
+    assert "started the thread test after 3 failed attempts" in caplog.text
     assert worker.close(10)
 
 

@@ -212,7 +212,7 @@ class Broker:
 
     def _sample(self) -> None:
         parts = self.parts
-        parts.stats.sample(self._clock.monotonic(), self._clock.now_ms(), parts.store.facts.messages_taken)
+        parts.stats.sample(self._clock.monotonic(), self._clock.now_ms(), parts.store.facts.messages_accepted)
 
     def _tick(self) -> None:
         """The store's tick. It is scheduled first, so that no failure can stop it."""

@@ -1,13 +1,13 @@
-"""The compiled twin of the broker's hot path, and of the Spark connector's, where there is one.
+"""The C twin of the broker's hot path, and of the Spark connector's, if it was built.
 
-    frames of a turn ── usual? ─┬─ yes ──► compiled: records, queue entries and answers in one call ─┐
-                                └─ no ───► Python, one by one. Without a compiled twin all of them ──┴──► Python commits
+    frames of a turn ── regular? ─┬─ yes ──► C twin: records, queue entries and answers in one call ─┐
+                                  └─ no ───► Python, one by one. Without a C twin all of them ───────┴──► Python commits
 
-It is made from the C files of this folder when the package is installed, if a C compiler is there; nothing is lost without it
-but time. `POCKETMQ_PURE=1` leaves it out, when installing and when running. Both are held to the same tests.
+It is built from the C files of this folder when the package is installed, if a C compiler is available; without it, only
+speed is lost. `POCKETMQ_PURE=1` disables it, when installing and when running. Both pass the same tests.
 
-The compiled functions know no rule. Which queues may be sent to, whether the log takes more, what is counted, and what is answered
-when something fails is decided in Python, and whatever is unusual is left to it.
+The compiled functions contain no rules. Python decides which queues accept sends, whether the log has space, what is
+counted, and what is answered after a failure. Irregular cases are left to Python.
 """
 
 import logging
@@ -71,7 +71,7 @@ class Picked(NamedTuple):
     messages: int
     size: int
     found: bytes | list[tuple[int, int]]
-    """The records, or the log offset and size of each stretch of them."""
+    """The records, or the log offset and size of each range of them."""
 
 
 PullPlace = tuple[Any, Any, str, Collection[int] | None, tuple[bytes, ...], tuple[bytes, ...], list[Any], Any]
@@ -84,7 +84,7 @@ PulledRow = tuple[Any, int, int, int, int, int]
 with the same commit offset, are one row, with the next offset of the last."""
 
 PullRun = tuple[int, list[PulledRow], list[bytes | memoryview]]
-"""How many pulls, their rows, and the pieces of the answers, one behind the other: bytes, and views of packs of bodies and of large stretches of
+"""How many pulls, their rows, and the pieces of the answers, one behind the other: bytes, and views of packs of bodies and of large ranges of
 the log."""
 
 TextColumn = tuple[bytearray | None, bytearray, bytearray]
@@ -148,7 +148,7 @@ class Twin(Protocol):
     ) -> SendRun | None:
         """Twin of `Sending.stage` and `stage_batch`, for up to `most` usual frames that follow one another from `at` on.
 
-        None when the first is none of them.
+        None if the first is not one of them.
         """
         ...
 
@@ -163,7 +163,7 @@ class Twin(Protocol):
         room: int,
         /,
     ) -> PullRun | None:
-        """Twin of `Pulling.pull`, for usual pulls that follow one another from `at` on; None when the first is none.
+        """Twin of `Pulling.pull`, for usual pulls that follow one another from `at` on; None if the first is not.
 
         It ends with the pull by which the answers have `room` bytes or more.
         """
@@ -179,7 +179,7 @@ class Twin(Protocol):
     ) -> tuple[bool, bool, int, int, int, int, bytes | list[tuple[int, int]]]:
         """Twin of the loop of `store.reading`; the fields of `Picked`.
 
-        What was found is copied together if it is in several pieces and all of them lie in one file: `map_at` gives its bytes.
+        What was found is copied together if it is in several pieces and all of them are in one file: `map_at` gives its bytes.
         """
         ...
 

@@ -1,4 +1,4 @@
-/* The messages of a batch, taken apart and laid out as records in one pass.
+/* The messages of a batch, decoded and laid out as records in one pass.
  *
  *   | size 4 | magic 4 | crc 4 | flag 4 | body length 4 | body … | properties length 2 | properties … |   again and again
  *

@@ -1,8 +1,8 @@
-/* The bodies of records without the rest, for who reads nothing else: see `protocol.body_pack`.
+/* Packs only the bodies of records, for readers that need nothing else: see `protocol.body_pack`.
  *
  *   | head | body | topic | properties | head | body | …  ──►  | size | magic | count | 0 | where each begins … | body | body | … |
  *
- * It is made in one pass, at its place in the answer, which has room for as much as a pack may have and is cut behind it.
+ * It is built in one pass at its position in the answer. The answer has space for the largest pack and is cut behind it.
  */
 
 #include "turn.h"
@@ -86,7 +86,7 @@ static PyObject *pack_of(PyObject *pieces, int64_t count, int64_t record_bytes) 
     return shrunk(bytes, is_usual ? (Py_ssize_t)end_pack(&pack) : 0);
 }
 
-/* pack_bodies([records, …], how many, their bytes) -> the pack, or None when a record is odd or little would be saved */
+/* pack_bodies([records, …], how many, their bytes) -> the pack, or None when a record is irregular or little would be saved */
 PyObject *pack_bodies(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "pack_bodies takes 3 arguments, got %zd", count);

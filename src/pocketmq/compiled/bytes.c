@@ -92,7 +92,7 @@ void prepare_crc(void) {
         }
 }
 
-/* Goes on with the bytes of a span, from what the bytes before it left. */
+/* Continues with the bytes of a span, from the state after the bytes before it. */
 static uint32_t crc_on(uint32_t crc, Span rest) {
     const byte *at = rest.at, *end = rest.at + rest.size;
     for (; end - at >= 8; at += 8) {

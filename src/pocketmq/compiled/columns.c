@@ -1,4 +1,4 @@
-/* Columns as Arrow lays them out, for whoever reads millions of records: buffers that are written once, and ranges copied together. */
+/* Columns as Arrow lays them out, for readers of millions of records: buffers that are written once, and ranges copied together. */
 
 #include "columns.h"
 

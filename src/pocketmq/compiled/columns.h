@@ -1,6 +1,6 @@
-/* What is shared by all that makes columns of records: bytes that are being written for Arrow, and properties taken apart.
+/* Shared by all functions that build columns of records: buffers for Arrow, and decoded properties.
  *
- * Everything that is made has its room from the start, as much as its rows can fill: what a row gives is never longer than it is.
+ * Every buffer is allocated once, in the largest size that its rows can fill: the columns of a row are never longer than the row.
  */
 
 #ifndef POCKETMQ_COLUMNS_H

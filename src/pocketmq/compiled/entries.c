@@ -2,7 +2,7 @@
  *
  *   | log offset 8 | size 4 | tags code 8 |   again and again ──► ranges of the log, neighbours joined
  *
- * When they are several and lie in one file of the log, their bytes are copied together here; Python would make a view of each.
+ * Several ranges in one file of the log are joined here by a copy; Python would make a view of each.
  */
 
 #include "turn.h"
@@ -69,7 +69,7 @@ bool pick_from(Pick *pick, Span entries) {
     return !PyErr_Occurred();
 }
 
-/* The bytes of all ranges, if they lie in this map, which begins at `first`; NULL without an error when they do not. */
+/* The bytes of all ranges, if they are in this map, which begins at `first`; NULL without an error when they do not. */
 static PyObject *gathered(const Pick *pick, const LogRange *ranges, Py_ssize_t count, const Py_buffer *map, int64_t first) {
     for (Py_ssize_t number = 0; number < count; number++) {
         const int64_t at = ranges[number].offset - first;
@@ -138,7 +138,7 @@ bool read_bounds(PyObject *tuple, ReadBounds *bounds) {
 }
 
 /* pick_entries(entries, bounds, tag_codes, map_at)
- *     -> (stopped, some were removed, how many were looked at, log offset of the last of them, count, size, bytes or ranges) */
+ *     -> (stopped, some were removed, how many were read, log offset of the last of them, count, size, bytes or ranges) */
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 4) return PyErr_Format(PyExc_TypeError, "pick_entries takes 4 arguments, got %zd", count);

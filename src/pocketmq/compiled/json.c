@@ -1,9 +1,9 @@
-/* The JSON header of a request as every client writes it, read in one pass.
+/* Reads the JSON header of a request, as every client writes it, in one pass.
  *
  *   {"code":310,"extFields":{ … },"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC":"JSON","version":479}
  *
- * Usual is: the code comes first, each key once and known, ext values are strings, numbers are written plainly. Anything else is
- * declined, be it wrong or only rare: `protocol.heads` reads it then.
+ * In a regular header the code comes first, each key is known and occurs once, ext values are strings, and numbers have no
+ * exponent. Any other header is declined, whether it is wrong or only rare: `protocol.heads` reads it then.
  */
 
 #include "json.h"

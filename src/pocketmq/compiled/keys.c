@@ -1,4 +1,4 @@
-/* The keys of the messages in a range of the log, and their way into the slots of the index.
+/* Reads the keys of the messages in a range of the log, and adds them to the slots of the index.
  *
  *   | head 88 | body … | topic length 1 or 2 | topic … | properties length 2 | … UNIQ_KEY 01 id 02 … KEYS 01 key key 02 … |
  *
@@ -135,7 +135,7 @@ typedef struct {
     char *is_dirty;
 } Slot;
 
-/* Keys whose slots are looked up before the first of them is used: they lie far apart, and come from memory meanwhile. */
+/* Keys whose slots are prefetched before the first of them is used: the slots are far apart in memory. */
 enum { TOGETHER = 16 };
 
 /* Finds a slot; false when its page is not in memory, or with an error set. */

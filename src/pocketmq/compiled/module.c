@@ -1,4 +1,4 @@
-/* The module `pocketmq.compiled._turn`: `Twin` of `compiled/__init__.py` says what each function takes and gives. */
+/* The module `pocketmq.compiled._turn`: `Twin` of `compiled/__init__.py` describes the arguments and result of each function. */
 
 #include "turn.h"
 

@@ -6,8 +6,8 @@
  *   names    KEYS TAGS TAGS   0 4 8 12               texts back to back, and where each of them begins
  *   values   k1 a b           0 2 3 4
  *
- * A row is odd when its separators do not take turns, when it is not UTF-8, or when it has more entries than anybody gives. Then
- * only that is told, and Python decodes such rows one by one.
+ * A row is irregular when its separators do not alternate, when it is not UTF-8, or when it has too many entries. Then only a flag
+ * is returned, and Python decodes such rows one by one.
  */
 
 #include "columns.h"
@@ -26,7 +26,7 @@ typedef struct {
 /* Names differ in their first letter mostly, so few of them are compared. They are not empty. */
 static bool is_name(Span name, Span other) { return name.size == other.size && *name.at == *other.at && span_is(name, other); }
 
-/* Of equal names the first one's place and the last one's value count. An empty name or value counts for nothing. */
+/* Of equal names the position of the first and the value of the last count. An empty name or value is ignored. */
 static bool add_entry(Row *row, Span name, Span value) {
     if (!name.size || !value.size) return true;
     for (int at = 0; at < row->count; at++)

@@ -2,7 +2,7 @@
  *
  *   "extFields":{"consumerGroup":"G","topic":"T","queueId":"1","queueOffset":"640",…,"subVersion":"17…","expressionType":"TAG"}
  *
- * Fields that a pull does not declare are passed over, as `protocol.heads` does. What is not usual is declined: see `json.c`.
+ * Unknown fields are skipped, as in `protocol.heads`. An irregular header is declined: see `json.c`.
  */
 
 #include "json.h"

@@ -1,14 +1,14 @@
-/* All usual pulls of a turn in one call: heads read, messages picked, answers made.
+/* Serves all regular pulls of a turn in one call: reads heads, selects messages, builds answers.
  *
- *   frames from `at` on ── usual, and checked before? ──► which ranges of the log ──► | head | messages | head | messages | …
+ *   frames from `at` on ── regular, already checked? ──► which ranges of the log ──► | head | messages | head | messages | …
  *                       └─ no, or nothing to be found ──► the run ends here; Python serves this one
  *
- * A place is a pull whose checks were made: who asks, for which queue, with which subscription. Python keeps the table, forgets it
- * when anything changes that a check looked at, and counts and commits when the run is over. So all that is left here is where
- * the messages lie. They are copied once, from the mapped log into the answer; where they lie in large ranges, by the kernel alone.
+ * A `PullPlace` is a pull that has passed its checks: the client, the queue, the subscription. Python keeps the table, clears it
+ * when anything changes that a check depends on, and counts and commits after the run. So this file only finds the messages
+ * in the log. They are copied once, from the mapped log into the answer; large ranges are copied only by the kernel.
  *
- * Several pulls of one read are mostly one reader's, whose next header differs only in offset and opaque. Such a one is not
- * taken apart again, its place is that of the one before, and Python counts them together.
+ * Several pulls of one read usually come from one reader, and their headers differ only in offset and opaque. Such a header is
+ * not decoded again: it uses the PullPlace of the one before, and Python counts them together.
  *
  * A place remembers some entries of its queue beyond what was asked for, since the next pull asks for those. Its last part reads
  * them: reader(offset, needed, with those ahead) gives entries that were compared with the log. They are true for as long as they are

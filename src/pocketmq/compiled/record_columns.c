@@ -1,4 +1,4 @@
-/* Whole records as columns in one pass, each looked at while it is near: its head, its body, its topic, its properties.
+/* Whole records as columns in one pass: the head, body, topic and properties of each, while it is in the cache.
  *
  *   | head | body | topic | properties | head | body | ...          records of one queue, as a pull brought them
  *      │      │       │          └──► a column for each name, and the map
@@ -6,8 +6,8 @@
  *      │      └──► bodies back to back
  *      └──► numbers
  *
- * This is for buffers in which everything is usual: records of version 1 with hosts of IPv4, of one topic, all of them wanted. Whatever is
- * not makes the whole buffer one for Python, which tells usual records from odd ones, and knows what is wrong.
+ * This serves regular buffers: records of version 1 with IPv4 hosts, of one topic, all of them requested. Any other buffer is left
+ * to Python, which separates regular from irregular records and raises the exact error.
  */
 
 #include "columns.h"

@@ -2,7 +2,7 @@
  *
  *   | RecordHead | body … | topic with its length … | properties length 2 | properties … | 02? | suffix … |
  *
- * Hosts are IPv4; records with others are made in Python.
+ * Hosts are IPv4; Python builds records with other hosts.
  */
 
 #include "turn.h"

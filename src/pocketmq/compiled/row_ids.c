@@ -2,8 +2,8 @@
  *
  *   <prefix> <BLAKE2b of head and body, 20 hex digits> -0
  *
- * Rows are independent of one another, so four are digested at a time: every step is done for all of them by one instruction where the
- * machine has those. One that is longer than its neighbours goes on beside lanes that run empty.
+ * Rows are independent of one another, so four are digested at a time: one vector instruction does each step for all four, if the
+ * machine has such instructions. While a longer row continues, the other vector slots run empty.
  */
 
 #include "turn.h"

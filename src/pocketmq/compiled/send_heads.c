@@ -2,7 +2,7 @@
  *
  *   "extFields":{"a":"group","b":"topic",…,"e":"queue id",…,"i":"KEYS\u00011\u0002…"}
  *
- * What is not usual is declined: see `json.c`.
+ * An irregular header is declined: see `json.c`.
  */
 
 #include "json.h"

@@ -1,11 +1,11 @@
-/* All usual sends of a turn in one call: heads read, records laid out, queue entries and answers made.
+/* Serves all regular sends of a turn in one call: reads heads, lays out records, builds queue entries and answers.
  *
- *   frames from `at` on ── usual? ──► record │ entry │ answer     the first that is not ends the run; Python serves it
+ *   frames from `at` on ── regular? ──► record │ entry │ answer     the first irregular one ends the run; Python serves it
  *
- * Nothing is stored by this: Python takes the records into the store's turn, moves the queues on, counts, and sends the answers when
- * the turn is written.
+ * This stores nothing: Python adds the records to the store's turn, advances the queues, counts, and sends the answers when the
+ * turn is written.
  *
- * A place is a queue that may be sent to, found by `topic/queue id`. Python keeps the table and forgets it when a topic or a setting
+ * A `Place` is a queue that accepts sends, found by `topic/queue id`. Python keeps the table and clears it when a topic or a setting
  * changes.
  */
 

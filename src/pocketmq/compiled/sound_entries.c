@@ -1,13 +1,13 @@
-/* Whether entries that were read from the files of a queue are what the log says: the loop of `store.sound_entries`.
+/* Compares entries from the files of a queue with the log: the loop of `store.sound_entries`.
  *
  *   entries:   | a | b | c |   | d |   | e | f |        neighbours in the log are a chain: a b c, d, e f
  *   compared:    ^       ^       ^       ^   ^
  *
- * A record carries its size, its place and its queue offset. If the first and the last record of a chain are what their entries say,
- * all messages between them lie in that part of the log, and a reader that gets this part gets all of them.
+ * A record contains its size, its log offset and its queue offset. If the first and the last record of a chain match their entries,
+ * all messages between them are in that part of the log, and a reader that gets this part gets all of them.
  *
- * An entry that a tag filter leaves out is not compared with its record, which a filter is there not to read. Its tags code must be
- * known, which is to say that a record of the topic had it.
+ * An entry that a tag filter leaves out is not compared with its record, because the filter exists to avoid that read. Its tags code must
+ * be known: a record of the topic had it.
  */
 
 #include "turn.h"

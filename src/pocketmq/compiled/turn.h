@@ -1,13 +1,13 @@
-/* What the compiled functions share: spans and buffers of bytes, numbers in network order, layouts of records and queue entries, heads of
- * requests, and what a read of a queue goes by.
+/* Shared by the compiled functions: spans and buffers of bytes, numbers in network order, layouts of records and queue entries,
+ * heads of requests, and the parameters of a read of a queue.
  *
  * Rules for changes:
- *   - A function computes, gives what it found to Python, which decides and commits, and changes nothing but its own memory. The exceptions
- *     are told in `compiled/__init__.py`: `enter_keys` and `withdraw_keys` write to pages of the index, `serve_pulls` keeps queue entries
+ *   - A function computes and returns its result to Python, which decides and commits. It changes only its own memory. The exceptions
+ *     are listed in `compiled/__init__.py`: `enter_keys` and `withdraw_keys` write to pages of the index, `serve_pulls` keeps queue entries
  *     that it read ahead.
- *   - What is not the usual case is declined, never half done: Python serves it, with the exact error where there is one.
- *   - Bytes come from strangers. Nothing is read before it was compared with an end; sizes are compared by subtraction, which
- *     cannot overflow, and never by addition of what a stranger sent.
+ *   - An irregular case is declined, never half done: Python serves it, with the exact error if there is one.
+ *   - Bytes come from untrusted peers. Check every position against an end before you read it; compare sizes by subtraction, which
+ *     cannot overflow, and never by addition of a received number.
  *   - The tables of the checksum are filled once; no other state is kept between calls. The interpreter lock is held throughout.
  */
 
@@ -27,7 +27,7 @@
 
 typedef unsigned char byte;
 
-/* A range of bytes that somebody else owns. */
+/* A range of bytes that another object owns. */
 typedef struct {
     const byte *at;
     Py_ssize_t size;

@@ -58,14 +58,18 @@ class Checkpoint:
         self.saved_index_ms = self.index_ms
         self._written = None if self.flaw else self.raw
         if self.flaw:
-            # A new store has none, and one that was never used nothing to say, which is no reason to warn.
+            # Regular for a new store, and for one that never had a message.
             is_usual = self._files.status(self.path) is None or (clean and self.flaw == self._zeros)
-            log.log(logging.INFO if is_usual else logging.WARNING, "%s: nothing is taken for safe", self.flaw)
+            log.log(
+                logging.INFO if is_usual else logging.WARNING,
+                "no usable checkpoint found (%s); recovering from the start of the log",
+                self.flaw,
+            )
         return self
 
     @property
     def _zeros(self) -> str:
-        return f"{self.path} holds nothing but zeros"
+        return f"{self.path} contains only zeros"
 
     def _read(self) -> tuple[_Times, str]:
         if self._files.status(self.path) is None:

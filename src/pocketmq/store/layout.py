@@ -48,7 +48,7 @@ class StoreLayout(msgspec.Struct, frozen=True, kw_only=True):
     log_file_bytes: int
     queue_file_entries: int
     index_shape: IndexShape | None
-    """None when it cannot be told."""
+    """None if it cannot be determined."""
     delay_levels: DelayLevels
 
     @property
@@ -107,7 +107,7 @@ def find_log_file_bytes(files: Files, folder: Path) -> int | None:
             "Choose another folder"
         ) from error
     sizes = Counter(log_file.size for log_file in log_files if log_file.size)
-    return _usual_size(sizes, [log_file.first for log_file in log_files])
+    return _most_frequent_size(sizes, [log_file.first for log_file in log_files])
 
 
 def _check_is_store(files: Files, folder: Path) -> None:
@@ -150,7 +150,7 @@ def _log_file_bytes(log_files: list[LogFile], known: int | None, conf: int | Non
     sizes = Counter(log_file.size for log_file in log_files if log_file.size)
     if known is not None and sizes and known not in sizes:
         raise _no_such_size("log file", known, log_files[0].path, log_files[0].size, "log_file_bytes")
-    found = _usual_size(sizes, [log_file.first for log_file in log_files])
+    found = _most_frequent_size(sizes, [log_file.first for log_file in log_files])
     return known or _fitting(conf, sizes) or found or _USUAL.log_file_bytes
 
 
@@ -159,7 +159,7 @@ def _fitting(size: int | None, sizes: Counter[int]) -> int | None:
     return size if size in sizes or not sizes else None
 
 
-def _usual_size(sizes: Counter[int], firsts: list[int]) -> int | None:
+def _most_frequent_size(sizes: Counter[int], firsts: list[int]) -> int | None:
     """The size that most files have; of sizes that are equally common, the one that the names are multiples of."""
     if not sizes:
         return None
@@ -177,7 +177,7 @@ def _queue_file_entries(files: Files, folder: Path, known: int | None, conf: int
             sizes[queue_file.size // ENTRY_BYTES] += 1
             firsts.append(queue_file.first // ENTRY_BYTES)
             example = queue_file.path
-    found = _usual_size(sizes, firsts)
+    found = _most_frequent_size(sizes, firsts)
     if known is not None and found and known not in sizes:
         raise _no_such_size("queue file", known * ENTRY_BYTES, example, found * ENTRY_BYTES, "queue_file_entries")
     return known or _fitting(conf, sizes) or found or _USUAL.queue_file_entries

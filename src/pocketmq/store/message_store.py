@@ -87,7 +87,7 @@ class MessageStore(ReadableStore):
     ) -> None:
         self.settings = settings
         self.store_host = store_host
-        """Packed address of this broker, as records keep it. Clients come back to it with offset ids."""
+        """Packed address of this broker, as records keep it. Clients connect to it for messages of an offset id."""
         self._clock = clock or SystemClock()
         super().__init__(
             StoreParts(settings, files or DiskFiles(), self._clock, post, self._written_behind, make_worker),
@@ -177,7 +177,7 @@ class MessageStore(ReadableStore):
         self._upkeep.retention.holders.append(needed_from)
 
     def hurry_index(self) -> None:
-        """Somebody waits for the key index: for a second, ticks work on it though messages come."""
+        """A caller waits for the key index: for a second, ticks work on it though messages come."""
         self._upkeep.hurry_index()
 
     # appending
@@ -260,7 +260,7 @@ class MessageStore(ReadableStore):
             if not stays:
                 self._log.unreserve(log_offset)
         if found is None and not stays:
-            raise InvalidMessage("the properties hold zero bytes that could not be told from the damage of a crash")
+            raise InvalidMessage("the properties hold zero bytes that would look like the damage of a crash")
         return found
 
     def stage_batch(
@@ -354,7 +354,7 @@ class MessageStore(ReadableStore):
                 log.exception(_UNFINISHED, count)
         return True
 
-    def note_slow_write(self, took_s: float) -> None:
+    def count_slow_write(self, took_s: float) -> None:
         """The turn that has just ended took `slow_write_ms` or longer. The store itself reads no clock for it."""
         self._writer.note(took_s)
 
@@ -401,7 +401,7 @@ class MessageStore(ReadableStore):
         self._turn_ms, self.last_staged = 0, -1
         self._log.discard()
 
-    def check_room(self, size: int = SMALLEST_RECORD) -> None:
+    def check_space(self, size: int = SMALLEST_RECORD) -> None:
         """Between two turns: raise what `stage` would raise for a record of `size` bytes, if anything."""
         if self._turn_ms:
             raise WrongState("a turn is under way: what it staged would be lost")
@@ -426,8 +426,8 @@ class MessageStore(ReadableStore):
         self, staged: list[Entered], touched: Collection[ConsumeQueue], count: int, end: int, store_ms: int
     ) -> None:
         """A turn that goes up to `end` is stored, and stays so whatever fails now."""
-        self._parts.messages_taken += count
-        self._flusher.note_written(end, store_ms)
+        self._parts.messages_accepted += count
+        self._flusher.mark_written(end, store_ms)
         self._upkeep.entered(touched, count, store_ms)
         self._on_arrivals(arrivals_of(staged))
 
@@ -494,7 +494,7 @@ class MessageStore(ReadableStore):
         self._upkeep.delete_topic(topic)
 
     def was_deleted(self, topic: str, log_offset: int) -> bool:
-        """Whether the topic was deleted since this place of the log was written. It may have been made again."""
+        """Whether the topic was deleted after this part of the log was written. It may have been made again."""
         return log_offset < self._parts.deleted_topics.get(topic, 0)
 
 

@@ -34,10 +34,10 @@ class Owner:
     def take(self) -> bool:
         """Become the owner of the folder, which is made when it is missing; whether the last stop was clean.
 
-        Raises StoreLocked when somebody else has it, StoreError when it cannot be written to.
+        Raises StoreLocked when another process has it, StoreError when it cannot be written to.
         """
         if self._lock is not None:
-            raise WrongState(f"{self._folder} is owned by this store already")
+            raise WrongState(f"{self._folder} is already open in this process")
         try:
             return self._take()
         except OSError as error:
@@ -49,7 +49,7 @@ class Owner:
                 ) from error
             raise StoreError(
                 f"the store folder {self._folder} cannot be used: {reason}. "
-                "It must be a folder that this user may write to"
+                "It must be a folder that this user can write to"
             ) from error
 
     def _take(self) -> bool:
@@ -61,8 +61,7 @@ class Owner:
             owner = self._present_owner(self._lock.lock_holder())
             self._let_go()
             raise StoreLocked(
-                f"the store in {self._folder} is in use by {owner}. "
-                "Stop it first, or choose another folder: two writers would destroy it"
+                f"the store in {self._folder} is in use by {owner}. Stop it first, or choose another folder"
             )
         self._warn_if_open()
         self._lock.write_at(0, b"lock")
@@ -87,7 +86,7 @@ class Owner:
         status = self._files.status(self._folder)
         if status is not None and status.mode & 0o077:
             log.warning(
-                "the data folder %s has mode %04o, so other users of this machine may read its messages; to prevent that: "
+                "the data folder %s has mode %04o, so other users of this machine can read its messages; to prevent this, run: "
                 "chmod -R go= %s",
                 self._folder,
                 status.mode,

@@ -55,7 +55,7 @@ class StoreParts:
         """Store time of the newest record; the next one is not older, whatever the clock says."""
         self.last_record = -1
         """Log offset of the newest record; -1 when there is none."""
-        self.messages_taken = 0
+        self.messages_accepted = 0
         """Messages that became readable since the store was opened."""
         self.damaged_ranges = 0
         """How often entries of a consume queue were found that do not match the log."""

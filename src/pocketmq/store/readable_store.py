@@ -178,7 +178,7 @@ class ReadableStore:
         try:
             return self.message(log_offset)
         except StoreDamaged as damage:
-            log.error("left out of a look-up: %s", damage)
+            log.error("damaged record left out of a query: %s", damage)
             return None
 
     # where a queue stands
@@ -278,11 +278,11 @@ class StoreFacts:
     # what came since it was opened
 
     @property
-    def messages_taken(self) -> int:
-        return self._parts.messages_taken
+    def messages_accepted(self) -> int:
+        return self._parts.messages_accepted
 
     @property
-    def bytes_taken(self) -> int:
+    def bytes_accepted(self) -> int:
         """How far the log grew, with the filler at the end of its files."""
         return self._parts.log.end - self._parts.opened_at
 

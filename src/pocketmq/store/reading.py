@@ -28,7 +28,7 @@ from pocketmq.store.settings import MAX_ANSWER_BYTES, StoreSettings
 
 
 class ReadStatus(Enum):
-    """What became of a read; the next offset is where the reader should go on."""
+    """What became of a read; the next offset is where the reader continues."""
 
     FOUND = auto()
     NO_MATCH = auto()

@@ -30,15 +30,15 @@ class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
     clean: bool
     """Written at a clean stop: the bounds are exact, else they are lower bounds."""
     checkpoint: bytes = b""
-    """The checkpoint at that moment: if it differs now, somebody else wrote to the store since."""
+    """The checkpoint at that moment: if it differs now, another program wrote to the store since."""
     log_end: int = 0
     last_record: int = -1
     """Log offset of the last record; -1 when there is none."""
     queues: dict[QueueKey, Bounds] = {}
     unfinished: list[QueueKey] = []
-    """Queues that were being made anew: their files may look whole, and are not."""
+    """Queues that were being rebuilt: their files may look whole, and are not."""
     deleted: dict[str, int] = {}
-    """Topics that were deleted, and where the log ended then: their messages before it are not to come back."""
+    """Topics that were deleted, and where the log ended then: their messages before it must not be restored."""
 
 
 class _SavedPoint(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class ResumeFile:
         return self._new
 
     def publish(self) -> Path:
-        """Let what was written, and is safe, take the place of the old file; the folder whose names must be synced."""
+        """Let what was written, and is safe, replace the old file; the folder whose names must be synced."""
         self._files.replace(self._new, self.path)
         return self.path.parent
 
@@ -112,7 +112,7 @@ class ResumeFile:
                 raise msgspec.ValidationError("its checksum is wrong")
             saved = _decode_point(file.point)
         except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-            log.warning("%s is not used: %s", self.path, error)
+            log.warning("ignoring the resume file %s: %s", self.path, error)
             return None
         queues = {(topic, id_): (low, high) for topic, bounds in saved.queues.items() for id_, low, high in bounds}
         return ResumePoint(

@@ -136,7 +136,7 @@ class Retention:
 
     def _look(self, now_ms: int, *, by_hand: bool = False) -> int:
         used, files = self._used_ratio(), self._aged_files()
-        held_from = self._held_from() if len(files) > 1 else None
+        held_from = self._pinned_from() if len(files) > 1 else None
         verdict = decide(files, now_ms, used, self._settings, by_hand=by_hand, held_from=held_from)
         for _ in range(verdict.drop):
             self._drop_first()
@@ -153,27 +153,27 @@ class Retention:
                 verdict.why,
             )
             self._follow(first, end, verdict.why)
-        self._tell(verdict, used)
+        self._report(verdict, used)
         return verdict.drop
 
-    def _held_from(self) -> int | None:
+    def _pinned_from(self) -> int | None:
         needed = (needed_from() for needed_from in self.holders)
         return min((offset for offset in needed if offset is not None), default=None)
 
-    def _tell(self, verdict: Verdict, used: float) -> None:
+    def _report(self, verdict: Verdict, used: float) -> None:
         """Say what is unusual, once."""
         if verdict.overruled:
             log.error(
-                "%d of the dropped log files had messages that still wait for their time: the disk is %.0f %% full",
+                "%d of the dropped log files had undelivered delayed messages: the disk is %.0f %% full",
                 verdict.overruled,
                 used * 100,
             )
         if verdict.held and not self.holds_files:
-            log.warning("log files %s stay for now: messages in them still wait for their time", verdict.why)
+            log.warning("keeping log files %s: delayed messages in them are not delivered yet", verdict.why)
         self.holds_files = verdict.held
         if verdict.refuse_writes != self.refuses_writes:
             self.refuses_writes = verdict.refuse_writes
             if verdict.refuse_writes:
-                log.error("the disk is %.0f %% full: writes are refused until space returns", used * 100)
+                log.error("disk is %.0f %% full; rejecting writes until space is free", used * 100)
             else:
-                log.warning("the disk is %.0f %% full: writes are accepted again", used * 100)
+                log.warning("disk is %.0f %% full; accepting writes again", used * 100)

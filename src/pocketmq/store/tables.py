@@ -60,11 +60,11 @@ class Tables:
         self._sound.discard(name)
         older, older_flaw = self._read(backup, parse)
         if older is not None:
-            self._say(f"{flaw or f'{path} is missing'}; {backup.name}, which was saved before it, is used instead")
+            self._say(f"{flaw or f'{path} is missing'}; {backup.name}, the version before it, is used instead")
         elif flaw or older_flaw:
             raise StoreDamaged(
                 f"{flaw or f'{path} is missing'}, and {older_flaw or f'there is no {backup.name}'}. "
-                f"Put a sound copy in its place, or move both files away to begin without this table"
+                f"Restore a sound copy, or move both files away to start without this table"
             )
         return older
 
@@ -97,7 +97,7 @@ class Tables:
             self._files.replace(new, path)
             self._files.sync_dir(self._folder)
         except OSError as error:
-            raise disk_error(f"{path} could not be saved", error) from error
+            raise disk_error(f"{path} cannot be saved", error) from error
         self._sound.add(name)
 
     def _make_folder(self) -> None:
@@ -112,7 +112,7 @@ class Tables:
         if name not in self._sound:
             _, flaw = self._read(path, read_table)
             if flaw:
-                self._say(f"{flaw}; it is kept as {name}.damaged")
+                self._say(f"{flaw}; keeping it as {name}.damaged")
                 self._files.replace(path, self._path(name, ".damaged"))
                 return
         self._files.replace(path, self._path(name, ".bak"))

@@ -125,7 +125,7 @@ class Upkeep:
         if now >= self._retention_at:
             self._retention_at = now + RETENTION_S
             self._guarded("retention", lambda: self.retention.run(self._parts.clock.settled_ms()))
-            self._note_retention()
+            self._record_retention()
         self._guarded("index", lambda: self.index_for(self._index_slice_s(now)))
         if "index files" in self._failures or self._parts.index.is_flushing:
             self._guarded("index files", self._flush_index)
@@ -193,7 +193,7 @@ class Upkeep:
         self._pending_at = now + 1
         pending = self._parts.queues.pending_bytes
         if pending > MAX_PENDING_BYTES:
-            why = f"{pending} bytes of queue entries wait for a write that has taken {queues_s * 1000:.0f} ms so far"
+            why = f"{pending} bytes of queue entries wait: a write has taken {queues_s * 1000:.0f} ms so far"
             self._fail("queues", StoreBusy(why))
 
     def _sync_queues(self) -> None:
@@ -217,7 +217,7 @@ class Upkeep:
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic, with their files."""
         if not self._parts.queue_writer.drain(DELETE_WAIT_S):  # it could make a file again that was removed
-            raise StoreBusy(f"topic {topic} cannot be removed while the disk does not take a write to consume queues")
+            raise StoreBusy(f"topic {topic} cannot be removed while a write to consume queues is not finished")
         try:
             self._resume.forget_topic(topic)
             self._parts.queues.delete_topic(topic)
@@ -236,7 +236,7 @@ class Upkeep:
         return self._parts.index_builder.backlog_bytes(self._parts.log.written)
 
     def hurry_index(self) -> None:
-        """Somebody waits for the index: for a while it is worked on though messages come."""
+        """A caller waits for the index: for a while it is worked on though messages come."""
         self._hurried_until = self._parts.clock.monotonic() + LOOKUP_HURRY_S
 
     def index_now(self) -> None:
@@ -289,7 +289,7 @@ class Upkeep:
     def _save_checkpoint(self) -> None:
         parts = self._parts
         parts.checkpoint.physic_ms = max(parts.checkpoint.physic_ms, parts.flusher.synced_ms)
-        queues_ms = self._queue_times.take_told(*self._keys_told())
+        queues_ms = self._queue_times.take_covered(*self._keys_covered())
         if queues_ms is not None:
             parts.checkpoint.logics_ms = queues_ms
         raw = parts.checkpoint.begin_save()
@@ -306,12 +306,12 @@ class Upkeep:
         self._parts.checkpoint.not_saved()
         self._fail("checkpoint", error)
 
-    def _keys_told(self) -> tuple[float, float]:
+    def _keys_covered(self) -> tuple[float, float]:
         """Up to which log offset keys were entered, and up to which store time they are safe of what was entered."""
         parts = self._parts
         if not parts.settings.index_enabled:
             return inf, inf
-        return parts.index_builder.indexed_to, inf if parts.index.is_settled else parts.index.told_ms
+        return parts.index_builder.indexed_to, inf if parts.index.is_settled else parts.index.recorded_ms
 
     # retention
 
@@ -343,10 +343,10 @@ class Upkeep:
     def drop_expired(self) -> int:
         """Drop log files that are older than the retention time, whatever the hour; how many."""
         dropped = self.retention.run_by_hand(self._parts.clock.now_ms(), MAX_DROPS_BY_HAND)
-        self._note_retention()
+        self._record_retention()
         return dropped
 
-    def _note_retention(self) -> None:
+    def _record_retention(self) -> None:
         self._parts.disk_full = self.retention.refuses_writes
         self._parts.dropped_held_files = self.retention.dropped_held_files
 
@@ -385,7 +385,9 @@ class Upkeep:
         """Wait for queue entries that are being written. StoreError when the disk does not answer."""
         timeout_s = self._parts.settings.close_timeout_ms / 1000
         if not self._parts.queue_writer.close(timeout_s):
-            raise StoreError(f"the last write to consume queues is in doubt: no answer within {timeout_s:g} s")
+            raise StoreError(
+                f"the result of the last write to consume queues is unknown: no answer within {timeout_s:g} s"
+            )
 
     def stop(self) -> None:
         """After the log took its last record and is synced: bring everything derived to the disk, for a quick start."""
@@ -409,7 +411,7 @@ class Upkeep:
             self._save_index_time(parts.checkpoint.index_ms)
             self._resume.save_clean()
         except OSError as error:
-            raise disk_error("the store cannot be closed cleanly, the next start recovers it", error) from error
+            raise disk_error("cannot close the store cleanly; the next start recovers it", error) from error
 
     def _save_index_time(self, index_ms: int) -> None:
         self._parts.checkpoint.index_ms = index_ms
@@ -430,12 +432,12 @@ class Upkeep:
 
     def _works(self, what: str) -> None:
         if self._failures.pop(what, None) is not None:
-            log.warning("%s: the disk works again", what)
+            log.warning("%s: the disk accepts writes again", what)
             self._judge()
 
     def _fail(self, what: str, error: OSError | StoreError) -> None:
         if what not in self._failures:
-            log.error("%s: the disk refuses, trying again: %s", what, error)
+            log.error("%s: disk error, retrying: %s", what, error)
         if isinstance(error, OSError):
             error = disk_error(f"the store cannot write its {what}", error)
         self._failures[what] = error

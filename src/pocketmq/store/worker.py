@@ -71,12 +71,10 @@ class Worker:
             self._thread = None
             self.failed_starts += 1
             if self.failed_starts == 1:
-                log.error(
-                    "the thread %s cannot be started, trying again: %s", self._name, error or type(error).__name__
-                )
+                log.error("cannot start the thread %s; retrying: %s", self._name, error or type(error).__name__)
             return
         if self.failed_starts:
-            log.warning("the thread %s was started after %d failed attempts", self._name, self.failed_starts)
+            log.warning("started the thread %s after %d failed attempts", self._name, self.failed_starts)
 
     def settle(self) -> None:
         """Owner: take the outcomes that have come. To be called at every tick, too: a thread that could not be started is tried again."""
@@ -114,7 +112,7 @@ class Worker:
     def close(self, timeout_s: float) -> bool:
         """Owner: end the thread after the jobs submitted so far. Closing twice is harmless.
 
-        False when it did not end in time: a call to the disk has not come back. It ends by itself when the call does.
+        False when it did not end in time: a call to the disk has not returned. It ends by itself when the call does.
         """
         self._closed = True
         if self._thread is None:
@@ -145,4 +143,4 @@ class Worker:
                 RuntimeError,
                 MemoryError,
             ):  # a closed loop, no memory: the owner's next tick takes the outcome, and the thread goes on
-                log.exception("%s could not wake the event loop; its next tick takes the outcome", self._name)
+                log.exception("%s could not wake the event loop; the next tick processes the result", self._name)

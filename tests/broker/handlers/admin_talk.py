@@ -99,7 +99,7 @@ class Desk:
 
     def sample(self) -> None:
         self.clock.advance_ms(10_000)
-        self.stats.sample(self.clock.monotonic(), self.clock.now_ms(), self.store.facts.messages_taken)
+        self.stats.sample(self.clock.monotonic(), self.clock.now_ms(), self.store.facts.messages_accepted)
 
 
 def real_answers(code: RequestCode, pattern: str = "**/5.3.3/**/*.jsonl") -> Iterator[tuple[Captured, Captured]]:

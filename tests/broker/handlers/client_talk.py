@@ -82,7 +82,7 @@ class Client:
             RequestCode.HEART_BEAT, body=write_body(msgspec.structs.replace(heartbeat, client_id=self.client_id))
         )
 
-    def take_told(self) -> list[Command]:
+    def take_covered(self) -> list[Command]:
         told, self.told = self.told, []
         return told
 

@@ -28,7 +28,7 @@ async def members_of(client: Client, group: str) -> tuple[str, ...]:
 
 def groups_told(client: Client) -> list[str]:
     """The groups of which the client was told that they changed, since it was asked last."""
-    told = client.take_told()
+    told = client.take_covered()
     assert {one.code for one in told} <= {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED}
     return [(one.ext or {})["consumerGroup"] for one in told]
 
@@ -58,7 +58,7 @@ def test_a_heartbeat_that_brings_nothing_new_changes_and_announces_nothing() -> 
         async with served() as room:
             client = await room.connect("c1", consuming("g"))
             await settled()
-            client.take_told()
+            client.take_covered()
             versions = room.topics.version, room.groups.version
 
             answer = await client.beat(consuming("g"))
@@ -347,7 +347,7 @@ def test_what_nobody_was_heard_of_is_forgotten_in_the_scan() -> None:
             await lively.beat(consuming("g"))
             room.clients.expire()
             before = room.members.client_ids("g"), len(room.locks), len(room.subscriptions)
-            lively.take_told()
+            lively.take_covered()
 
             await asyncio.sleep(30)
             room.clients.expire()

@@ -57,7 +57,7 @@ def test_a_disk_that_refuses_is_told_and_the_group_is_kept_and_saved_later() -> 
             answer = await broker.ask(CREATE, body=write_body(SubscriptionGroupConfig("g")))
 
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert "subscriptionGroup.json could not be saved" in (answer.remark or "")
+        assert "subscriptionGroup.json cannot be saved" in (answer.remark or "")
         assert "g" in broker.groups
         await broker.snapshots.save_changed()
         assert "g" in broker.after_crash().groups

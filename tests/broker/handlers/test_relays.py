@@ -42,7 +42,7 @@ def standing_at(offset: int) -> bytes:
 async def member(room: Room, client_id: str = "c1", *, version: int = 479) -> Client:
     client = await room.connect(client_id, consuming("g"), version=version)
     await asyncio.sleep(0.01)
-    client.take_told()
+    client.take_covered()
     return client
 
 
@@ -217,7 +217,7 @@ def test_one_member_may_be_asked_alone() -> None:
             clients = [await member(room, client_id) for client_id in ("c1", "c2")]
             for client in clients:
                 client.answers[FROM_CLIENT] = lambda command: command.reply(body=standing_at(5))
-                client.take_told()
+                client.take_covered()
             administrator = await room.connect("admin")
 
             answer = await administrator.done(STATUS, GetConsumerStatus("T", "g", "c2"))
@@ -312,7 +312,7 @@ def test_clients_are_asked_and_administrators_answered_as_by_the_real_broker(pat
         header = one.request.ext or {}
         client = await room.connect(header["clientId"], consuming(header["consumerGroup"]))
         await asyncio.sleep(0.01)
-        client.take_told()
+        client.take_covered()
         client.answers[one.request.code] = lambda command: command.reply(
             one.told.code, one.told.remark, body=one.told.body
         )

@@ -52,7 +52,7 @@ def targets(answer: Command) -> dict[int, int]:
 async def member(room: Room, client_id: str, **how: object) -> Client:
     client = await room.connect(client_id, consuming("g"), **how)  # type: ignore[arg-type]
     await settled()
-    client.take_told()
+    client.take_covered()
     return client
 
 
@@ -168,7 +168,7 @@ def test_members_are_told_to_reset_themselves_when_the_broker_does_not() -> None
             stock(room)
             clients = [await member(room, name) for name in ("c1", "c2")]
             for client in clients:
-                client.take_told()
+                client.take_covered()
             administrator = await room.connect("admin")
 
             answer = await administrator.done(RESET, ResetOffset("g", "T", END, is_force=True))
@@ -239,7 +239,7 @@ def test_when_one_member_is_too_old_none_is_told() -> None:
             stock(room)
             young = await member(room, "young")
             old = await member(room, "old", version=27)
-            young.take_told()
+            young.take_covered()
             administrator = await room.connect("admin")
 
             answer = await administrator.ask(RESET, ResetOffset("g", "T", END, is_force=True))
@@ -260,7 +260,7 @@ def test_a_member_that_cannot_be_told_is_named() -> None:
             for peer in room.server.peers:
                 peer.connection.pause_writing()
             free = await member(room, "free")
-            full.take_told()
+            full.take_covered()
             administrator = await room.connect("admin")
 
             answer = await administrator.ask(RESET, ResetOffset("g", "T", END, is_force=True))
@@ -369,7 +369,7 @@ def test_resets_are_answered_and_pushed_as_by_the_real_broker(release: str) -> N
             stock(room, "StayTopic", "CG_stay", (4, 4))
             client = await room.connect("c1", consuming("CG_stay"))
             await settled()
-            client.take_told()
+            client.take_covered()
             administrator = await room.connect("admin")
 
             for request, theirs in zip(requests, answers, strict=True):

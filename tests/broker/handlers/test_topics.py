@@ -72,7 +72,7 @@ def test_a_disk_that_refuses_is_told_and_the_topic_is_kept_and_saved_later() -> 
             answer = await broker.ask(CREATE, creating("T"))
 
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert "topics.json could not be saved" in (answer.remark or "")
+        assert "topics.json cannot be saved" in (answer.remark or "")
         assert "T" in broker.topics
         await broker.snapshots.save_changed()
         assert "T" in broker.after_crash().topics

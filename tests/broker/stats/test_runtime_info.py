@@ -29,7 +29,7 @@ class Told:
 
     def sample(self) -> None:
         self.opened.clock.advance_ms(10_000)
-        clock, taken = self.opened.clock, self.opened.store.facts.messages_taken
+        clock, taken = self.opened.clock, self.opened.store.facts.messages_accepted
         self.stats.sample(clock.monotonic(), clock.now_ms(), taken)
 
     def __getitem__(self, key: str) -> str:

@@ -115,4 +115,4 @@ def test_a_full_disk_takes_what_is_held_and_says_so(caplog: pytest.LogCaptureFix
 
     assert first_file(life) > FIRST_FILE
     assert life.store.facts.dropped_held_files >= 1
-    assert "had messages that still wait for their time: the disk is" in caplog.text
+    assert "had undelivered delayed messages: the disk is" in caplog.text

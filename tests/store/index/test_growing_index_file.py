@@ -238,7 +238,7 @@ def test_many_new_entries_go_to_the_file_by_themselves(files: FaultyFiles, monke
 
     for number in range(20):
         file.put(keys(13, first_offset=number * 100))
-        file.make_room()
+        file.write_surplus()
 
     assert any(on_disk(files)[SHAPE.entries_at :])
     assert not any(on_disk(files)[: SHAPE.entries_at])

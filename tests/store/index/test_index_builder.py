@@ -194,7 +194,10 @@ def test_damage_costs_the_rest_of_its_file_and_is_told(
 
     assert log.found("a") == [offset for offset in offsets[::-1] if not offsets[3] <= offset < FILE_BYTES]
     assert log.builder.skipped_bytes == FILE_BYTES - offsets[3]
-    assert f"no sound record at {offsets[3]}: keys of messages from there to {FILE_BYTES} are not" in caplog.text
+    assert (
+        f"no sound record at log offset {offsets[3]}; keys of messages from there to {FILE_BYTES} are not"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("at", [84, 85, 88 + 4, 88 + 5 + 1])

@@ -179,7 +179,7 @@ def test_a_look_up_that_reads_too_much_gives_what_it_found_and_says_so(
     place.messages(40)
 
     assert len(place.found("k")) == 15
-    assert "the look-up of key 'k' of T ended after 15 index entries" in caplog.text
+    assert "query of key 'k' of T stopped after 15 index entries" in caplog.text
 
 
 def test_what_was_entered_before_is_left_out(place: Place) -> None:
@@ -258,7 +258,7 @@ def test_a_file_made_with_other_settings_is_refused(place: Place) -> None:
     place.messages(1)
     place.settle()
 
-    with pytest.raises(StoreDamaged, match="Set index_slots and index_entries to what the store was made with"):
+    with pytest.raises(StoreDamaged, match="Set index_slots and index_entries to the values of its creation"):
         place.open(msgspec.structs.replace(SETTINGS, index_entries=12))
 
 
@@ -391,7 +391,10 @@ def test_after_a_crash_files_newer_than_the_checkpoint_are_discarded(
 
     assert place.names == names[:2]
     assert place.index.indexed_to == 1900
-    assert f"2 index files cannot be trusted and are made anew, from {place.index.folder / names[2]} on" in caplog.text
+    assert (
+        f"removed 2 index files that may be wrong, from {place.index.folder / names[2]} on; rebuilding them from the log"
+        in caplog.text
+    )
 
 
 def test_files_that_speak_of_records_behind_the_logs_end_are_discarded(place: Place) -> None:
@@ -417,7 +420,7 @@ def test_a_damaged_header_is_found_and_its_file_made_anew(
 
     assert recovered(place, crashed_at_ms=crashed_at_ms) == 2
 
-    assert f"the header of {damaged} cannot be true: it counts {2**30 - 1} entries in 5 slots" in caplog.text
+    assert f"invalid header of {damaged}: it counts {2**30 - 1} entries in 5 slots" in caplog.text
     assert place.index.indexed_to == 900
     place.messages(25)
     assert place.found("k") == [number * 100 for number in range(24, -1, -1)]

@@ -87,11 +87,11 @@ def check(reader: RecordKeys, chunk: bytes, most: int = 10_000) -> None:
 
 def test_records_like_earlier_ones_are_not_taken_apart(reader: RecordKeys) -> None:
     check(reader, b"".join(usual(LEARN_EVERY)))
-    taken_apart = reader._taken_apart
+    taken_apart = reader._decoded
 
     check(reader, b"".join(usual(3000, LEARN_EVERY)))
 
-    assert reader._taken_apart == taken_apart
+    assert reader._decoded == taken_apart
 
 
 def test_two_producers_two_topics_and_two_tags_are_all_known_after_a_while(reader: RecordKeys) -> None:
@@ -106,11 +106,11 @@ def test_two_producers_two_topics_and_two_tags_are_all_known_after_a_while(reade
         record(unique % number + suffix, topic=topic) for number in range(100) for topic, unique, suffix in kinds
     ]
     check(reader, b"".join(records))
-    taken_apart = reader._taken_apart
+    taken_apart = reader._decoded
 
     check(reader, b"".join(records))
 
-    assert reader._taken_apart == taken_apart
+    assert reader._decoded == taken_apart
     assert taken_apart < len(records) / 2
 
 
@@ -121,7 +121,7 @@ def test_of_two_kinds_of_one_length_the_newer_is_known(reader: RecordKeys) -> No
 
     check(reader, b"".join(older + newer))
 
-    assert reader._taken_apart == 2 * LEARN_EVERY
+    assert reader._decoded == 2 * LEARN_EVERY
 
 
 def test_what_comes_before_the_unique_key_may_be_known_too(reader: RecordKeys) -> None:
@@ -129,7 +129,7 @@ def test_what_comes_before_the_unique_key_may_be_known_too(reader: RecordKeys) -
 
     check(reader, b"".join(records))
 
-    assert reader._taken_apart == LEARN_EVERY
+    assert reader._decoded == LEARN_EVERY
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_the_smallest_int_of_java_counts_as_zero(reader: RecordKeys, javas: int,
     key = family + "".join(chr(ord("@") + rest // 31**power % 31) for power in reversed(range(7)))
     chunk = record(f"UNIQ_KEY\x01{key}\x02".encode())
     reader.read(chunk, BASE, 1)
-    taken_apart = reader._taken_apart
+    taken_apart = reader._decoded
 
     keys, _, _ = reader.read(chunk, BASE, 1)
 
     assert java_hash(f"Orders#{key}") == javas
     assert keys == [(ours, BASE, NOW_MS)]
-    assert reader._taken_apart == taken_apart
+    assert reader._decoded == taken_apart
 
 
 # where the reading ends
@@ -283,7 +283,7 @@ def test_both_roads_give_the_same_keys(
     for _ in range(5):
         check(reader, log.chunk(100))
 
-    assert reader._taken_apart < 500, "some were known"
+    assert reader._decoded < 500, "some were known"
 
 
 @needs_golden

@@ -158,7 +158,7 @@ def test_waiters_for_what_the_pool_has_not_written_wait_for_that_first() -> None
     assert told == []
 
     disk.writing.run()
-    disk.flusher.note_written(disk.log.written, 0)
+    disk.flusher.mark_written(disk.log.written, 0)
     disk.syncing.run()
 
     assert told == [True]
@@ -351,7 +351,7 @@ def test_a_failed_sync_ends_writing_and_is_not_tried_again(disk: LogOnDisk) -> N
     assert told == [False]
     assert disk.flusher.synced == 0
     with pytest.raises(
-        SyncFailed, match="written behind log offset 0 is in doubt; nothing more is taken until a restart"
+        SyncFailed, match="written behind log offset 0 may be lost; no message is accepted until a restart"
     ):
         disk.append(100)
     disk.tick(after_ms=60_000)
@@ -369,7 +369,7 @@ def test_after_a_failed_sync_a_turn_under_way_is_told_that_it_is_not_safe(disk: 
     disk.syncing.run()
 
     disk.log.write()
-    disk.flusher.note_written(disk.log.written, 0)
+    disk.flusher.mark_written(disk.log.written, 0)
     disk.flusher.when_synced(200, told.append)
 
     assert told == [False, False]
@@ -425,7 +425,7 @@ def test_remains_are_tried_once_in_a_tick_told_once_and_block_no_sync(
     for _ in range(3):
         disk.tick()
     assert fault.hits == hits + 3
-    assert caplog.text.count("cannot be overwritten yet") == 1
+    assert caplog.text.count("cannot overwrite the rest of a failed log write yet") == 1
 
 
 # closing
@@ -481,7 +481,7 @@ class Running:
     def turn(self, told: Callable[[bool], None]) -> None:
         self.log.put((record_of(200, self.log.reserve(200)),))
         self.log.write()
-        self.flusher.note_written(self.log.written, 0)
+        self.flusher.mark_written(self.log.written, 0)
         self.flusher.when_synced(self.log.end, told)
 
 

@@ -30,7 +30,7 @@ def test_a_sound_log_is_its_records(store: MadeStore) -> None:
 
     assert records == list(store.records)
     assert holes == []
-    assert (done.end, done.ending, done.tails) == (store.end, "nothing but zeros", [])
+    assert (done.end, done.ending, done.tails) == (store.end, "only zeros", [])
 
 
 def test_an_empty_log_ends_where_it_begins() -> None:
@@ -74,7 +74,7 @@ def test_the_rest_of_a_file_is_lost_when_a_later_file_has_records(store: MadeSto
 
     records, [hole], _ = scan(store)
 
-    assert hole == Unreadable(at, LOG_FILE_BYTES, "nothing but zeros", LOG / f"{0:020d}")
+    assert hole == Unreadable(at, LOG_FILE_BYTES, "only zeros", LOG / f"{0:020d}")
     assert records == [offset for offset in store.records if offset < at or offset >= LOG_FILE_BYTES]
 
 
@@ -83,7 +83,7 @@ def test_a_missing_file_is_a_hole_without_a_path(store: MadeStore) -> None:
 
     _, holes, _ = scan(store)
 
-    assert holes == [Unreadable(LOG_FILE_BYTES, 2 * LOG_FILE_BYTES, "there is no file for it", None)]
+    assert holes == [Unreadable(LOG_FILE_BYTES, 2 * LOG_FILE_BYTES, "its file is missing", None)]
 
 
 def test_a_short_file_is_read_as_far_as_it_goes(store: MadeStore) -> None:

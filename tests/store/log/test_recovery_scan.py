@@ -215,7 +215,7 @@ def test_a_bit_that_flipped_is_found_and_the_walk_ends_there(chunk_bytes: int, f
         (2, 0x04, "size 1324, but its fields end after 300 of 1948 bytes"),
         (5, 0xFF, "magic 0xda5c20a7"),
         (10, 0x04, "a wrong body checksum"),
-        (35, 0x04, "the record says that it lies at 96"),
+        (35, 0x04, "the record contains log offset 96"),
         (86, 0x04, "size 300, but its fields end after 1315 of 1948 bytes"),
         (84, 0x04, "only 1948 bytes"),
         (100, 0x04, "a wrong body checksum"),
@@ -246,7 +246,7 @@ def test_a_record_of_another_place_is_damage() -> None:
     walk = walked(log)
 
     assert (walk.end, walk.ending) == (400, ScanEnd.DAMAGE)
-    assert walk.reason == "at log offset 400: the record says that it lies at 0"
+    assert walk.reason == "at log offset 400: the record contains log offset 0"
 
 
 def test_without_checksums_only_the_shape_is_looked_at() -> None:

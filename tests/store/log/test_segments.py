@@ -108,7 +108,7 @@ def test_a_hole_is_damage() -> None:
 
 
 def test_a_file_that_begins_between_two_is_damage() -> None:
-    with pytest.raises(StoreDamaged, match="begins at 50, which is no multiple"):
+    with pytest.raises(StoreDamaged, match="begins at 50, which is not a multiple"):
         loaded(run_of(50))
 
 

@@ -162,7 +162,7 @@ def test_after_a_failed_write_nothing_is_acknowledged_and_nothing_acknowledged_i
     disk.writing.run()
 
     for _ in range(3):
-        with pytest.raises(kind, match="300 acknowledged bytes are in memory only"):
+        with pytest.raises(kind, match="300 acknowledged bytes are only in memory"):
             disk.append(100)
         disk.tick(after_ms=500)
     assert disk.log.written == 0
@@ -226,7 +226,7 @@ def test_an_error_that_nobody_expected_is_told_and_tried_again_like_any_other(
 ) -> None:
     disk.turn(100)
     with monkeypatch.context() as patch:
-        patch.setattr(pool_of(disk), "_places", lambda *_: 1 // 0)
+        patch.setattr(pool_of(disk), "_slices", lambda *_: 1 // 0)
         disk.writing.run()
 
     with pytest.raises(StoreError, match="by zero"):
@@ -253,7 +253,7 @@ def test_closing_tries_a_full_disk_once_more_and_says_how_much_is_lost(disk: Log
     disk.turn(100)
     disk.writing.run()
 
-    with pytest.raises(StoreFull, match="100 acknowledged bytes are in memory only"):
+    with pytest.raises(StoreFull, match="100 acknowledged bytes are only in memory"):
         disk.log.close()
 
     assert fault.hits == 2
@@ -325,7 +325,7 @@ def test_three_threads_at_once_keep_order_over_many_files(tmp_path: Path) -> Non
         folder=tmp_path, log_file_bytes=8192, transient_pool=True, pool_buffers=4, pool_buffer_bytes=1500
     )
     files, clock = DiskFiles(), SystemClock()
-    log = CommitLog(settings, files, on_written=lambda upto: flusher.note_written(upto, 0))
+    log = CommitLog(settings, files, on_written=lambda upto: flusher.mark_written(upto, 0))
     preparer = FilePreparer(settings, files, clock, log.segments, Worker("files", owner.post))
     pool = TransientPool(settings, clock, owner.post)
     flusher = Flusher(settings, clock, owner.post, files, log)

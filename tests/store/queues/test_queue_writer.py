@@ -116,7 +116,7 @@ def test_a_flush_that_comes_to_the_end_of_a_file_is_not_over() -> None:
     assert opened.queue().flushed_offset == 25
     again = opened.crash("nothing")
     assert again.bodies() == numbered(25)
-    assert again.report.walked_from >= 0
+    assert again.report.scanned_from >= 0
 
 
 def test_a_flush_that_is_due_while_the_thread_writes_waits_for_what_came_meanwhile() -> None:
@@ -262,11 +262,11 @@ def test_a_checkpoint_that_the_disk_refuses_is_written_later(caplog: pytest.LogC
     with opened.disk.fail("write", errno.EIO, "*/checkpoint", times=None):
         opened.settle(20)
         opened.send(b"taken all the same")
-    assert caplog.text.count("checkpoint: the disk refuses, trying again") == 1
+    assert caplog.text.count("checkpoint: disk error, retrying") == 1
 
     opened.settle(20)
 
-    assert caplog.text.count("checkpoint: the disk works again") == 1
+    assert caplog.text.count("checkpoint: the disk accepts writes again") == 1
     on_disk = Checkpoint(opened.disk.crash(Random(0), survives="nothing"), ROOT).load()
     assert on_disk.physic_ms == opened.store._parts.checkpoint.physic_ms > 0
 
@@ -303,9 +303,7 @@ def test_entries_that_gather_in_memory_are_limited(monkeypatch: pytest.MonkeyPat
         threads.tick(1000)
         threads.send()
         threads.tick(1000)
-        with pytest.raises(
-            StoreBusy, match="120 bytes of queue entries wait for a write that has taken 2000 ms so far"
-        ):
+        with pytest.raises(StoreBusy, match="120 bytes of queue entries wait: a write has taken 2000 ms so far"):
             threads.send()
         threads.store.abandon_turn()
     threads.written()
@@ -340,7 +338,7 @@ def test_a_stop_waits_for_the_thread_and_then_gives_up() -> None:
         threads.send()
         threads.tick()
         stall.wait_until_reached()
-        with pytest.raises(StoreError, match="the last write to consume queues is in doubt"):
+        with pytest.raises(StoreError, match="the result of the last write to consume queues is unknown"):
             threads.store.close()
 
     again = OpenStore(SMALL, threads.clock, threads.disk.crash(Random(0), survives="everything"))

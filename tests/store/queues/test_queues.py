@@ -39,7 +39,7 @@ def queues(disk: FaultyFiles) -> Queues:
 def entered(queues: Queues, touched: set[ConsumeQueue]) -> None:
     """Entries came to these queues, as a turn brings them."""
     for queue in touched:
-        queues.note_dirty(queue)
+        queues.mark_dirty(queue)
     queues.entered(touched)
 
 
@@ -100,7 +100,7 @@ def test_queue_files_made_from_the_log_are_those_of_the_real_broker(version: str
         queue = queues.get(topic, queue_id)
         for _, entry in sorted(entries.items()):
             queue.append(*entry)
-        queues.note_dirty(queue)
+        queues.mark_dirty(queue)
     queues.flush()
     queues.close()
 
@@ -178,7 +178,7 @@ def test_a_flush_that_fails_leaves_the_rest_dirty_and_forgets_no_path(disk: Faul
     all_queues = [queues.get("T", queue_id) for queue_id in range(3)]
     for queue in all_queues:
         fill(queue, 5)
-        queues.note_dirty(queue)
+        queues.mark_dirty(queue)
     disk.fail("write", errno.ENOSPC, "*/T/1/*")
 
     with pytest.raises(OSError, match="No space"):
@@ -230,7 +230,7 @@ def test_no_more_files_are_open_than_the_settings_say(tmp_path: Path) -> None:
     queues = Queues(StoreSettings(folder=tmp_path, queue_file_entries=10, max_open_queue_files=16), DiskFiles())
     for queue_id in range(100):
         fill(queues.get("T", queue_id), 25)
-        queues.note_dirty(queues.get("T", queue_id))
+        queues.mark_dirty(queues.get("T", queue_id))
 
     queues.flush()
     found = [list(queue.entries(0, 100)) for queue in queues]

@@ -70,7 +70,7 @@ def test_hosts_and_topics_of_any_length_are_understood(
         queue.append(at, size, 0)
         queue.next_offset += 1
     store.log.write()
-    store.queues.note_dirty(queue)
+    store.queues.mark_dirty(queue)
     store.queues.flush()
 
     assert len(store.sound.read(queue, 0, 9)) == 40
@@ -135,13 +135,13 @@ def test_a_message_whose_record_says_another_offset_is_read_where_the_log_has_it
     store = Store()
     queue = put_all(store)
     queue.rewrite(4, ENTRY.pack(*entries_of(queue)[4]))
-    queue.odd_offsets = frozenset({3})
+    queue.irregular_offsets = frozenset({3})
     record = entries_of(queue)[3]
     with store.files.open(store.log.segments.files[0].path) as file:
         file.write_at(record[0] + 20, (99).to_bytes(8, "big"))
 
     assert len(store.sound.read(queue, 0, 12)) == 12 * ENTRY_BYTES
-    queue.odd_offsets = frozenset()
+    queue.irregular_offsets = frozenset()
     assert len(store.sound.read(queue, 0, 12)) == 3 * ENTRY_BYTES
 
 

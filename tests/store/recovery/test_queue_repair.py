@@ -256,7 +256,7 @@ def test_a_light_queue_of_apaches_is_left_as_it_is() -> None:
     assert entry is not None
     light = opened.queue("%LMQ%x")
     light.append(*entry)
-    opened.store._queues.note_dirty(light)
+    opened.store._queues.mark_dirty(light)
     opened = opened.reopen()
 
     assert opened.store.store_ms("%LMQ%x", 0, 0) is None

@@ -9,7 +9,7 @@ def test_a_time_is_told_once_when_its_messages_are_entered_and_their_keys_are_sa
     times = QueueTimes()
     times.synced(log_offset=1000, store_ms=50)
 
-    told = [times.take_told(*keys) for keys in [(999, inf), (1000, 49), (1000, 50), (2000, inf)]]
+    told = [times.take_covered(*keys) for keys in [(999, inf), (1000, 49), (1000, 50), (2000, inf)]]
 
     assert told == [None, None, 50, None]
 
@@ -19,7 +19,7 @@ def test_the_newest_time_that_may_be_told_is() -> None:
     times.synced(1000, 50)
     times.synced(2000, 60)
 
-    assert times.take_told(2000, 60) == 60
+    assert times.take_covered(2000, 60) == 60
 
 
 def test_the_oldest_time_does_not_wait_for_those_that_come_later() -> None:
@@ -27,5 +27,5 @@ def test_the_oldest_time_does_not_wait_for_those_that_come_later() -> None:
     for second in range(1, 100):
         times.synced(second * 1000, second * 10)
 
-    assert times.take_told(5000, 70) == 10
-    assert times.take_told(99_000, 990) == 990
+    assert times.take_covered(5000, 70) == 10
+    assert times.take_covered(99_000, 990) == 990

@@ -65,7 +65,7 @@ def test_after_a_clean_stop_nothing_is_walked() -> None:
     again = filled().reopen()
 
     assert (again.report.clean, again.report.records, again.report.cut) == (True, 0, "")
-    assert again.report.walked_from == again.report.log_end
+    assert again.report.scanned_from == again.report.log_end
     assert bodies_of(again) == ALL
     again.send(b"more")
     assert again.store.max_offset("T", 0) == 21
@@ -163,7 +163,7 @@ def test_after_a_crash_the_walk_begins_where_everything_was_safe(survives: Survi
     again = opened.crash(survives)
 
     assert not again.report.clean
-    assert again.report.walked_from == 3 * 4096 - 4096
+    assert again.report.scanned_from == 3 * 4096 - 4096
     assert 0 < again.report.records < 15
     assert bodies_of(again) == ALL
 
@@ -181,7 +181,7 @@ def test_without_a_checkpoint_everything_is_walked(damage: str) -> None:
 
     again = opened.crash()
 
-    assert (again.report.walked_from, again.report.records) == (0, 30)
+    assert (again.report.scanned_from, again.report.records) == (0, 30)
     assert bodies_of(again) == ALL
 
 
@@ -303,7 +303,7 @@ def test_nothing_behind_a_hole_survives_not_even_whole_files() -> None:
 
     assert again.store.end == hole
     assert len(again.bodies()) == offsets.index(hole)
-    assert again.report.cut == f"at log offset {hole}: nothing was written there, but something behind it"
+    assert again.report.cut == f"at log offset {hole}: nothing was written there, but there are bytes behind it"
     assert again.report.cut_bytes > 8192
     assert not any(any(again.disk.read(LOG / name)) for name in again.names("commitlog")[2:])
 
@@ -404,7 +404,7 @@ def test_a_record_with_an_impossible_place_enters_no_queue_and_no_folder(
     again = opened.crash()
 
     assert again.report.unplaced == 1
-    assert "1 records fit into no queue" in str(again.report)
+    assert "1 records belong to no queue" in str(again.report)
     assert again.bodies() == [b"one"]
     assert again.store.end == end + len(record)
     assert again.names("consumequeue") == ["T"]
@@ -505,7 +505,7 @@ def test_foreign_files_are_left_alone_in_every_folder(crashed: bool) -> None:
     assert [again.disk.read(path) for path in foreign] == [b"mine"] * len(foreign)
     reported = {path.relative_to(ROOT).parts[0] for path in again.report.foreign}
     assert reported == {"commitlog", "consumequeue", "index"}
-    assert "foreign files left alone" in str(again.report)
+    assert "unknown files left alone" in str(again.report)
 
 
 # disks that refuse while a store is opened
@@ -541,7 +541,7 @@ def test_recovery_does_the_same_twice() -> None:
 def test_a_report_reads_like_a_sentence() -> None:
     report = RecoveryReport(
         clean=False,
-        walked_from=4096,
+        scanned_from=4096,
         log_end=9000,
         records=12,
         cut="at log offset 9000: a wrong body checksum",
@@ -554,11 +554,13 @@ def test_a_report_reads_like_a_sentence() -> None:
     )
 
     assert str(report) == (
-        "after a crash: 12 records walked from 4096, the log ends at 9000; "
+        "after a crash: scanned 12 records from log offset 4096, the log ends at 9000; "
         "cut at log offset 9000: a wrong body checksum (400 bytes dropped); 1 queues rebuilt; "
-        "3 queues trimmed; 1 index files to be built anew; 2 records fit into no queue; 1 foreign files left alone"
+        "3 queues trimmed; 1 index files to rebuild; 2 records belong to no queue; 1 unknown files left alone"
     )
-    assert str(RecoveryReport(clean=True)) == "after a clean stop: 0 records walked from 0, the log ends at 0"
+    assert (
+        str(RecoveryReport(clean=True)) == "after a clean stop: scanned 0 records from log offset 0, the log ends at 0"
+    )
 
 
 def test_without_space_to_put_files_right_the_error_says_what_to_do() -> None:

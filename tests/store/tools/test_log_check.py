@@ -61,7 +61,7 @@ def test_a_first_file_with_an_odd_name(store: MadeStore) -> None:
 
     [(_, _, text)] = told(lone)
 
-    assert text == "the file begins at 100, which is no multiple of the files' size 4096"
+    assert text == "the file begins at 100, which is not a multiple of the file size 4096"
 
 
 def test_a_record_is_known_by_its_magic_and_its_place(store: MadeStore) -> None:

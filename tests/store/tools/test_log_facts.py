@@ -31,7 +31,7 @@ def test_too_many_holes_become_one_long_one(monkeypatch: pytest.MonkeyPatch) -> 
 def test_who_knows_most_is_remembered() -> None:
     facts = LogFacts(0)
 
-    facts.note_known(50, "a")
-    facts.note_known(40, "b")
+    facts.add_known(50, "a")
+    facts.add_known(40, "b")
 
     assert (facts.known_end, facts.known_by) == (50, "a")

@@ -67,7 +67,7 @@ def test_a_queue_whose_first_message_became_another_topics_lacks_it() -> None:
 
     findings = {finding.kind: finding.text for finding in store.findings()}
     assert set(findings) == {Kind.LOG_GAP, Kind.LOG_CHANGED, Kind.QUEUE_DELETED}
-    assert "it is message 1 of Orders/0, but message 0 of that queue cannot be found" in findings[Kind.LOG_GAP]
+    assert "it is message 1 of Orders/0, but the log does not have message 0 of that queue" in findings[Kind.LOG_GAP]
 
 
 def test_a_filled_head_that_was_zeroed_is_wrong() -> None:

@@ -281,7 +281,7 @@ def test_a_record_that_lies_about_its_offset_is_put_right(store: MadeStore) -> N
     _, skipped = rebuild(store.files)
 
     assert contents(store.files, ROOT, "consumequeue") == before
-    assert skipped == [f"the record at log offset {at} says a wrong queue offset; the ones around it tell its own"]
+    assert skipped == [f"the record at log offset {at} has a wrong queue offset; its neighbours show its own"]
 
 
 def test_a_record_of_no_queue_is_left_out(store: MadeStore) -> None:

@@ -42,7 +42,7 @@ def test_damage_without_a_backup_says_so(store: MadeStore) -> None:
 
     [finding], _ = check(store)
 
-    assert finding.text.endswith("there is no topics.json.bak that could be used instead")
+    assert finding.text.endswith("there is no topics.json.bak to use instead")
 
 
 def test_a_table_that_a_crash_left_as_its_backup_is_a_note(store: MadeStore) -> None:

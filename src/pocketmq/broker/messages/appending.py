@@ -184,7 +184,7 @@ class Appender:
             return
         took_s = self._clock.monotonic() - began
         if took_s >= self._store.settings.slow_write_ms / 1000:
-            self._store.note_slow_write(took_s)
+            self._store.count_slow_write(took_s)
 
     def _stage_again(self, move: Forward) -> None:
         message = move.message

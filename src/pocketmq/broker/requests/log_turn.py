@@ -111,7 +111,7 @@ class LogTurn:
         try:
             took_s = self._clock.monotonic() - began
             if took_s >= self._slow_s:
-                self._store.note_slow_write(took_s)
+                self._store.count_slow_write(took_s)
             self._answer(answers, took_s)
         except Exception as error:
             for connection in answers:

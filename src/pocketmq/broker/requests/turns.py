@@ -278,7 +278,7 @@ class Turns:
     def _busy(self, size: int = 0) -> StoreBusy | None:
         """Why the log cannot accept `size` bytes now. None if it can, or if waiting does not help."""
         try:
-            self._store.check_room(size)
+            self._store.check_space(size)
         except StoreBusy as error:
             return error if _may_pass(error) else None
         except PocketMQError:

@@ -69,7 +69,7 @@ class RuntimeInfo:
     def _store(self) -> dict[str, str]:
         facts = self._facts
         buffers, earliest_ms = facts.free_pool_buffers, facts.earliest_ms
-        count, size = facts.messages_taken, facts.bytes_taken
+        count, size = facts.messages_accepted, facts.bytes_accepted
         return {
             "commitLogMinOffset": str(facts.log_start),
             "commitLogMaxOffset": str(facts.log_end),

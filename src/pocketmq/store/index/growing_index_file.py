@@ -64,7 +64,7 @@ Piece = tuple[int, bytes]
 
 
 class SlotTable:
-    """Slot s is `pages[s >> PAGE_SHIFT][s & PAGE_MASK]`, once that page is there; whoever writes to it marks the page dirty."""
+    """Slot s is `pages[s >> PAGE_SHIFT][s & PAGE_MASK]`, once that page is read; a writer marks the page dirty."""
 
     __slots__ = ("_file", "_slots", "dirty", "pages")
 
@@ -173,7 +173,7 @@ _pack_entry = ENTRY.pack
 
 
 class _Step(Enum):
-    """What the disk was last asked to sync."""
+    """The step of a flush whose sync is running or done."""
 
     NOTHING = auto()
     ENTRIES = auto()
@@ -186,7 +186,7 @@ class GrowingIndexFile:
     """The newest file of an index, or one that became full and is not all on the disk yet. Owned by the store's thread."""
 
     def __init__(self, files: Files, path: Path, shape: IndexShape, header: IndexHeader) -> None:
-        """Go on with the file at `path`, which is made when it is missing."""
+        """Continue the file at `path`, which is created if it is missing."""
         self.path = path
         self.shape = shape
         self._file = files.open(path, create=True)
@@ -209,9 +209,9 @@ class GrowingIndexFile:
         self._snapshot_header = header
         self._counted: IndexHeader | None = None
         self.safe_ms = header.end_ms
-        """Keys of messages up to this store time are on the disk, though the header may not say so yet."""
-        self.told_ms = header.end_ms
-        """The header on the disk says so up to this store time."""
+        """Keys of messages up to this store time are on the disk, although the header may not cover them yet."""
+        self.recorded_ms = header.end_ms
+        """The header on disk covers keys up to this store time."""
 
     @property
     def header(self) -> IndexHeader:
@@ -229,7 +229,7 @@ class GrowingIndexFile:
         return self._next >= self.shape.entries
 
     def put(self, keys: Sequence[KeyEntry]) -> int:
-        """Enter keys, as many as there is room for; how many that were. After an error, those before it are entered."""
+        """Add as many keys as fit; returns how many. After an error, the keys before it are added."""
         number = first = self._next
         keys = keys[: self.shape.entries - first]
         if not keys:
@@ -263,7 +263,7 @@ class GrowingIndexFile:
         return number - first
 
     def _put_compiled(self, twin: compiled.Twin, keys: PackedKeys) -> int:
-        """The same by the compiled twin, which leaves the reading of pages to us."""
+        """The same by the C twin, which leaves reading pages to this class."""
         table, slots, begin_ms = self._slots, self.shape.slots, self._begin_ms
         done = 0
         while done < len(keys):
@@ -287,7 +287,7 @@ class GrowingIndexFile:
                     table.read_page(page)
         return done
 
-    def make_room(self) -> None:
+    def write_surplus(self) -> None:
         """Write new entries to the file when many have gathered."""
         if len(self._pending) >= PENDING_BYTES:
             self._write_entries()
@@ -345,7 +345,7 @@ class GrowingIndexFile:
                 self._step = _Step.HEADER
                 return True
             case _Step.HEADER:
-                self.told_ms = header.end_ms
+                self.recorded_ms = header.end_ms
                 self._step = _Step.NOTHING
                 return False
 
@@ -371,7 +371,7 @@ class GrowingIndexFile:
             self._pending = emptied
 
     def close(self) -> None:
-        """What is not flushed is lost; it is made again from the log."""
+        """Close the file. Unflushed keys are lost, and rebuilt from the log."""
         self._file.close()
 
 

@@ -37,7 +37,7 @@ KNOWN_PARTS: Final = 4096
 MAX_KNOWN_BYTES: Final = 1024
 """Records whose topic and properties are longer are never remembered, so that a few of them cannot fill the memory."""
 LEARN_EVERY: Final = 8
-"""Of the records that fit no mould, how many are taken apart for one that is remembered: most may never come again."""
+"""One of so many records that fit no mould is remembered: most may never recur."""
 
 _MIDDLE_BYTES: Final = 9
 _TAIL_BYTES: Final = 3
@@ -78,12 +78,12 @@ class RecordKeys:
         self._moulds: dict[int, _Mould] = {}
         self._middles = _PartHashes(_MIDDLE_BYTES, behind=_TAIL_BYTES)
         self._tails = _PartHashes(_TAIL_BYTES, behind=0)
-        self._known = self._taken_apart = 0
+        self._known = self._decoded = 0
 
     def read(self, chunk: bytes | memoryview, base: int, most: int) -> tuple[Sequence[KeyEntry], int, int]:
         """The keys of up to `most` records that lie whole in `chunk`, which begins at log offset `base`.
 
-        With them, how many records these are, and how many bytes. What is no whole record ends the reading.
+        With them, how many records these are, and how many bytes. Reading ends at the first incomplete record.
         """
         if self._twin is not None:
             return self._read_compiled(self._twin, chunk, base, most)
@@ -123,7 +123,7 @@ class RecordKeys:
     def _read_compiled(
         self, twin: compiled.Twin, chunk: bytes | memoryview, base: int, most: int
     ) -> tuple[PackedKeys, int, int]:
-        """The same by the compiled twin, which needs no memory of earlier records to be quick."""
+        """The same by the C twin, which needs no memory of earlier records to be quick."""
         raw, done, at = twin.read_keys(chunk, 0, base, most)
         while done < most and at < len(chunk):
             odd: list[KeyEntry] = []
@@ -143,8 +143,8 @@ class RecordKeys:
             return 0
         size, sys_flag, store_ms, topic, properties = parts
         keys += self._keys_of(topic, properties, sys_flag, base + at, store_ms)
-        self._taken_apart += 1
-        if not self._taken_apart % LEARN_EVERY and len(topic) <= MAX_TOPIC_V1_BYTES:
+        self._decoded += 1
+        if not self._decoded % LEARN_EVERY and len(topic) <= MAX_TOPIC_V1_BYTES:
             self._remember(chunk[at : at + size], topic, properties)
         return size
 
@@ -212,7 +212,7 @@ def _behind_long_hosts(data: bytes, at: int, sys_flag: int) -> tuple[int, int, i
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 64 * 1024
-"""What is read at a time: more than one call takes in of small messages, since what lies behind that is read again."""
+"""What is read at a time: more than one call takes in of small messages, because the rest is read again."""
 
 
 class IndexBuilder:
@@ -232,7 +232,7 @@ class IndexBuilder:
         """Bytes of the log that held no sound record, so that no keys could be read from them."""
 
     def backlog_bytes(self, written: int) -> int:
-        """How far the index is behind a log that is written up to `written`."""
+        """Bytes of a log written up to `written` that are not indexed yet."""
         return max(0, written - self.indexed_to)
 
     def work(self, start: int, written: int, budget: int) -> bool:
@@ -257,7 +257,7 @@ class IndexBuilder:
         return done
 
     def _index_or_skip(self, end: int) -> int:
-        """Get over what is not a record of usual size: a large one, filler, or damage. How many messages were entered."""
+        """Skip a large record (after adding it), filler, or damage. Returns how many messages were added."""
         at = self.indexed_to
         head = bytes(self._read(at, min(8, end - at)))
         size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
@@ -266,5 +266,5 @@ class IndexBuilder:
         self.indexed_to = end
         if magic != MAGIC_BLANK:
             self.skipped_bytes += end - at
-            log.error("the log holds no sound record at %d: keys of messages from there to %d are not indexed", at, end)
+            log.error("no sound record at log offset %d; keys of messages from there to %d are not indexed", at, end)
         return 0

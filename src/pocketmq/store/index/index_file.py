@@ -89,7 +89,7 @@ class IndexHeader(NamedTuple):
         return header if header.next_number else header._replace(next_number=1)
 
     def flaw(self, shape: IndexShape) -> str:
-        """What cannot be true of a file of this shape; empty when all may be."""
+        """What is impossible in a file of this shape; empty if nothing is."""
         if not 1 <= self.next_number <= shape.entries or not 0 <= self.used_slots <= shape.slots:
             return f"it counts {self.next_number - 1} entries in {self.used_slots} slots"
         if not 0 <= self.begin_offset <= self.end_offset:
@@ -109,7 +109,7 @@ class IndexHeader(NamedTuple):
 
 
 class KeyQuery:
-    """A look-up on its way through the files, newest first: what is wanted, and what was found so far."""
+    """A query that reads the files, newest first, and the entries found so far."""
 
     __slots__ = ("begin_ms", "end_ms", "found", "key_hash", "limit", "visits_left")
 
@@ -172,7 +172,7 @@ class EntryBlocks:
 
 
 class IndexFile:
-    """A file as it lies on the disk: the header is kept, everything else is read when asked for."""
+    """A file on disk: the header is in memory, everything else is read on demand."""
 
     __slots__ = ("_files", "flaw", "header", "path", "shape")
 
@@ -187,7 +187,7 @@ class IndexFile:
         if size != shape.file_bytes and (any(head) or size > shape.file_bytes):
             raise StoreDamaged(
                 f"{path} has {size} bytes; index files of this store have {shape.file_bytes}. Set index_slots and "
-                f"index_entries to what the store was made with, or move {path.parent} away: it is made anew from the log"
+                f"index_entries to the values of its creation, or move {path.parent} away: it is rebuilt from the log"
             )
         header = IndexHeader.parse(head.ljust(HEADER_BYTES, b"\0"))
         self.flaw = header.flaw(shape)
@@ -294,7 +294,7 @@ def _remember(known: dict[bytes, int], part: bytes, value: int, most: int) -> No
 
 
 def _extended(start: int, text: bytes) -> int:
-    """The hash of a text that begins with one whose hash is `start` and goes on with `text`."""
+    """The hash of a text that begins with one whose hash is `start` and continues with `text`."""
     if len(text) < len(_POWERS):
         factor, powers = _POWERS[len(text)]
         own: int = sum(map(mul, text, powers))
@@ -323,7 +323,7 @@ def find_shape(
     entries: int | None,
     hinted: IndexShape,
 ) -> IndexShape | None:
-    """The shape of the index files at `paths`, None when it cannot be told.
+    """The shape of the index files at `paths`, None if it cannot be determined.
 
     `slots` and `entries` are what is known for sure, as far as it is; `hinted` is true if the files have its size.
     """
@@ -364,9 +364,9 @@ def _shape_by_first_entry(files: Files, path: Path, size: int, log_files: list[L
             return None
         header = IndexHeader.parse(file.read_at(0, HEADER_BYTES))
         wanted = [] if header.is_empty else _first_entries(files, header, log_files)
-        places = sorted(at for entry in wanted for at in _places(file, entry))
+        places = sorted(at for entry in wanted for at in _positions(file, entry))
     # Further keys of the record follow the first at once, and would fit to a shape of their own.
-    return next((shape for at in places if (shape := _shape_for_place(at, size)) is not None), None)
+    return next((shape for at in places if (shape := _shape_for_position(at, size)) is not None), None)
 
 
 def _first_entries(files: Files, header: IndexHeader, log_files: list[LogFile]) -> list[bytes]:
@@ -386,8 +386,8 @@ def _first_entries(files: Files, header: IndexHeader, log_files: list[LogFile]) 
     return []
 
 
-def _places(file: File, wanted: bytes) -> list[int]:
-    """Where in `file` these bytes are."""
+def _positions(file: File, wanted: bytes) -> list[int]:
+    """The positions of these bytes in `file`."""
     places = []
     at = file.next_data(HEADER_BYTES)
     while at is not None:
@@ -402,8 +402,8 @@ def _places(file: File, wanted: bytes) -> list[int]:
     return places
 
 
-def _shape_for_place(at: int, size: int) -> IndexShape | None:
-    """The shape of a file whose entry 1 is at this place; None when none has it there."""
+def _shape_for_position(at: int, size: int) -> IndexShape | None:
+    """The shape of a file whose entry 1 is at this position; None if there is no such shape."""
     slots, rest = divmod(at - ENTRY_BYTES - HEADER_BYTES, SLOT_BYTES)
     shape = IndexShape(slots, (size - HEADER_BYTES - slots * SLOT_BYTES) // ENTRY_BYTES)
     return shape if not rest and slots > 0 and shape.entries > 1 and shape.file_bytes == size else None

@@ -68,15 +68,15 @@ class KeyIndex:
         """Log offset of the last message that was entered; -1 when there is none."""
         self.newest_ms = 0
         """What the checkpoint may say of the index: keys of messages up to this store time are on the disk."""
-        self.told_ms = 0
-        """Whoever opens the files finds the keys of messages up to this store time, without putting anything right."""
+        self.recorded_ms = 0
+        """The files on disk contain the keys of messages up to this store time without any repair."""
         self.foreign: list[Path] = []
         """Things in the folder that are not index files; they are left alone."""
 
     # loading
 
     def recover(self, log_start: int, log_end: int, *, crashed_at_ms: int | None) -> int:
-        """Find the files, and bring them into step with a log that was recovered; how many had to be thrown away.
+        """Find the files, and make them match a recovered log; returns how many were deleted.
 
         `crashed_at_ms` is the index time of the checkpoint when the last stop was a crash, None when it was clean.
         """
@@ -98,13 +98,13 @@ class KeyIndex:
                 self.foreign.append(path)
             else:
                 self._table.append(IndexFile(self._files, path, self._shape))
-        self._note_end()
+        self._save_end()
 
     def discard_after(self, log_end: int, checkpoint_ms: int | None = None) -> list[Path]:
-        """Throw away what cannot be trusted, which will be made again from the log; the files that went.
+        """Delete files that may be wrong, which are rebuilt from the log; returns the deleted files.
 
         That is any file whose header cannot be, or that speaks of records at or behind `log_end`; after a crash, when
-        `checkpoint_ms` tells the index time of the checkpoint, also any newer than that. Later files go with it.
+        `checkpoint_ms` is the index time of the checkpoint, also any newer than that. Later files go with it.
         """
         kept = self._count_sound(log_end, checkpoint_ms)
         for file in self._table[kept:]:
@@ -113,11 +113,13 @@ class KeyIndex:
         if kept < len(self._table):
             self._files.sync_dir(self.folder)
         if gone:
-            log.warning("%d index files cannot be trusted and are made anew, from %s on", len(gone), gone[0])
+            log.warning(
+                "removed %d index files that may be wrong, from %s on; rebuilding them from the log", len(gone), gone[0]
+            )
         del self._table[kept:]
         if self._table and checkpoint_ms is not None:
             self._write_header_again(self._table[-1])
-        self._note_end()
+        self._save_end()
         return gone
 
     def _count_sound(self, log_end: int, checkpoint_ms: int | None) -> int:
@@ -139,7 +141,7 @@ class KeyIndex:
     def _is_sound(self, file: IndexFile | GrowingIndexFile, log_end: int, checkpoint_ms: int | None) -> bool:
         assert isinstance(file, IndexFile), "nothing was put yet"
         if file.flaw:
-            log.warning("the header of %s cannot be true: %s", file.path, file.flaw)
+            log.warning("invalid header of %s: %s", file.path, file.flaw)
             return False
         if not file.header.is_empty and file.header.end_offset >= log_end:
             return False
@@ -154,10 +156,10 @@ class KeyIndex:
             log.warning("%s", damage)
             return False
 
-    def _note_end(self) -> None:
+    def _save_end(self) -> None:
         headers = [file.header for file in self._table if not file.header.is_empty]
         self.indexed_to = headers[-1].end_offset if headers else -1
-        self.newest_ms = self.told_ms = headers[-1].end_ms if headers else 0
+        self.newest_ms = self.recorded_ms = headers[-1].end_ms if headers else 0
 
     # adding
 
@@ -195,23 +197,23 @@ class KeyIndex:
 
         After an OSError, or a MemoryError, call it again.
         """
-        self._note_entered()  # the last call may have failed before it could
+        self._save_entered()  # the last call may have failed before it could
         if keys and keys[0][1] <= self.indexed_to:
             keys = self._not_yet_entered(keys)
         if not keys:
             return
         newest = self._growing[-1] if self._growing else self._grow()
-        newest.make_room()
+        newest.write_surplus()
         while keys:
             try:
                 taken = newest.put(keys)
             finally:
-                self._note_entered()
+                self._save_entered()
             keys = keys[taken:]
             if keys:
                 newest = self._grow()
 
-    def _note_entered(self) -> None:
+    def _save_entered(self) -> None:
         if self._growing and self._growing[-1].end_offset > self.indexed_to:
             self.indexed_to = self._growing[-1].end_offset
 
@@ -233,7 +235,7 @@ class KeyIndex:
         return entered
 
     def _grow(self) -> GrowingIndexFile:
-        """The file to put into from now on: the newest one if it has room, else a new one."""
+        """The file to put into from now on: the newest one unless it is full, else a new one."""
         last = self._table[-1] if self._table else None
         if isinstance(last, IndexFile) and not last.is_full and not last.flaw:
             growing = GrowingIndexFile(self._files, last.path, self._shape, last.header)
@@ -261,7 +263,7 @@ class KeyIndex:
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Log offsets of messages that may have this key and were stored in this time, newest first.
 
-        Whoever reads them must compare key and topic, since another key may have the same hash, and the time, which is
+        The caller must compare key and topic, since another key may have the same hash, and the time, which is
         kept in whole seconds.
         """
         query = KeyQuery(key_hash(topic, key), begin_ms, end_ms, min(limit, MAX_FOUND), MAX_VISITED)
@@ -272,7 +274,7 @@ class KeyIndex:
             if query.is_over or (not header.is_empty and header.begin_ms < begin_ms):
                 break
         if query.visits_left <= 0:
-            log.warning("the look-up of key %r of %s ended after %d index entries", key, topic, MAX_VISITED)
+            log.warning("query of key %r of %s stopped after %d index entries", key, topic, MAX_VISITED)
         return query.found
 
     # to the disk
@@ -284,7 +286,7 @@ class KeyIndex:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that was put is safe, and told by the headers."""
+        """Whether all added keys are safe and covered by the headers."""
         return all(file.is_settled for file in self._growing)
 
     def flush(self, log_synced: int, checkpoint_ms: int) -> list[Path]:
@@ -299,7 +301,7 @@ class KeyIndex:
             paths = [file.path, self.folder] if self._new_names else [file.path]
             needs_sync = file.flush(log_synced, checkpoint_ms)
             self.newest_ms = max(self.newest_ms, file.safe_ms)
-            self.told_ms = max(self.told_ms, file.told_ms)
+            self.recorded_ms = max(self.recorded_ms, file.recorded_ms)
             if needs_sync:
                 self._new_names = False
                 return paths
@@ -310,7 +312,7 @@ class KeyIndex:
         return []
 
     def settle(self, log_synced: int, save_checkpoint: Callable[[int], None]) -> None:
-        """Write everything back and wait for the disk: for a clean stop. `save_checkpoint` is told the index time."""
+        """Write everything back and wait for the disk: for a clean stop. Calls `save_checkpoint` with the index time."""
         assert log_synced > self.indexed_to, "the log is synced before what is made from it"
         saved_ms = -1
         while not self.is_settled:

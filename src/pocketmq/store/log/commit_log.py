@@ -78,7 +78,7 @@ class Mark(NamedTuple):
 
 
 class CommitLog(ReadableLog):
-    """The log. Owned by the store's thread. Until `begin` it can be read, walked and cut, but not written."""
+    """The log. Owned by the store's thread. Until `begin` it can be read, scanned and cut, but not written."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class CommitLog(ReadableLog):
         self.put = self._staged.extend
         """Takes the bytes of the record that was reserved last, in as many parts as they come."""
 
-    # life
+    # lifecycle
 
     def load(self) -> None:
         """Find the files; all of them count as written until recovery says where the log ends."""
@@ -286,7 +286,7 @@ class CommitLog(ReadableLog):
         try:
             data = b"".join(self._staged)
             pieces = (*self._rolled, Piece(self._segment, self._staged_from, data))
-            busy = StoreBusy("the disk has not taken the last write to the log yet")
+            busy = StoreBusy("the last write to the log is not finished")
             for piece in pieces:
                 piece.segment.file  # noqa: B018 opened here, as a segment belongs to the owner's thread
             self._staged.clear()
@@ -300,7 +300,7 @@ class CommitLog(ReadableLog):
         return pieces
 
     def refuse_meanwhile(self, refusal: StoreError) -> None:
-        """The turn is not written yet because of this, and is tried again."""
+        """The turn could not be written for this reason, and is retried; refuse messages meanwhile."""
         self._writing = refusal
 
     def end_write(self) -> None:
@@ -310,7 +310,7 @@ class CommitLog(ReadableLog):
         self._set_limit()
 
     def fail_write(self, pieces: Sequence[Piece], error: Exception) -> StoreError:
-        """The turn is not written: it is given back, and this is why."""
+        """Take back the turn that could not be written; returns the error."""
         self._writing = None
         try:
             self._fail(pieces, self._write_start, error)
@@ -326,7 +326,7 @@ class CommitLog(ReadableLog):
         self._set_limit()
 
     def repaired(self) -> None:
-        """The stale stretches are zeros, and safe: the log goes on."""
+        """The stale ranges are zeros and synced: the log accepts messages again."""
         self.stale = []
         self._stale_cause = None
         self._set_limit()
@@ -362,7 +362,7 @@ class CommitLog(ReadableLog):
         return self._refusal or self._stale_cause or self._writing or pool_failure
 
     def _roll(self, size: int) -> None:
-        """Go on in the next file, after filler in the present one. Nothing has changed when there is no next file."""
+        """Continue in the next file, after filler in this one. Changes nothing if there is no next file."""
         assert self._preparer is not None
         if self._pool is not None and BLANK_SIZE + size > self._pool.room - self._staged_bytes():
             raise self._pool_is_empty(size)
@@ -429,7 +429,7 @@ class CommitLog(ReadableLog):
             pool.write_behind()
             self._set_limit()
         except Exception:
-            log.exception("what the transient pool holds could not be handed to its thread; it is tried again")
+            log.exception("transient pool could not pass its data to its thread; retrying at the next tick")
 
     def _written_behind(self, upto: int) -> None:
         advanced = upto > self.written
@@ -442,7 +442,7 @@ class CommitLog(ReadableLog):
     def _pool_is_empty(self, size: int) -> PoolEmpty:
         assert self._pool is not None
         free = self._pool.room - self._staged_bytes()
-        return PoolEmpty(f"the transient pool has {free} bytes left, a record of {size} has to wait for the disk")
+        return PoolEmpty(f"the transient pool has {free} bytes left, a record of {size} bytes must wait for the disk")
 
     # dropping
 
@@ -454,8 +454,6 @@ class CommitLog(ReadableLog):
     def drop_first(self) -> None:
         """Forget the oldest file, which must be droppable; it is unlinked in the background, and views of it live on."""
         if self._preparer is None or not self.droppable:
-            raise WrongState(
-                "the oldest log file may not be dropped: it is the newest too, or not yet safe on the disk"
-            )
+            raise WrongState("the oldest log file cannot be dropped: it is also the newest, or not yet synced")
         self._preparer.remove(self.segments.forget_first())
         self.start = self.segments.start

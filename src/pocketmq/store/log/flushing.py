@@ -35,7 +35,7 @@ log = logging.getLogger("pocketmq.store")
 
 
 DERIVED_STEP = 64
-"""Derived files that are handed to the thread at a time: there may be tens of thousands, and the log may need it meanwhile."""
+"""Derived files that the thread gets at a time: there may be tens of thousands, and a sync of the log may be due meanwhile."""
 
 
 LONG_SYNC_S = 1.0
@@ -48,7 +48,7 @@ _FORGET = 0.95
 
 
 class _Waiter(NamedTuple):
-    """Somebody who waits for the log to be safe up to an offset."""
+    """A callback for the time when the log is safe up to an offset."""
 
     upto: int
     deadline: float
@@ -85,7 +85,7 @@ class Flusher:
         self._written = 0
         self._written_ms = 0
         self._clean_at = 0.0
-        self._usual_s = 0.0
+        self._typical_s = 0.0
         self._at_work = self._syncing = self._urgent = self._closing = False
         self._repair_due = self._derived_due = True
         self._complaint = ""
@@ -98,7 +98,7 @@ class Flusher:
         """How long each of them took, with the way to the thread and back."""
 
     def apply(self, settings: StoreSettings) -> None:
-        """Go by these settings from now on."""
+        """Use these settings from now on."""
         self._interval_s = settings.flush_interval_ms / 1000
         self._thorough_s = settings.flush_thorough_ms / 1000
         self._least_pages = settings.flush_least_pages
@@ -122,7 +122,7 @@ class Flusher:
     def long_sync_seconds(self, now: float) -> float:
         """For how long a sync of the log has been under way, if that is unusually long; else 0."""
         took_s = now - self._clean_at if self._syncing else 0.0
-        long_s = min(LONG_SYNC_S, max(LEAST_LONG_SYNC_S, UNUSUAL_FACTOR * self._usual_s))
+        long_s = min(LONG_SYNC_S, max(LEAST_LONG_SYNC_S, UNUSUAL_FACTOR * self._typical_s))
         return took_s if took_s >= long_s else 0.0
 
     def begin(self, store_ms: int) -> None:
@@ -131,9 +131,9 @@ class Flusher:
         self._written_ms = self.synced_ms = store_ms
         self._clean_at = self._clock.monotonic()
 
-    # what the owner asks for
+    # requests of the owner
 
-    def note_written(self, upto: int, store_ms: int) -> None:
+    def mark_written(self, upto: int, store_ms: int) -> None:
         """The log is written up to `upto`; its last record there has this store time."""
         self._written = upto
         self._written_ms = store_ms
@@ -224,7 +224,7 @@ class Flusher:
             self._fail(error)
             return
         self._at_work = self._repair_due = False
-        self._complain(f"what a failed write left in the log cannot be overwritten yet: {error}")
+        self._complain(f"cannot overwrite the rest of a failed log write yet; retrying: {error}")
         self._go_on()
 
     def _sync_log(self) -> None:
@@ -241,7 +241,7 @@ class Flusher:
         self.synced_ms = store_ms
         self.syncs += 1
         took_s = self._clock.monotonic() - self._clean_at
-        self._usual_s = max(took_s, self._usual_s * _FORGET)
+        self._typical_s = max(took_s, self._typical_s * _FORGET)
         self.sync_times.record(took_s)
         while self._waiters and self._waiters[0].upto <= upto:
             self._waiters.popleft().callback(True)
@@ -293,7 +293,7 @@ class Flusher:
             self._fail(error)
         elif error is not None:
             self._derived_due = False
-            self._complain(f"cannot open a file to sync it, trying again: {error}")
+            self._complain(f"cannot open a file to sync it; retrying: {error}")
         elif not batch.paths:
             self._derived.popleft().done()
         self._go_on()
@@ -301,15 +301,15 @@ class Flusher:
     def _fail(self, error: Exception) -> None:
         self._at_work = self._syncing = False
         self.failed = SyncFailed(
-            f"syncing to the disk failed: {error}. What was written behind log offset {self._log.synced} is in doubt; "
-            "nothing more is taken until a restart has recovered what is really there"
+            f"syncing to the disk failed: {error}. What was written behind log offset {self._log.synced} may be lost; "
+            "no message is accepted until a restart has recovered the log"
         )
         log.critical("%s", self.failed)
         self._log.halt(self.failed)
         self._give_up_waiters()
 
     def _complain(self, what: str) -> None:
-        """Log what is tried again at every tick, but only once."""
+        """Log a retried failure, but only once."""
         if what != self._complaint:
             log.warning("%s", what)
         self._complaint = what

@@ -59,14 +59,14 @@ _LENGTHS_BYTES: Final = 3
 
 
 class ScanEnd(Enum):
-    """Why a walk ended."""
+    """Why a scan ended."""
 
     NO_MORE = "the log ends here"
     DAMAGE = "the bytes here are not a sound record"
 
 
 class RecoveryScan:
-    """Iterate over it for (log offset, message); afterwards `end`, `ending` and `reason` tell where and why it stopped.
+    """Iterate over it for (log offset, message); afterwards `end`, `ending` and `reason` say where and why it stopped.
 
     `read(offset, size)` gives bytes of the log, `size` of them unless the file ends before; offsets are the log's own.
     """
@@ -86,11 +86,11 @@ class RecoveryScan:
     def __iter__(self) -> Iterator[tuple[int, StoredMessage]]:
         while self.end < self._stop:
             file_end = (self.end // self._file_bytes + 1) * self._file_bytes
-            yield from self._walk_file(file_end)
+            yield from self._records_of_file(file_end)
             if self.end != file_end:
                 return
 
-    def _walk_file(self, file_end: int) -> Iterator[tuple[int, StoredMessage]]:
+    def _records_of_file(self, file_end: int) -> Iterator[tuple[int, StoredMessage]]:
         """Records up to `file_end`; `end` is `file_end` when its filler was reached."""
         at, readable = self.end, min(file_end, self._stop)
         chunk_at, chunk = at, self._read(at, min(CHUNK_BYTES, readable - at))
@@ -107,7 +107,7 @@ class RecoveryScan:
                     readable = at + len(chunk)
                 continue
             if message.log_offset != at:
-                self._damage(f"the record says that it lies at {message.log_offset}")
+                self._damage(f"the record contains log offset {message.log_offset}")
                 return
             # Counted before it is handed out, so that whoever breaks off finds `end` behind what was given.
             offset = at
@@ -116,7 +116,7 @@ class RecoveryScan:
             yield offset, message
 
     def refuse(self, offset: int, what: str) -> None:
-        """Whoever walks has found that the record just given, at `offset`, is not sound: the walk ends before it."""
+        """The caller found that the last record, at `offset`, is not sound: end the scan before it."""
         self.end = offset
         self.records -= 1
         self._damage(what)
@@ -157,7 +157,7 @@ _ANY_MAGIC: Final = re.compile(
 
 
 class LogFile(NamedTuple):
-    """A file of the log as it lies in its folder; it may have any size."""
+    """A file in the folder of the log; it may have any size."""
 
     path: Path
     first: int
@@ -198,7 +198,7 @@ def is_offset_name(name: str) -> bool:
 
 
 class LogScan:
-    """Iterate over it for messages and `Unreadable` ranges, in order; afterwards `end`, `ending` and `tails` tell how it ends.
+    """Iterate over it for messages and `Unreadable` ranges, in order; afterwards `end`, `ending` and `tails` describe its end.
 
     Reads only, and may be used on a log that is being written: then it ends where the log ended when it came there. `begin` is
     where a record begins, or lies before the log.
@@ -214,7 +214,7 @@ class LogScan:
         self.ending = ""
         """Why the bytes at `end` are not a record."""
         self.tails: list[Tail] = []
-        """What lies behind `end`, where nothing should be."""
+        """Bytes behind `end` that are not zero."""
         self._open_ends: list[Unreadable] = []
 
     def __iter__(self) -> Iterator[StoredMessage | Unreadable]:
@@ -237,7 +237,7 @@ class LogScan:
         self._open_ends.clear()
         behind = log_file.first if before is None else before.first + self._file_bytes
         if behind < log_file.first:
-            yield Unreadable(behind, log_file.first, "there is no file for it", None)
+            yield Unreadable(behind, log_file.first, "its file is missing", None)
 
     def _scan_file(self, log_file: LogFile) -> Iterator[StoredMessage | Unreadable]:
         """What is in a file. Nothing is yielded before a sound record is found in it."""
@@ -282,7 +282,7 @@ class LogScan:
 def _reason(walk: RecoveryScan, at: int, stop: int) -> str:
     if at == stop:
         return "the file ends here"
-    return walk.reason.partition(": ")[2] if walk.ending is ScanEnd.DAMAGE else "nothing but zeros"
+    return walk.reason.partition(": ")[2] if walk.ending is ScanEnd.DAMAGE else "only zeros"
 
 
 class _FilePart:
@@ -355,7 +355,7 @@ _SEPARATOR: Final = VALUE_END.encode()
 
 
 def looks_cut(text: bytes, at: int) -> bool:
-    """Whether `text`, which lies at `at` of its file, ends in a zero, or what one sector holds of it does."""
+    """Whether `text`, at position `at` of its file, ends in a zero, or what one sector holds of it does."""
     if b"\0" not in text:
         return False
     first_end = SECTOR_BYTES - at % SECTOR_BYTES
@@ -363,7 +363,7 @@ def looks_cut(text: bytes, at: int) -> bool:
 
 
 def moved_on(properties: bytes, at: int) -> bytes | None:
-    """The same properties, which lie at `at` of their file, so that they do not look cut there; None when that cannot be."""
+    """The same properties, shifted so that they do not look cut at position `at` of their file; None when that cannot be."""
     if properties.endswith(b"\0"):
         return None
     sector_ends = SECTOR_BYTES - 1 - at

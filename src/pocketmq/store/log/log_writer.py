@@ -113,7 +113,7 @@ class LogWriter:
         if took_s < self.slow_s or not self.slow_s:
             if not self.is_calm and self.slow_s and now >= self._calm_at:
                 self.is_calm = True
-                log.info("the disk is calm: the log is written by the event loop again")
+                log.info("disk is fast again; the event loop writes the log")
             return
         self.slow_writes += 1
         self._leave_loop(now, took_s, f"a write to the log took {took_s * 1000:.0f} ms")
@@ -134,16 +134,14 @@ class LogWriter:
         elif not self._is_stall_reported and self.is_stalled(now, STALLED_S):
             self._is_stall_reported = True
             waited_ms = (now - self._turn.since) * 1000
-            log.warning(
-                "the disk has not taken a write to the log for %.0f ms; sends are rejected meanwhile", waited_ms
-            )
+            log.warning("commit log write has taken %.0f ms so far; rejecting sends meanwhile", waited_ms)
 
     def _leave_loop(self, now: float, took_s: float, why: str) -> None:
         calm_s = min(max(CALM_FACTOR * took_s, LEAST_CALM_S), MOST_CALM_S)
         self._calm_at = max(self._calm_at, now + calm_s)
         if self.is_calm:
             self.is_calm = False
-            log.warning("%s: a thread writes the log until the disk has been calm for %.1f s", why, calm_s)
+            log.warning("%s; a thread writes the log until the disk has been fast for %.1f s", why, calm_s)
 
     # by the thread
 
@@ -177,7 +175,9 @@ class LogWriter:
         answers = self._worker.drain(self._close_timeout_s) if self._turn is not None else True
         self._worker.close(self._close_timeout_s if answers else 0)
         if not answers:
-            raise StoreError(f"the last write to the log is in doubt: no answer within {self._close_timeout_s:g} s")
+            raise StoreError(
+                f"the result of the last write to the log is unknown: no answer within {self._close_timeout_s:g} s"
+            )
         if self._turn is not None:
             raise StoreError(f"the broker's own messages at log offset {self._log.written} could not be written")
 
@@ -219,7 +219,7 @@ class LogWriter:
             turn.failed(self._log.fail_write(turn.pieces, error))
             self._ended(turn)
             return
-        what = "the broker's own messages are tried again, as writing them to the log failed"
+        what = "commit log write of the broker's own messages failed; retrying"
         failure = disk_error(what, error) if isinstance(error, OSError) else StoreError(f"{what}: {error}")
         if not turn.is_refused:  # it may be tried for hours
             log.error("%s", failure)
@@ -230,7 +230,7 @@ class LogWriter:
     def _ended(self, turn: _Turn) -> None:
         if self._is_stall_reported:
             self._is_stall_reported = False
-            log.warning("the disk takes writes again after %.0f ms", (self._clock.monotonic() - turn.since) * 1000)
+            log.warning("disk accepts writes again after %.0f ms", (self._clock.monotonic() - turn.since) * 1000)
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
             callback()

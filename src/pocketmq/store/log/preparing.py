@@ -68,7 +68,7 @@ class FilePreparer:
 
     @property
     def removing(self) -> bool:
-        """Whether files that were taken out of the run may still be there, or come back after a crash."""
+        """Whether files that were taken out of the run may still exist, or be restored by a crash."""
         return bool(self._old)
 
     def begin(self) -> None:
@@ -82,7 +82,7 @@ class FilePreparer:
             if not self._segments.files:
                 self._made(self._make(self._next))
         except OSError as error:
-            raise disk_error(f"cannot make the first log file in {folder}", error) from error
+            raise disk_error(f"cannot create the first log file in {folder}", error) from error
         self._make_next()
 
     def take(self) -> Segment:
@@ -90,7 +90,7 @@ class FilePreparer:
         self._worker.settle()
         while self._ready and self._ready[0][0] < self._segments.end_of_files:
             self._ready.popleft()  # it belongs to the run already: a call failed when it was taken
-        if self._ready and self._is_gone(self._ready[0][0]):
+        if self._ready and self._is_removed(self._ready[0][0]):
             self._begin_again(self._ready[0][0])
         if not self._ready:
             raise self._starved()
@@ -115,9 +115,7 @@ class FilePreparer:
         self._open = False
         removable = self._worker.close(self._close_timeout_s)
         if not removable:
-            log.warning(
-                "a log file is still being made or removed, as the disk does not answer; its thread is left behind"
-            )
+            log.warning("a log file is still being created or removed and the disk does not answer; leaving its thread")
         while self._ready:
             first, file = self._ready.pop()
             file.close()
@@ -127,7 +125,7 @@ class FilePreparer:
         try:
             Segment(self._files, self._segments.path_of(first), first, self._segments.file_bytes).remove()
         except OSError as error:
-            log.warning("unused log files are left behind, which does no harm: %s", error)
+            log.warning("unused log files could not be removed; they do no harm: %s", error)
             return False
         return True
 
@@ -135,13 +133,15 @@ class FilePreparer:
         self.starved += 1
         if self.starved_since is None:
             self.starved_since = self._clock.monotonic()
-            log.warning("no log file is ready for offset %d: %s", self._next, self.failure or "it is still being made")
+            log.warning(
+                "no log file is ready for offset %d: %s", self._next, self.failure or "it is still being created"
+            )
         if self.failure is not None:
             return type(self.failure)(*self.failure.args)
-        return StoreBusy(f"the log file for offset {self._next} is still being made")
+        return StoreBusy(f"the log file for offset {self._next} is still being created")
 
-    def _is_gone(self, first: int) -> bool:
-        """Whether somebody unlinked a file that is ready: what is written to it would vanish with the process.
+    def _is_removed(self, first: int) -> bool:
+        """Whether another program unlinked a file that is ready: data written to it would vanish with the process.
 
         An Apache broker that is started on this folder by mistake does that. It recovers, and removes all files behind the
         end of the log, before it looks at the lock and gives up.
@@ -149,10 +149,10 @@ class FilePreparer:
         return self._files.status(self._segments.path_of(first)) is None
 
     def _begin_again(self, first: int) -> None:
-        """Forget the files that are ready and make them anew, from `first` on; one that is being made first comes to its end."""
+        """Discard the ready files and create them again, from `first` on; a file that is being created is finished first."""
         if self._making:
-            raise StoreBusy(f"the log file for offset {first} is made again, as somebody removed it")
-        log.error("%s was removed by somebody else: log files are made again from there", self._segments.path_of(first))
+            raise StoreBusy(f"the log file for offset {first} is created again because another program removed it")
+        log.error("another program removed %s; creating log files again from there", self._segments.path_of(first))
         while self._ready:
             self._ready.pop()[1].close()
         self._next = first
@@ -175,7 +175,9 @@ class FilePreparer:
         with ExitStack() as undo:
             undo.callback(file.close)
             if file.next_data(0) is not None:
-                raise StoreDamaged(f"{path} is in the way: a new log file was to be made there. Move it elsewhere")
+                raise StoreDamaged(
+                    f"{path} already exists, but a new log file must be created there. Move it elsewhere"
+                )
             try:
                 file.truncate(
                     self._segments.file_bytes
@@ -194,7 +196,7 @@ class FilePreparer:
     def _made(self, file: File) -> None:
         self._making = False
         if self.failure is not None:
-            log.info("log files can be made again")
+            log.info("log files can be created again")
             self.failure = None
         self._ready.append((self._next, file))
         self._next += self._segments.file_bytes
@@ -204,8 +206,8 @@ class FilePreparer:
     def _not_made(self, error: Exception) -> None:
         self._making = False
         if self.failure is None:
-            log.error("cannot make the next log file, trying again: %s", error)
-        self.failure = _cause("cannot make the next log file", error)
+            log.error("cannot create the next log file; retrying: %s", error)
+        self.failure = _cause("cannot create the next log file", error)
         self._make_at = self._clock.monotonic() + self._retry_s
 
     # removing
@@ -227,7 +229,7 @@ class FilePreparer:
     def _not_removed(self, error: Exception) -> None:
         self._removing = False
         if self.removal_failure is None:
-            log.error("cannot remove the oldest log file, trying again: %s", error)
+            log.error("cannot remove the oldest log file; retrying: %s", error)
         self.removal_failure = _cause("cannot remove the oldest log file", error)
         self._remove_at = self._clock.monotonic() + self._retry_s
 

@@ -91,7 +91,7 @@ class ReadableLog:
         return [segment.first for segment in self.segments.files]
 
     def files_between(self, start: int, end: int) -> list[File]:
-        """The files that hold bytes from `start` up to `end`: what a sync of that stretch has to cover."""
+        """The files that hold bytes from `start` up to `end`: a sync of that range must include them."""
         return [segment.file for segment in self.segments.between(start, end)]
 
     def file_statuses(self, most: int | None = None) -> list[tuple[int, FileStatus]]:

@@ -33,9 +33,9 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, 
 def disk_error(what: str, error: OSError) -> StoreError:
     """The store's error for a call to the disk that failed: `what` is a sentence's beginning."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFull(f"{what}: {error}. Writing resumes by itself when there is space")
+        return StoreFull(f"{what}: {error}. Writing resumes automatically when there is space")
     if error.errno in _SHORTAGES:
-        return StoreBusy(f"{what}: {error}. It is tried again until this process has what it needs")
+        return StoreBusy(f"{what}: {error}. Retrying until the resource is available")
     return StoreError(f"{what}: {error}")
 
 
@@ -138,10 +138,10 @@ class Segments:
         if size != self.file_bytes:
             raise StoreDamaged(
                 f"{path} has {size} bytes, expected {self.file_bytes}. "
-                "The size of files must stay what it was when the store was made"
+                "The file size of a store cannot change after its creation"
             )
         if first % self.file_bytes:
-            raise StoreDamaged(f"{path} begins at {first}, which is no multiple of the files' size {self.file_bytes}")
+            raise StoreDamaged(f"{path} begins at {first}, which is not a multiple of the file size {self.file_bytes}")
         if self.files and first != self.end_of_files:
             raise StoreDamaged(f"{path} begins at {first}, but the file before it ends at {self.end_of_files}")
 
@@ -158,7 +158,7 @@ class Segments:
         return [segment for segment in self.files if segment.first < end and start < segment.end]
 
     def add(self, first: int, file: File) -> Segment:
-        """Go on with `file`, which must begin where the last one ends."""
+        """Append `file`, which must begin where the last one ends."""
         assert not self.files or first == self.end_of_files, "a run has no holes"
         segment = self._segment(first, file)
         self.files.append(segment)
@@ -264,7 +264,7 @@ class OpenFiles:
         return [Path(name) for name in sorted(renamed)]
 
     def take_over(self, other: "OpenFiles") -> None:
-        """Count what `other` wrote and made as this one's. Nobody uses `other` meanwhile.
+        """Take over the files that `other` wrote and created. `other` must not be in use.
 
         Each of them closes the files that the other one made or removed: the name means another file now.
         """

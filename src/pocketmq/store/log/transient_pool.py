@@ -54,7 +54,7 @@ class TransientPool:
         self._retry_s = settings.retry_ms / 1000
         self._close_timeout_s = settings.close_timeout_ms / 1000
         self._portions: deque[Portion] = deque()
-        self._handed = 0
+        self._submitted = 0
         self._write_at = 0.0
         self._on_written: Callable[[int], None] = lambda _: None
         self._upto = 0
@@ -86,15 +86,15 @@ class TransientPool:
         return self._worker.busy
 
     def begin(self, on_written: Callable[[int], None]) -> None:
-        """`on_written` is told how far the log is in its files, on the owner's thread; with no news, when a write failed."""
+        """Calls `on_written` on the owner's thread with the end of the log in its files; with the same end after a failed write."""
         self._on_written = on_written
 
     def put(self, file: File, at: int, data: bytes, upto: int) -> None:
-        """Take `data`, for which there must be room; `write_behind` after the last piece of a turn."""
+        """Copy `data`, which must fit into the free space; `write_behind` after the last piece of a turn."""
         size = len(data)
-        assert size <= self.room, "whoever puts has looked at the room before"
+        assert size <= self.room, "the caller has checked the free space"
         self._copy(data, size)
-        last = self._portions[-1] if len(self._portions) > self._handed else None
+        last = self._portions[-1] if len(self._portions) > self._submitted else None
         filled_bytes = self.filled_bytes + size
         if last is not None and last.file is file and last.at + last.size == at:
             last.size += size
@@ -105,7 +105,7 @@ class TransientPool:
 
     def mark(self) -> "Mark":
         """What the pool holds now, for `take_back`."""
-        last = self._portions[-1] if len(self._portions) > self._handed else None
+        last = self._portions[-1] if len(self._portions) > self._submitted else None
         return self.filled_bytes, len(self._portions), last, last.size if last else 0, last.upto if last else 0
 
     def take_back(self, mark: "Mark") -> None:
@@ -126,7 +126,7 @@ class TransientPool:
         self._worker.settle()
 
     def tick(self) -> None:
-        """Try a failed write again, when its pause is over; go on with what could not be handed to the thread."""
+        """Retry a failed write after its pause, and data that could not be passed to the thread."""
         self._worker.settle()
         if self.failure is None or self._clock.monotonic() >= self._write_at:
             self._write_on()
@@ -151,11 +151,11 @@ class TransientPool:
             self._buffers[number % len(self._buffers)][start : start + size] = data
             return
         rest = memoryview(data)
-        for buffer, begin, end in self._places(self.filled_bytes, size):
+        for buffer, begin, end in self._slices(self.filled_bytes, size):
             buffer[begin:end] = rest[: end - begin]
             rest = rest[end - begin :]
 
-    def _places(self, position: int, size: int) -> Iterator[tuple[bytearray, int, int]]:
+    def _slices(self, position: int, size: int) -> Iterator[tuple[bytearray, int, int]]:
         """Where `size` bytes from `position` of the ring lie: buffer, start and end in it."""
         while size:
             number, start = divmod(position, self._buffer_bytes)
@@ -165,14 +165,14 @@ class TransientPool:
             size -= part
 
     def _write_on(self) -> None:
-        if self._handed or not self._portions:
+        if self._submitted or not self._portions:
             return
         portions = tuple(self._portions)
-        self._handed = len(portions)
+        self._submitted = len(portions)
         try:
             self._worker.submit(partial(self._write, portions), self._wrote, self._broke)
         except (WrongState, MemoryError):  # `tick` tries again
-            self._handed = 0
+            self._submitted = 0
             raise
 
     def _write(self, portions: tuple[Portion, ...]) -> tuple[int, OSError | None]:
@@ -189,7 +189,7 @@ class TransientPool:
         would be zeros, and might look like part of a record.
         """
         at, kept = portion.at, b""
-        for buffer, start, end in self._places(portion.position, portion.size):
+        for buffer, start, end in self._slices(portion.position, portion.size):
             data = kept + bytes(memoryview(buffer)[start:end]) if kept else memoryview(buffer)[start:end]
             is_last = at + len(data) == portion.at + portion.size
             whole = len(data) if is_last else len(data) - (at + len(data)) % SECTOR_BYTES
@@ -200,7 +200,7 @@ class TransientPool:
 
     def _wrote(self, outcome: tuple[int, OSError | None]) -> None:
         count, error = outcome
-        self._handed = 0
+        self._submitted = 0
         for _ in range(count):
             portion = self._portions.popleft()
             self.written_bytes += portion.size
@@ -208,19 +208,19 @@ class TransientPool:
         if error is not None:
             self._fail(error)
         elif self.failure is not None:
-            log.info("the transient pool is written again")
+            log.info("transient pool writes to the log again")
             self.failure = None
         self._on_written(self._upto)
         self.write_behind()
 
     def _broke(self, error: Exception) -> None:
-        self._handed = 0
+        self._submitted = 0
         self._fail(error)
         self._on_written(self._upto)
 
     def _fail(self, error: Exception) -> None:
-        what = f"{self.waiting_bytes} acknowledged bytes are in memory only, as writing them failed"
+        what = f"{self.waiting_bytes} acknowledged bytes are only in memory because writing them failed"
         if self.failure is None:
-            log.error("%s: %s; trying again", what, error)
+            log.error("%s: %s; retrying", what, error)
         self.failure = disk_error(what, error) if isinstance(error, OSError) else StoreError(f"{what}: {error}")
         self._write_at = self._clock.monotonic() + self._retry_s

@@ -48,7 +48,7 @@ def is_head(entry: Entry) -> bool:
 
 
 def log_offset_of(entry: Entry) -> int:
-    """Where the entry's message lies; of a hole, where the message behind it lies; -1 for a filled head."""
+    """The log offset of the entry's message; of a hole, of the message behind it; -1 for a filled head."""
     if entry[1] != NOTHING_HERE_SIZE:
         return entry[0]
     return entry[2] or -1
@@ -84,15 +84,15 @@ class ConsumeQueue:
     __slots__ = (
         "_file_entries",
         "_folder",
-        "_gone",
+        "_is_deleted",
         "_open_files",
+        "irregular_offsets",
         "is_delay",
         "key",
         "log_start",
         "max_offset",
         "min_offset",
         "next_offset",
-        "odd_offsets",
         "pending",
         "queue_id",
         "record_magic",
@@ -116,13 +116,13 @@ class ConsumeQueue:
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
-        self.odd_offsets: frozenset[int] = frozenset()
+        self.irregular_offsets: frozenset[int] = frozenset()
         """Messages whose records say another queue offset; the records beside them show that theirs is wrong."""
         self.pending = bytearray()
         self._folder = str(folder)
         self._open_files = open_files
         self._file_entries = file_entries
-        self._gone = False
+        self._is_deleted = False
 
     @property
     def folder(self) -> Path:
@@ -134,14 +134,14 @@ class ConsumeQueue:
         return self.max_offset - len(self.pending) // ENTRY_BYTES
 
     def begin_anew(self, offset: int = 0) -> None:
-        """Be an empty queue whose first message will have `offset`: those before it are gone from the log."""
+        """Become an empty queue whose first message has `offset`: earlier messages are not in the log."""
         self.pending.clear()
         self.min_offset = self.max_offset = self.next_offset = offset
 
     def skip_to(self, offset: int, log_offset: int) -> bool:
-        """Enter "nothing here" for the offsets before `offset`, whose message lies at `log_offset`.
+        """Enter "nothing here" for the offsets before `offset`, whose message is at `log_offset`.
 
-        False when more than a file of entries would be missing: that message does not tell the truth about its offset.
+        False when more than a file of entries would be missing: then the record's offset is wrong.
         """
         missing = offset - self.max_offset
         if missing > self._file_entries:
@@ -186,12 +186,12 @@ class ConsumeQueue:
         return data
 
     def _read_files(self, offset: int, count: int) -> bytes:
-        name, index = self._place(offset)
+        name, index = self._position(offset)
         if index + count <= self._file_entries:
             return self._read_file(name, index * ENTRY_BYTES, count * ENTRY_BYTES)
         pieces = []
         while count > 0:
-            name, index = self._place(offset)
+            name, index = self._position(offset)
             part = min(count, self._file_entries - index)
             piece = self._read_file(name, index * ENTRY_BYTES, part * ENTRY_BYTES)
             pieces.append(piece)
@@ -215,12 +215,12 @@ class ConsumeQueue:
 
     def next_block(self) -> "Block | None":
         """A copy of pending entries, as many as go to one file; None when there are none. They stay pending until `written`."""
-        if self._gone:
+        if self._is_deleted:
             self.pending.clear()
         if not self.pending:
             return None
         offset = self.flushed_offset
-        name, index = self._place(offset)
+        name, index = self._position(offset)
         file_bytes = self._file_entries * ENTRY_BYTES
         at = index * ENTRY_BYTES
         entries = self.pending[: file_bytes - at]
@@ -240,7 +240,7 @@ class ConsumeQueue:
         """Overwrite entries in files, which are made or get their size back where that is needed; how many of them differed."""
         changed = 0
         while entries:
-            name, index = self._place(offset)
+            name, index = self._position(offset)
             part, entries = (
                 entries[: (self._file_entries - index) * ENTRY_BYTES],
                 entries[(self._file_entries - index) * ENTRY_BYTES :],
@@ -255,7 +255,7 @@ class ConsumeQueue:
 
     def abandon(self) -> None:
         """The topic was deleted. What a turn under way still enters goes nowhere, and above all into no file."""
-        self._gone = True
+        self._is_deleted = True
 
     # bounds
 
@@ -316,9 +316,9 @@ class ConsumeQueue:
 
     def file_of(self, offset: int) -> Path:
         """The file that holds the entry at `offset`, whether it is there or not."""
-        return Path(self._place(offset)[0])
+        return Path(self._position(offset)[0])
 
-    def _place(self, offset: int) -> tuple[str, int]:
+    def _position(self, offset: int) -> tuple[str, int]:
         """The file that holds the entry at `offset`, and the entry's index in it."""
         number, index = divmod(offset, self._file_entries)
         return f"{self._folder}/{number * self._file_entries * ENTRY_BYTES:020d}", index

@@ -20,7 +20,7 @@ from pocketmq.store.queues.queues import Queues
 
 KNOWN_TAGS: Final = 4096
 LONGEST_KNOWN_TAG: Final = 64
-"""Tags are few, short and come again. One that is long is somebody's data, and remembering thousands would take memory."""
+"""Tags are few, short and recur. A long one is probably data, and caching thousands would take memory."""
 _known_codes: dict[bytes, int] = {}
 _MAX_INT: Final = 2**31 - 1
 
@@ -81,7 +81,7 @@ def enter_all(staged: Sequence[Entered], queues: Queues) -> tuple[Collection[Con
     try:
         for number, (queue, entries) in enumerate(staged):  # noqa: B007 how far it came, if it fails
             if queue not in touched:
-                queues.note_dirty(queue)
+                queues.mark_dirty(queue)
                 touched[queue] = None
             # What `ConsumeQueue.append` does, without its call. Whatever can fail comes before the first change.
             added = len(entries) // ENTRY_BYTES
@@ -109,13 +109,13 @@ def give_back(staged: Iterable[Entered]) -> None:
 
 
 def newest_log_offset(staged: Iterable[Entered]) -> int:
-    """Where the last of these messages lies in the log. There is at least one."""
+    """The log offset of the last of these messages. There is at least one."""
     # Places in the log are compared as they are packed, the high byte first: a turn may bring each message to another queue.
     return int.from_bytes(max([entries[-ENTRY_BYTES:-_BEHIND_LOG_OFFSET] for _, entries in staged]), "big")
 
 
 def arrivals_of(staged: Iterable[Entered]) -> Iterator[Arrival]:
-    """One by one, for who wants to know: mostly nobody does."""
+    """The arrivals one by one; mostly unused."""
     for queue, entries in staged:
         for log_offset, size, tags_code in ENTRY.iter_unpack(entries):
             yield queue, log_offset, size, tags_code

@@ -107,19 +107,19 @@ class Placing(NamedTuple):
 
 
 class SeriesQueues(Protocol):
-    """The queues that are made anew."""
+    """The queues that are rebuilt."""
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue: ...
 
-    def note_dirty(self, queue: ConsumeQueue) -> None: ...
+    def mark_dirty(self, queue: ConsumeQueue) -> None: ...
 
     def remove_files(self, queue: ConsumeQueue) -> None: ...
 
 
 class QueueSeries:
-    """Queues that are made anew. Give it every record that enters a queue, in the order of the log.
+    """Queues that are rebuilt. Give it every record that enters a queue, in the order of the log.
 
-    Those that have `begun` go on with the offset they have; the others begin with their first record's.
+    Those that have `begun` continue with their offset; the others begin with their first record's.
     """
 
     def __init__(self, queues: SeriesQueues, begun: Iterable[QueueKey] = ()) -> None:
@@ -147,7 +147,7 @@ class QueueSeries:
             self._waiting[queue.key] = record
 
     def finish(self) -> None:
-        """No more records: what still waits is taken by its word."""
+        """No more records: waiting ones keep the offset that they contain."""
         for key, waiting in sorted(self._waiting.items()):
             self._take_by_its_word(self._queues.get(*key), waiting)
         self._waiting.clear()
@@ -179,4 +179,4 @@ class QueueSeries:
         queue.append(record.log_offset, record.size, record.tags_code)
         queue.next_offset = queue.max_offset
         self.entries += 1
-        self._queues.note_dirty(queue)
+        self._queues.mark_dirty(queue)

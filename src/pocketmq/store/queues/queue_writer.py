@@ -30,7 +30,7 @@ MAX_JOB_BYTES: Final = 1024 * 1024
 QUEUES_PER_JOB: Final = 256
 
 Written = Callable[[list[ConsumeQueue]], None]
-"""Is told the queues of which everything is in files that was pending when the job began."""
+"""Called with the queues whose entries that were pending when the job began are all in files."""
 Failed = Callable[[OSError | StoreError], None]
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class QueueWriter:
         Calls `written`, and then `failed` if there was something that the disk did not take.
         """
         assert not self.is_writing, "its open files are in use"
-        self._queues.note_written_by(self._open_files)
+        self._queues.mark_written_by(self._open_files)
         done: list[ConsumeQueue] = []
         blocks: list[tuple[ConsumeQueue, Block]] = []
         size = 0
@@ -134,7 +134,7 @@ class QueueWriter:
     ) -> None:
         count, error = outcome
         self.is_writing = False
-        self._queues.note_written_by(self._open_files)
+        self._queues.mark_written_by(self._open_files)
         for queue, block in blocks[:count]:
             queue.written(block)
             if not block.is_cut:

@@ -22,7 +22,7 @@ from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 
 MAX_QUEUE_ID: Final = 2**31 - 1
-_ADVICE = "Set queue_file_entries (mappedFileSizeConsumeQueue) to what the store was made with"
+_ADVICE = "Set queue_file_entries (mappedFileSizeConsumeQueue) to the values of its creation"
 
 
 class QueueFolders:
@@ -92,7 +92,7 @@ class QueueFolders:
     def _check(self, path: Path, start: int, size: int, *, mend: bool) -> None:
         if start % self._file_bytes:
             raise StoreDamaged(
-                f"{path} begins at {start}, which is no multiple of the files' size {self._file_bytes}. {_ADVICE}"
+                f"{path} begins at {start}, which is not a multiple of the file size {self._file_bytes}. {_ADVICE}"
             )
         if size > self._file_bytes or (0 < size < self._file_bytes and not mend):
             raise StoreDamaged(
@@ -135,7 +135,7 @@ class Queues:
         self._table: dict[QueueKey, ConsumeQueue] = {}
         self._dirty: set[ConsumeQueue] = set()
         self._full: dict[ConsumeQueue, None] = {}
-        self.note_dirty = self._dirty.add
+        self.mark_dirty = self._dirty.add
         """Note that something is pending in a queue, or will be, without writing it."""
 
     @property
@@ -190,7 +190,7 @@ class Queues:
             self._full[queue] = None
 
     def flush(self) -> list[Path]:
-        """Write everything pending, here and now; the paths that need a sync. After an OSError the next call goes on where it was."""
+        """Write everything pending, here and now; the paths that need a sync. After an OSError the next call continues there."""
         for queue in self.dirty():
             queue.flush()
             self.written(queue)
@@ -200,7 +200,7 @@ class Queues:
         """Queues that have something pending, or may have, in the order of their names."""
         return sorted(self._dirty, key=lambda queue: queue.key)
 
-    def note_written_by(self, files: OpenFiles) -> None:
+    def mark_written_by(self, files: OpenFiles) -> None:
         """Another thread has written entries, through these files, and uses them no more."""
         self._open_files.take_over(files)
 
@@ -243,7 +243,7 @@ class Queues:
         """Read the bounds of every queue from its files: the entries from the first file on, up to the first empty one.
 
         Returns the queues of which a file in between is missing, or that have entries behind an empty one, with an offset that
-        they had reached: what lies behind the hole cannot be used, and they have to be made anew.
+        they had reached: entries behind the hole cannot be used, so these queues must be rebuilt.
         """
         holes = {}
         for queue, starts in self.scan(mend=False):
@@ -256,7 +256,7 @@ class Queues:
         return holes
 
     def entries_behind(self, queue: ConsumeQueue) -> Iterator[tuple[int, Entry]]:
-        """What lies in the queue's files behind its end and is not zeros, by offset. Holes cost nothing."""
+        """Bytes behind the end in the queue's files that are not zero, by offset. Holes cost nothing."""
         end = queue.flushed_offset * ENTRY_BYTES
         for start in self._folders.starts(queue.folder):
             if start + self.file_bytes <= end:
@@ -329,7 +329,7 @@ class Queues:
     # cutting and deleting
 
     def zero_behind(self, queue: ConsumeQueue) -> list[Path]:
-        """Overwrite what lies in the queue's files behind its end, and unlink later files: stale entries must not be
+        """Overwrite the bytes behind the end in the queue's files, and unlink later files: stale entries must not be
         taken for real ones when newer entries have grown up to them. The paths that changed; the change is safe.
         """
         end = queue.flushed_offset * ENTRY_BYTES
@@ -356,7 +356,7 @@ class Queues:
         return self._drop_files(queue)
 
     def _drop_files(self, queue: ConsumeQueue) -> int:
-        """Unlink the files before the one that holds the first message. The newest stays: it tells where the queue ends."""
+        """Unlink the files before the one that holds the first message. The newest stays: it shows where the queue ends."""
         first_kept = min(queue.min_offset, max(queue.flushed_offset - 1, 0)) // self._file_entries * self.file_bytes
         if self._files.status(queue.folder / file_name(first_kept - self.file_bytes)) is None:
             return 0
@@ -378,7 +378,7 @@ class Queues:
         self._remove_if_empty(self._folder / topic)
 
     def remove_files(self, queue: ConsumeQueue) -> None:
-        """Unlink all files of a queue: it is deleted, or about to be made anew."""
+        """Unlink all files of a queue: it is deleted, or about to be rebuilt."""
         for start in self._folders.starts(queue.folder):
             self._open_files.unlink(str(queue.folder / file_name(start)))
 
@@ -389,7 +389,7 @@ class Queues:
         self._full.clear()
 
     def wipe(self) -> None:
-        """Remove every queue: there is no log that they could speak of."""
+        """Remove every queue: there is no log."""
         for topic in sorted({queue.topic for queue, _ in list(self.scan())}):
             self.delete_topic(topic)
 

@@ -67,7 +67,7 @@ def _has_topic(record: memoryview, flags: int, queue: ConsumeQueue) -> bool:
 
 
 def _lies_up_to(entry: Entry) -> int:
-    """The log offset that the record of the next entry lies behind."""
+    """The log offset behind which the record of the next entry begins."""
     return (entry[0] + entry[1] if is_message(entry) else log_offset_of(entry)) - 1
 
 
@@ -137,7 +137,7 @@ class SoundEntries:
         count, sound, looked_up, before = len(raw) // ENTRY_BYTES, 0, 0, -1
         known = self._known_codes(queue.topic) if tag_codes is not None else set()
         while True:
-            usual = self._pass_usual(queue, offset + sound, raw[sound * ENTRY_BYTES :], before, tag_codes, known)
+            usual = self._pass_regular(queue, offset + sound, raw[sound * ENTRY_BYTES :], before, tag_codes, known)
             sound += usual
             if sound == count:
                 return sound, True  # where a file is missing, the bytes end before the entries do
@@ -160,7 +160,7 @@ class SoundEntries:
             before = _lies_up_to(entry)
             sound += 1
 
-    def _pass_usual(
+    def _pass_regular(
         self,
         queue: ConsumeQueue,
         offset: int,
@@ -183,7 +183,7 @@ class SoundEntries:
             return False
         if entry[1] == NOTHING_HERE_SIZE:
             return entry[0] == 0 and self.log.start <= entry[2] <= self.log.end
-        if not points_to_message(self.log, queue, offset, entry) and offset not in queue.odd_offsets:
+        if not points_to_message(self.log, queue, offset, entry) and offset not in queue.irregular_offsets:
             return False
         return not with_code or entry[2] == self._code_of(entry)
 

@@ -40,10 +40,10 @@ from pocketmq.store.resume import Bounds, ResumePoint
 
 
 class RecoveryReport(msgspec.Struct):
-    """What opening a store found and did."""
+    """What recovery found and changed."""
 
     clean: bool
-    walked_from: int = 0
+    scanned_from: int = 0
     log_end: int = 0
     records: int = 0
     cut: str = ""
@@ -58,10 +58,14 @@ class RecoveryReport(msgspec.Struct):
     """Records with an impossible topic, queue or queue offset; they stay in the log and enter no queue."""
     foreign: list[Path] = []
     seconds: float = 0.0
+    is_new: bool = False
+    """There were no log files."""
 
     def __str__(self) -> str:
         stop = "clean stop" if self.clean else "crash"
-        text = f"after a {stop}: {self.records} records walked from {self.walked_from}, the log ends at {self.log_end}"
+        if self.is_new:
+            return "created a new, empty store"
+        text = f"after a {stop}: scanned {self.records} records from log offset {self.scanned_from}, the log ends at {self.log_end}"
         if self.cut:
             text += f"; cut {self.cut} ({self.cut_bytes} bytes dropped)"
         if self.rebuilt_queues:
@@ -69,16 +73,16 @@ class RecoveryReport(msgspec.Struct):
         if self.trimmed_queues:
             text += f"; {self.trimmed_queues} queues trimmed"
         if self.discarded_index_files:
-            text += f"; {self.discarded_index_files} index files to be built anew"
+            text += f"; {self.discarded_index_files} index files to rebuild"
         if self.unplaced:
-            text += f"; {self.unplaced} records fit into no queue"
+            text += f"; {self.unplaced} records belong to no queue"
         if self.foreign:
-            text += f"; {len(self.foreign)} foreign files left alone"
+            text += f"; {len(self.foreign)} unknown files left alone"
         return text
 
 
 FLUSH_BYTES = 256 * 1024
-"""Entries that a queue collects during a walk before they are written."""
+"""Entries that a queue collects during a scan before they are written."""
 MAX_QUEUE_OFFSET = MAX_OFFSET // ENTRY_BYTES
 _PREPARED = SysFlag.TRANSACTION_PREPARED
 _pack_entry = ENTRY.pack
@@ -95,12 +99,12 @@ class QueueRecovery:
         self._delay_levels = parts.settings.delay_levels
         self._gaps: dict[QueueKey, int] = {}
         """Queues of which entries are missing, with an offset that they must reach."""
-        self._usual: dict[QueueKey, ConsumeQueue] = {}
-        """Queues whose next record needs no more looking at, if its offset is the next one."""
+        self._regular: dict[QueueKey, ConsumeQueue] = {}
+        """Queues whose next record needs no check but that of its offset."""
         for key in self._known.unfinished:
-            self._note_gap(key, 0)
+            self._record_gap(key, 0)
 
-    # before the walk
+    # before the scan
 
     def resume(self) -> bool:
         """Take the bounds from the resume point of a clean stop; False when a file that must be there is missing."""
@@ -116,7 +120,7 @@ class QueueRecovery:
     def load(self) -> int:
         """Read the bounds from the files after a clean stop; the log offset of the newest message that has an entry, or -1."""
         for key, reached in self._queues.load().items():
-            self._note_gap(key, reached)
+            self._record_gap(key, reached)
         newest = -1
         for queue in self._queues:
             entry = queue.entry(queue.max_offset - 1) if queue.max_offset > queue.min_offset else None
@@ -129,14 +133,14 @@ class QueueRecovery:
         placed = set()
         for queue, starts in self._queues.scan():
             if starts:
-                self._place(queue, starts, log_offset)
+                self._assign(queue, starts, log_offset)
                 placed.add(queue.key)
         for key, (low, high) in self._known.queues.items():
             if low == high and key not in placed:  # it had no message even then, and no file to keep its place
                 self._queues.get(*key).begin_anew(high)
         return bool(placed)
 
-    def _place(self, queue: ConsumeQueue, starts: list[int], log_offset: int) -> None:
+    def _assign(self, queue: ConsumeQueue, starts: list[int], log_offset: int) -> None:
         # Old files are unlinked without waiting for the disk, so any of them may be there again, with a hole behind it.
         for run in reversed(list(_runs(starts, self._queues.file_bytes))):
             self._queues.span_files(queue, run)
@@ -148,10 +152,10 @@ class QueueRecovery:
                 self._queues.remove_files(queue)
                 queue.begin_anew()
         if not self._is_sound(queue, queue.min_offset) or self._goes_on(queue, log_offset):
-            self._note_gap(queue.key, queue.max_offset)
+            self._record_gap(queue.key, queue.max_offset)
 
     def _goes_on(self, queue: ConsumeQueue, log_offset: int) -> bool:
-        """Whether sound entries that point below `log_offset` lie behind the end that was found: entries between are damaged."""
+        """Whether sound entries that point below `log_offset` follow the end that was found, so entries between are damaged."""
         return any(
             is_message(entry) and entry[0] < log_offset and points_to_message(self._log, queue, offset, entry)
             for offset, entry in self._queues.entries_behind(queue)
@@ -194,11 +198,11 @@ class QueueRecovery:
         before = queue.entry(offset - 1) if offset > queue.min_offset else None
         return before is None or (is_entry(before) and log_offset_of(before) < log_offset_of(entry))
 
-    # the walk
+    # the scan
 
     def dispatch(self, log_offset: int, message: StoredMessage) -> None:
-        """Enter a record of the walk into its queue."""
-        queue, offset = self._usual.get((message.topic, message.queue_id)), message.queue_offset
+        """Add the entry of a scanned record to its queue."""
+        queue, offset = self._regular.get((message.topic, message.queue_id)), message.queue_offset
         if queue is None or queue.next_offset != offset or offset > MAX_QUEUE_OFFSET or message.sys_flag & _PREPARED:
             self._dispatch_unusual(log_offset, message)
             return
@@ -218,7 +222,7 @@ class QueueRecovery:
         if offset == queue.next_offset:
             self._enter(queue, log_offset, message)
         elif offset > queue.next_offset:
-            self._note_gap(queue.key, offset)
+            self._record_gap(queue.key, offset)
         elif not (self._report.clean and self._is_entered(queue, offset, log_offset)):
             # The topic was deleted and made again: its offsets began anew, and the older entries are not its messages.
             self._queues.remove_files(queue)
@@ -250,19 +254,19 @@ class QueueRecovery:
     def _enter(self, queue: ConsumeQueue, log_offset: int, message: StoredMessage) -> None:
         queue.append(log_offset, message.size, self._tags_code(queue, message))
         queue.next_offset = queue.max_offset
-        self._queues.note_dirty(queue)
+        self._queues.mark_dirty(queue)
         if queue.topic not in self._known.deleted:
-            self._usual[queue.key] = queue
+            self._regular[queue.key] = queue
         if len(queue.pending) >= FLUSH_BYTES:
             queue.flush()
 
     def _tags_code(self, queue: ConsumeQueue, message: StoredMessage) -> int:
         return tags_code_of(message.raw_properties, queue.is_delay, message.store_ms, self._delay_levels)
 
-    # after the walk
+    # after the scan
 
     def finish(self, *, trim: bool) -> None:
-        """Make anew what is missing, and, with `trim`, remove what lies behind the ends of the queues."""
+        """Rebuild missing entries, and, with `trim`, remove bytes behind the ends of the queues."""
         if trim:
             for queue in self._queues:
                 if not self._ends_in_log(queue):
@@ -271,7 +275,7 @@ class QueueRecovery:
             known = self._queues.find(*key)
             # After a clean stop nothing has expired since, so the first file is missing where a queue begins later.
             if known is None or known.max_offset < high or (self._report.clean and known.min_offset > low):
-                self._note_gap(key, high)
+                self._record_gap(key, high)
         if self._gaps:
             self._rebuild_gaps()
         if trim:
@@ -283,13 +287,13 @@ class QueueRecovery:
         entry = queue.entry(queue.max_offset - 1)
         return entry is not None and points_to_message(self._log, queue, queue.max_offset - 1, entry)
 
-    def _note_gap(self, key: QueueKey, offset: int) -> None:
+    def _record_gap(self, key: QueueKey, offset: int) -> None:
         _, high = self._known.queues.get(key, (0, 0))
-        self._usual.pop(key, None)
+        self._regular.pop(key, None)
         self._gaps[key] = max(offset, high, self._gaps.get(key, 0))
 
     def _rebuild_gaps(self) -> None:
-        """Make anew the queues of which entries are missing, from the whole log, damaged or not."""
+        """Rebuild the queues with missing entries from the whole log, damaged or not."""
         gaps = self._gaps
         highs = {key: (0, high) for key, high in gaps.items()}
         self._save_point(self._known.queues | highs, unfinished=sorted(gaps))
@@ -297,7 +301,7 @@ class QueueRecovery:
             queue = self._queues.get(*key)
             self._queues.remove_files(queue)
             queue.begin_anew(high)  # stays so when all its messages are gone from the log: its offsets go on
-        rebuilt = self._place_again(gaps)
+        rebuilt = self._assign_again(gaps)
         self._sync_queues()
         self._save_point({queue.key: (queue.min_offset, queue.max_offset) for queue in self._queues})
         self._report.rebuilt_queues = sorted(f"{topic}:{queue_id}" for topic, queue_id in rebuilt)
@@ -306,8 +310,8 @@ class QueueRecovery:
         deleted = self._parts.deleted_topics
         self._parts.resume.save(ResumePoint(clean=False, queues=queues, unfinished=list(unfinished), deleted=deleted))
 
-    def _place_again(self, gaps: dict[QueueKey, int]) -> set[QueueKey]:
-        """Put every record of these queues in its place; the queues that have any."""
+    def _assign_again(self, gaps: dict[QueueKey, int]) -> set[QueueKey]:
+        """Assign every record to these queues again; returns the queues that have records."""
         files, segments = self._parts.files, self._log.segments
         series = QueueSeries(self._queues)
         placed: set[QueueKey] = set()
@@ -335,7 +339,7 @@ class QueueRecovery:
             files.sync_dir(folder)
 
     def _trim(self, queue: ConsumeQueue) -> None:
-        """Stale bytes behind the end of a queue must not come back."""
+        """Overwrite stale bytes behind the end of a queue, so that no crash restores them."""
         queue.raise_min(self._log.start)
         queue.flush()
         if self._queues.zero_behind(queue):

@@ -44,8 +44,8 @@ class QueueRepair:
         self._under_way: dict[QueueKey, _Range] = {}
 
     def repair_now(self, damage: QueueDamaged, *, waits: bool = False) -> bool:
-        """Repair the damaged entries; False when that takes longer, unless the caller `waits`, or when the disk refuses. Ticks go on
-        with it.
+        """Repair the damaged entries; False when that takes longer, unless the caller `waits`, or when the disk refuses. Ticks
+        continue it.
         """
         topic, queue_id, offset = damage.topic, damage.queue_id, damage.offset
         queue = self._parts.queues.find(topic, queue_id)
@@ -54,7 +54,7 @@ class QueueRepair:
         repair = self._under_way.get(queue.key)
         if repair is None:
             log.warning(
-                "consume queue %s:%d does not match the log at offset %d: its entries are rebuilt from the log",
+                "consume queue %s:%d does not match the log at offset %d; rebuilding its entries from the log",
                 *queue.key,
                 offset,
             )
@@ -63,11 +63,11 @@ class QueueRepair:
         try:
             return self._work_on(repair, inf if waits else self._parts.clock.monotonic() + INLINE_S)
         except (OSError, StoreError) as error:
-            log.warning("consume queue %s:%d cannot be rebuilt yet, trying again: %s", *queue.key, error)
+            log.warning("consume queue %s:%d cannot be rebuilt yet; retrying: %s", *queue.key, error)
             return False
 
     def close(self) -> None:
-        """Give up what is under way: the next start meets the damage again."""
+        """Cancel running repairs; reads after the next start find the damage again."""
         while self._under_way:
             self._under_way.popitem()[1].close()
 
@@ -76,7 +76,7 @@ class QueueRepair:
         return bool(self._under_way)
 
     def work(self) -> None:
-        """Go on with repairs for a slice of time. OSError or StoreError when the disk refuses: the next call tries again."""
+        """Continue repairs for a slice of time. OSError or StoreError when the disk refuses: the next call tries again."""
         stop_at = self._parts.clock.monotonic() + SLICE_S
         for repair in list(self._under_way.values()):
             if not self._work_on(repair, stop_at):
@@ -100,7 +100,7 @@ class QueueRepair:
 
 
 class _Range:
-    """Entries of one queue that are made again: from `first` up to, not including, `end`."""
+    """Entries of one queue that are rebuilt: from `first` up to, not including, `end`."""
 
     def __init__(self, parts: StoreParts, queue: ConsumeQueue, offset: int) -> None:
         self._parts = parts
@@ -143,7 +143,7 @@ class _Range:
     # reading the log
 
     def close(self) -> None:
-        """Close the file of the log that is being read. The next step begins anew."""
+        """Close the file of the log that is being read. The next step starts again."""
         if self._records is not None:
             self._records.close()
         self._records = None
@@ -198,8 +198,10 @@ class _Range:
         whole += ENTRY.pack(0, NOTHING_HERE_SIZE, self._stop) * missing
         whole = whole[: (self.end - self.first) * ENTRY_BYTES]
         changed = queue.rewrite(self.first, whole)
-        queue.odd_offsets = queue.odd_offsets.difference(range(self.first, self.end)) | self._odd(whole)
-        parts.queues.note_dirty(queue)
+        queue.irregular_offsets = queue.irregular_offsets.difference(range(self.first, self.end)) | self._irregular(
+            whole
+        )
+        parts.queues.mark_dirty(queue)
         parts.repaired_entries += changed
         numbered = enumerate(ENTRY.iter_unpack(whole), self.first)
         lost = sum(offset >= queue.min_offset and not is_message(entry) for offset, entry in numbered)
@@ -214,7 +216,7 @@ class _Range:
             f"; {lost} {'message is' if lost == 1 else 'messages are'} not in the log" if lost else "",
         )
 
-    def _odd(self, entries: bytes) -> frozenset[int]:
+    def _irregular(self, entries: bytes) -> frozenset[int]:
         """Offsets whose records say another one."""
         queue, odd = self.queue, set()
         for offset, entry in enumerate(ENTRY.iter_unpack(entries), self.first):
@@ -234,7 +236,7 @@ class _Scratch:
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         return self.queue
 
-    def note_dirty(self, queue: ConsumeQueue) -> None:
+    def mark_dirty(self, queue: ConsumeQueue) -> None:
         """It is never written as it is."""
 
     def remove_files(self, queue: ConsumeQueue) -> None:

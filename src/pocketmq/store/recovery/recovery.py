@@ -31,7 +31,7 @@ __all__ = ["RecoveryReport", "recover"]
 
 
 def recover(parts: StoreParts) -> RecoveryReport:
-    """Take the folder and bring all files into step with the log; afterwards the store can be written."""
+    """Lock the folder and make all files match the log; afterwards the store can be written."""
     started = parts.clock.monotonic()
     clean = parts.owner.take()
     try:
@@ -39,14 +39,18 @@ def recover(parts: StoreParts) -> RecoveryReport:
     except OSError as error:
         raise _cannot_open(parts, error) from error
     report.seconds = parts.clock.monotonic() - started
-    (log.info if clean and not report.cut else log.warning)("store %s opened %s", parts.settings.folder, report)
+    if report.is_new:
+        log.info("created a new, empty store in %s", parts.settings.folder)
+    else:
+        level = logging.INFO if clean and not report.cut else logging.WARNING
+        log.log(level, "store %s opened %s", parts.settings.folder, report)
     return report
 
 
 def _cannot_open(parts: StoreParts, error: OSError) -> StoreError:
     text = f"the store in {parts.settings.folder} cannot be opened: {error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFull(f"{text}. Putting its files right needs some space: free it, then open the store again")
+        return StoreFull(f"{text}. Recovery needs some free space: free it, then open the store again")
     return StoreError(text)
 
 
@@ -76,7 +80,8 @@ class _Recovery:
         return report
 
     def _begin_empty(self) -> None:
-        """Without a log there is nothing that queues could speak of."""
+        """Without a log, queues have no messages."""
+        self._report.is_new = True
         self._forget_resume()
         self._parts.queues.wipe()
         self._log.cut(0)
@@ -91,26 +96,26 @@ class _Recovery:
         self._parts.queues.doubt_names(not report.clean)
         resumed = report.clean and resume.clean and queues.resume()
         if resumed:
-            report.walked_from = resume.log_end
-            self._note_newest(resume.last_record)
+            report.scanned_from = resume.log_end
+            self._record_newest(resume.last_record)
         elif report.clean:
-            report.walked_from = self._file_of(queues.load())
+            report.scanned_from = self._file_of(queues.load())
         else:
             start = self._first_file_behind_checkpoint()
-            # Without any queue there is nothing that the checkpoint could speak of.
-            report.walked_from = start if queues.cut_to(start) else self._log.start
-        self._walk(queues)
+            # Without any queue the checkpoint covers nothing.
+            report.scanned_from = start if queues.cut_to(start) else self._log.start
+        self._scan(queues)
         self._keep_deletions(resume)
         queues.finish(trim=not resumed or bool(report.cut))
         self._parts.queues.doubt_names(False)
 
     def _forget_resume(self) -> None:
-        """A resume point that does not fit to the store must not be believed later either."""
+        """Replace a resume point that does not match the store, so that no later start uses it."""
         if self._parts.files.status(self._parts.resume.path) is not None:
             self._parts.resume.save(ResumePoint(clean=False))
 
     def _keep_deletions(self, resume: ResumePoint) -> None:
-        """Topics stay deleted. When the log has lost its end, what comes in its place is not meant by it."""
+        """Keep deleted topics deleted. If the log has lost its end, later messages at these offsets are not deleted."""
         end = self._log.end
         deleted = {topic: min(mark, end) for topic, mark in resume.deleted.items() if mark > self._log.start}
         if any(mark > end for mark in resume.deleted.values()):
@@ -120,7 +125,7 @@ class _Recovery:
     # where to begin
 
     def _usable_resume(self) -> ResumePoint | None:
-        """The resume point; after a clean stop only when the store is still as that stop left it."""
+        """The resume point; after a clean stop only if the store has not changed since."""
         resume = self._parts.resume.load()
         if resume is None or not all(is_topic(topic) for topic, _ in resume.queues):
             return None
@@ -134,7 +139,7 @@ class _Recovery:
             return None
         return resume
 
-    def _note_newest(self, log_offset: int) -> None:
+    def _record_newest(self, log_offset: int) -> None:
         self._parts.last_record = log_offset
         if log_offset >= 0:
             self._parts.last_store_ms = self._log.store_ms_at(log_offset)
@@ -148,26 +153,26 @@ class _Recovery:
         checkpoint, segments = self._parts.checkpoint, self._log.segments
         safe_ms = min(checkpoint.physic_ms, checkpoint.logics_ms) - SAFETY_MS
         for first in reversed(self._log.first_offsets):
-            walk = RecoveryScan(self._read_log, segments.file_bytes, first, first + segments.file_bytes)
-            for _, message in walk:
+            scan = RecoveryScan(self._read_log, segments.file_bytes, first, first + segments.file_bytes)
+            for _, message in scan:
                 if message.store_ms <= safe_ms:
                     return first
                 break
         return self._log.start
 
-    # the walk
+    # the scan
 
-    def _walk(self, queues: QueueRecovery) -> None:
+    def _scan(self, queues: QueueRecovery) -> None:
         parts, report, segments = self._parts, self._report, self._log.segments
-        walk = RecoveryScan(self._read_log, segments.file_bytes, report.walked_from, segments.end_of_files)
+        scan = RecoveryScan(self._read_log, segments.file_bytes, report.scanned_from, segments.end_of_files)
         # After a clean stop no record is in doubt, however new it is.
         safe_ms = inf if report.clean else parts.checkpoint.physic_ms
         newest, newest_ms, doubtful = parts.last_record, parts.last_store_ms, None
-        for log_offset, message in walk:
+        for log_offset, message in scan:
             store_ms = message.store_ms
             if store_ms >= safe_ms:
                 if has_lost_part(message, log_offset % segments.file_bytes):
-                    walk.refuse(log_offset, "a part of the record is lost")
+                    scan.refuse(log_offset, "a part of the record is lost")
                     break
                 doubtful = log_offset if doubtful is None else doubtful
             newest = log_offset
@@ -175,20 +180,20 @@ class _Recovery:
                 newest_ms = store_ms
             queues.dispatch(log_offset, message)
         parts.last_record, parts.last_store_ms = newest, newest_ms
-        self._cut(walk)
+        self._cut(scan)
         if doubtful is not None:
             self._write_again(doubtful)
-        self._log.sync_from(report.walked_from)
+        self._log.sync_from(report.scanned_from)
         parts.files.sync_dir(segments.folder)
 
-    def _cut(self, walk: RecoveryScan) -> None:
+    def _cut(self, scan: RecoveryScan) -> None:
         report = self._report
-        report.records = walk.records
-        report.cut_bytes = self._log.cut(walk.end)
-        if walk.ending is ScanEnd.DAMAGE:
-            report.cut = walk.reason
+        report.records = scan.records
+        report.cut_bytes = self._log.cut(scan.end)
+        if scan.ending is ScanEnd.DAMAGE:
+            report.cut = scan.reason
         elif report.cut_bytes:
-            report.cut = f"at log offset {walk.end}: nothing was written there, but something behind it"
+            report.cut = f"at log offset {scan.end}: nothing was written there, but there are bytes behind it"
 
     def _write_again(self, start: int) -> None:
         """Write the end of the log once more, as it is: what a failed sync has left in doubt is on no disk, though it can
@@ -202,15 +207,15 @@ class _Recovery:
         return bytes(self._log.view(offset, size))
 
     def _lower_checkpoint(self) -> None:
-        """The checkpoint may know of derived files that were safe before their messages were. Those are lost, and others
-        come in their place, perhaps with earlier times: it must not vouch for these.
+        """The checkpoint may cover derived files that were safe before their messages were. Those messages are lost, and
+        others follow at their offsets, perhaps with earlier times: the checkpoint must not cover these.
         """
         checkpoint = self._parts.checkpoint
         if checkpoint.lower(self._parts.last_store_ms, self._parts.index.newest_ms):
             self._save_checkpoint()
 
     def _raise_checkpoint(self) -> None:
-        """RocketMQ does not speak of its newest index file, not even after a clean stop. Do, or a crash would cost the file."""
+        """RocketMQ's checkpoint does not cover its newest index file, even after a clean stop. Cover it, or a crash deletes the file."""
         checkpoint, index = self._parts.checkpoint, self._parts.index
         index.sync_newer(checkpoint.index_ms)
         checkpoint.index_ms = index.newest_ms

@@ -28,7 +28,7 @@ from pocketmq.store.resume import Bounds, QueueKey, ResumePoint
 log = logging.getLogger("pocketmq.store")
 
 
-class NotedBounds(NamedTuple):
+class RecordedBounds(NamedTuple):
     """The bounds of all queues at one moment, and where the log ended then."""
 
     log_end: int
@@ -44,31 +44,31 @@ class ResumeUpkeep:
         self._interval_s = parts.settings.resume_interval_ms / 1000
         self._due_at = 0.0
         self._known_queues = 0
-        self._noted: NotedBounds | None = None
+        self._recorded: RecordedBounds | None = None
         self._deletions = 0
 
     def start(self) -> None:
         self._due_at = self._parts.clock.monotonic() + self._interval_s
         self._known_queues = len(self._parts.queues)
 
-    def note(self) -> NotedBounds | None:
+    def note(self) -> RecordedBounds | None:
         """The present bounds, when the file is due; all entries are in their files now, and about to be synced."""
         parts = self._parts
         if parts.clock.monotonic() < self._due_at or len(parts.queues) == self._known_queues:
             return None
-        return NotedBounds(parts.log.written, self._bounds(), self._deletions)
+        return RecordedBounds(parts.log.written, self._bounds(), self._deletions)
 
-    def flushed(self, noted: NotedBounds | None) -> None:
-        """What was noted is synced."""
+    def flushed(self, noted: RecordedBounds | None) -> None:
+        """The recorded bounds are synced."""
         if noted is not None:
-            self._noted = noted
+            self._recorded = noted
 
     def tick(self) -> None:
-        """Write what was noted, once the log is synced as far."""
-        noted, parts = self._noted, self._parts
+        """Write the recorded bounds, once the log is synced as far."""
+        noted, parts = self._recorded, self._parts
         if noted is None or parts.log.synced < noted.log_end:
             return
-        self._noted = None
+        self._recorded = None
         if noted.deletions != self._deletions:
             return
         self._due_at = parts.clock.monotonic() + self._interval_s
@@ -80,7 +80,7 @@ class ResumeUpkeep:
             return
         parts.flusher.sync_files([path], lambda: self._publish(noted))
 
-    def _publish(self, noted: NotedBounds) -> None:
+    def _publish(self, noted: RecordedBounds) -> None:
         if noted.deletions != self._deletions:
             return
         try:
@@ -91,7 +91,7 @@ class ResumeUpkeep:
         self._parts.flusher.sync_files([folder], lambda: None)
 
     def _give_up(self, error: OSError) -> None:
-        log.warning("%s is not brought up to date: %s", self._parts.resume.path, error)
+        log.warning("cannot update the resume file %s: %s", self._parts.resume.path, error)
         self._known_queues = -1
 
     def forget_topic(self, topic: str) -> None:
@@ -108,7 +108,7 @@ class ResumeUpkeep:
         parts.deleted_topics = deleted
 
     def lower_deletions(self) -> None:
-        """A write failed, so the log ends earlier than when a topic was deleted: what comes in its place is not meant by that."""
+        """A write failed, so the log ends earlier than when a topic was deleted: later messages at these offsets are not deleted."""
         parts = self._parts
         end = parts.log.end
         if any(mark > end for mark in parts.deleted_topics.values()):
@@ -136,19 +136,19 @@ class ResumeUpkeep:
 
 
 class QueueTimes:
-    """Store times up to which queues are safe, until they may be told."""
+    """Store times up to which queues are safe, until the checkpoint may cover them."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int]] = []
 
     def synced(self, log_offset: int, store_ms: int) -> None:
         """Queues are safe up to `store_ms`; the messages up to that time lie before `log_offset`."""
-        # The oldest must not wait for ever, and those between it and the newest would tell little.
+        # The oldest must not wait forever; those between it and the newest add little.
         del self._waiting[1:]
         self._waiting.append((log_offset, store_ms))
 
-    def take_told(self, indexed_to: float, keys_ms: float) -> int | None:
-        """The newest time that may be told, when messages before `indexed_to` were entered and their keys are safe up to
+    def take_covered(self, indexed_to: float, keys_ms: float) -> int | None:
+        """The newest time for the checkpoint, if messages before `indexed_to` were entered and their keys are safe up to
         `keys_ms`; None when there is no new one.
         """
         told = None

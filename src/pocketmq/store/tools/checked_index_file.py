@@ -60,20 +60,20 @@ class CheckedIndexFile:
         if number >= self._counted:
             return None
         entry = self._entry_at(number)
-        return None if entry == NO_ENTRY and self._place(number) >= self._used_end() else entry
+        return None if entry == NO_ENTRY and self._position(number) >= self._used_end() else entry
 
     @property
     def _counted(self) -> int:
         return min(self.header.next_number, self._shape.entries)
 
     def uncounted_entry(self) -> Entry | None:
-        """The entry behind the last that the header counts, if the file has room for one."""
+        """The entry behind the last that the header counts, if the file is long enough."""
         return self._entry_at(self.number) if self.number < self._shape.entries else None
 
     def _used_end(self) -> int:
         """Behind the last counted entry that is not zeros: a header may count too many."""
         if self._used_to is None:
-            found = nonzero_range(self._file, self._place(1), self._place(self._counted))
+            found = nonzero_range(self._file, self._position(1), self._position(self._counted))
             self._used_to = 0 if found is None else found[1]
         return self._used_to
 
@@ -81,12 +81,12 @@ class CheckedIndexFile:
         at = number - self._block_first
         if not 0 <= at < len(self._block):
             count = min(_BLOCK_ENTRIES, self._shape.entries - number)
-            data = self._file.read_at(self._place(number), count * ENTRY_BYTES).ljust(count * ENTRY_BYTES, b"\0")
+            data = self._file.read_at(self._position(number), count * ENTRY_BYTES).ljust(count * ENTRY_BYTES, b"\0")
             self._block = list(ENTRY.iter_unpack(data))
             self._block_first, at = number, 0
         return self._block[at]
 
-    def _place(self, number: int) -> int:
+    def _position(self, number: int) -> int:
         return self._shape.entries_at + number * ENTRY_BYTES
 
     # following the entries
@@ -114,13 +114,13 @@ class CheckedIndexFile:
         """
         if self.number == 1:
             self._check_begin(log_offset, store_ms)
-        is_agreed = entry[0] == key_hash or not self._tells_another_key(entry, key_hash, log_offset)
+        is_agreed = entry[0] == key_hash or not self._has_another_key(entry, key_hash, log_offset)
         seconds = min(max(0, (store_ms - self._begin_ms) // 1000), LARGEST_SECONDS)
         self._enter(entry, (key_hash if is_agreed else entry[0], log_offset, seconds))
         self.last = log_offset, store_ms
         return is_agreed
 
-    def _tells_another_key(self, entry: Entry, key_hash: int, log_offset: int) -> bool:
+    def _has_another_key(self, entry: Entry, key_hash: int, log_offset: int) -> bool:
         following = self.entry(1)
         is_swapped = following is not None and following[:2] == (key_hash, log_offset)
         return (
@@ -146,7 +146,7 @@ class CheckedIndexFile:
 
     def refuse(self, entry: Entry, why: str) -> None:
         """No record has this entry."""
-        self._note(f"it has {_told(entry)}, {why}")
+        self._record(f"it has {_described(entry)}, {why}")
         if entry[0] >= 0:
             self._chain(entry[0])
         self.last = None
@@ -155,7 +155,7 @@ class CheckedIndexFile:
     def _enter(self, entry: Entry, wanted: tuple[int, int, int]) -> None:
         previous = self._chain(wanted[0]) if wanted[0] >= 0 else 0
         if entry != (*wanted, previous):
-            self._note(f"it has {_told(entry)}, but must have {_told((*wanted, previous))}")
+            self._record(f"it has {_described(entry)}, but must have {_described((*wanted, previous))}")
         self.number += 1
 
     def _chain(self, key_hash: int) -> int:
@@ -166,8 +166,8 @@ class CheckedIndexFile:
         self._used_slots += not previous
         return previous
 
-    def _note(self, detail: str) -> None:
-        self.runs.add(Kind.INDEX_ENTRY, self.path, self._place(self.number), ENTRY_BYTES, self.number, detail)
+    def _record(self, detail: str) -> None:
+        self.runs.add(Kind.INDEX_ENTRY, self.path, self._position(self.number), ENTRY_BYTES, self.number, detail)
 
     # header and slots
 
@@ -180,7 +180,7 @@ class CheckedIndexFile:
         self._begin_ms = store_ms
 
     def count_more(self) -> None:
-        """There are more entries than the header counts: go on as if it counted them all."""
+        """There are more entries than the header counts: continue as if it counted them all."""
         if self.header.next_number < self._shape.entries:
             self.header = self.header._replace(next_number=self._shape.entries)
             self._used_to = None
@@ -243,6 +243,6 @@ class CheckedIndexFile:
                         yield first + place, number
 
 
-def _told(entry: Entry) -> str:
+def _described(entry: Entry) -> str:
     key_hash, log_offset, seconds, previous = entry
     return f"hash {key_hash}, log offset {log_offset}, second {seconds}, previous {previous}"

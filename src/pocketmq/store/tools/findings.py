@@ -231,7 +231,7 @@ class LogFacts:
         place = bisect_right(self._begins, log_offset) - 1
         return place >= 0 and log_offset < self._ends[place]
 
-    def note_known(self, log_end: int, by: str) -> None:
+    def add_known(self, log_end: int, by: str) -> None:
         """A queue entry points to a message that ends at `log_end`."""
         if log_end > self.known_end:
             self.known_end, self.known_by = log_end, by

@@ -63,7 +63,7 @@ class TableCheck:
         if self._files.status(self._folder / RESUME) is None:
             return
         if ResumeFile(self._files, self._folder.parent).load() is None:
-            text = "where the queues ended cannot be read from it; the next start finds out by itself"
+            text = "the bounds of the queues cannot be read from it; the next start reads them from the queue files"
             yield Finding(Kind.RESUME, f"{CONFIG}/{RESUME}", text)
 
     def _read(self, name: str) -> tuple[Any, str]:
@@ -78,7 +78,7 @@ class TableCheck:
             value = read_json(data)
         except ProtocolError as error:
             return None, str(error)
-        return (value, "") if value is not None else (None, "it holds no table")
+        return (value, "") if value is not None else (None, "it contains no table")
 
 
 def is_table(name: str) -> bool:
@@ -88,14 +88,14 @@ def is_table(name: str) -> bool:
 
 def _findings(name: str, flaw: str, old_flaw: str, *, has_main: bool, has_backup: bool) -> Iterator[Finding]:
     path = f"{CONFIG}/{name}"
-    instead = f"{name}.bak is used instead" if has_backup else f"there is no {name}.bak that could be used instead"
+    instead = f"{name}.bak is used instead" if has_backup else f"there is no {name}.bak to use instead"
     if flaw:
         yield Finding(Kind.TABLE_DAMAGED, path, f"the table cannot be read: {flaw}; {instead}")
     elif not has_main and has_backup:
         yield Finding(Kind.TABLE_BACKUP, path, f"the table is missing; {instead}")
     if old_flaw:
         kind = Kind.TABLE_BACKUP if has_main else Kind.TABLE_DAMAGED
-        yield Finding(kind, f"{path}.bak", f"the table as it was saved before cannot be read: {old_flaw}")
+        yield Finding(kind, f"{path}.bak", f"the previous version of the table cannot be read: {old_flaw}")
 
 
 def _topics_of(table: Any) -> frozenset[str] | None:
@@ -104,7 +104,7 @@ def _topics_of(table: Any) -> frozenset[str] | None:
 
 
 STAGING: Final = "rebuild"
-"""Where a rebuild makes new files before they take the place of the old ones."""
+"""Where a rebuild makes new files before they replace the old ones."""
 
 _READ_BY_US: Final = (LOG, QUEUES, INDEX, CONFIG, "checkpoint", "abort", "lock", "broker.conf", STAGING)
 _ROCKETMQS_OWN: Final = (
@@ -125,7 +125,7 @@ _CONFIG_OWN: Final = ("broker.properties", "consumerOffsets", "subscriptionGroup
 
 
 def find_foreign(files: Files, layout: StoreLayout) -> Iterator[Finding]:
-    """Things in the folders that nobody knows; those below consumequeue are the queues' business."""
+    """Things in the folders with unknown names; those below consumequeue are the queues' business."""
     folder = layout.folder
     for name in files.list(folder):
         if name not in _READ_BY_US and name not in _ROCKETMQS_OWN and not name.startswith("timerwheel."):
@@ -144,7 +144,9 @@ def find_foreign(files: Files, layout: StoreLayout) -> Iterator[Finding]:
 
 
 def foreign(layout: StoreLayout, path: Path) -> Finding:
-    return Finding(Kind.FOREIGN, layout.name_of(path), "this does not belong to the store, and is left alone")
+    return Finding(
+        Kind.FOREIGN, layout.name_of(path), "unknown file; it does not belong to the store and is left alone"
+    )
 
 
 _TIMES: Final = struct.Struct(">qqq")
@@ -168,7 +170,7 @@ class SafeTimes(NamedTuple):
 class Condition(NamedTuple):
     stop: Stop
     owner: str
-    """The process that has, or had, the store, if the abort file tells."""
+    """The process that has, or had, the store, if the abort file contains it."""
     safe: SafeTimes
     checkpoint_flaw: str
     """What is wrong with the checkpoint; empty when nothing is."""
@@ -184,12 +186,10 @@ class Condition(NamedTuple):
     def findings(self) -> Iterator[Finding]:
         owner = f"process {self.owner}" if self.owner else "a program"
         if self.is_in_use:
-            text = f"the store is in use by {owner}: what was written last may not be in all files yet"
+            text = f"the store is in use by {owner}: the last writes may not be in all files yet"
             yield Finding(Kind.IN_USE, "lock", text)
         elif not self.is_clean:
-            text = (
-                "the store was not stopped cleanly: the next start looks for the end of the log and makes the rest fit"
-            )
+            text = "the store was not stopped cleanly: the next start recovers it from the log"
             yield Finding(Kind.CRASHED, "abort", text)
 
     def knows_later(self, newest_ms: int) -> bool:
@@ -202,7 +202,7 @@ class Condition(NamedTuple):
         if not newest_ms or self.is_in_use:
             return
         if not flaw and self.is_clean and not any(self.safe):
-            flaw = "holds nothing but zeros"
+            flaw = "contains only zeros"
         if not flaw and max(self.safe) > newest_ms:
             flaw = f"says that files are safe up to {max(self.safe)} ms; the newest message is of {newest_ms} ms"
         if flaw:

@@ -106,7 +106,7 @@ class IndexCheck:
         if entry is None or file is None or self._belongs_to_a_later(entry, key_hash, log_offset, later):
             self._miss(message)
             return
-        self._tell_missing()
+        self._report_missing()
         self.entries += 1
         if not file.match(entry, key_hash, log_offset, message.store_ms):
             self._changed.append(log_offset)
@@ -180,12 +180,12 @@ class IndexCheck:
             self._missing = _MissingKeys(message, None if self._file is None else self._file.path)
         self._missing.add(message)
 
-    def _tell_missing(self) -> None:
+    def _report_missing(self) -> None:
         if self._missing is not None:
             self._findings.append(self._missing.finding(Kind.INDEX_KEY_MISSING, self._layout))
             self._missing = None
 
-    def _tell_behind(self) -> None:
+    def _report_behind(self) -> None:
         """Keys are missing up to the end of the log: maybe they were not entered yet."""
         if self._missing is None:
             return
@@ -227,7 +227,7 @@ class IndexCheck:
                 self._file.accept(entry)
             else:
                 self._file.refuse(entry, "but no record there has such a key")
-        self._tell_behind()
+        self._report_behind()
         yield from self._findings
 
 
@@ -247,7 +247,7 @@ class _MissingKeys:
     def finding(self, kind: Kind, layout: StoreLayout) -> Finding:
         messages = "1 message" if self._count == 1 else f"{self._count} messages"
         where = f"at log offset {self.first}" if self._count == 1 else f"from log offset {self.first} to {self.last}"
-        when = " yet; they are entered when the store is open" if kind is Kind.INDEX_BEHIND else ""
+        when = " yet; the open store adds them" if kind is Kind.INDEX_BEHIND else ""
         path = INDEX if self._before is None else layout.name_of(self._before)
         return Finding(kind, path, f"keys of {messages} {where} are not in the index{when}")
 

@@ -41,7 +41,7 @@ class LogCheck:
             if expected is not None and log_file.first > expected:
                 yield self._missing(expected, log_file.first)
             if not log_file.size and log_file is self._layout.log_files[-1]:
-                text = "the file is empty: the store stopped while it was made; the next start removes it"
+                text = "the file is empty: the store stopped while creating it; the next start removes it"
                 yield Finding(Kind.LOG_FILE_UNFINISHED, self._layout.name_of(log_file.path), text)
             elif flaw := self._file_flaw(log_file, expected):
                 yield Finding(Kind.LOG_FILE_SIZE, self._layout.name_of(log_file.path), flaw, 0, log_file.size)
@@ -61,11 +61,11 @@ class LogCheck:
         if expected is not None and log_file.first < expected:
             return f"the file begins at {log_file.first}, but the one before it ends at {expected}"
         if log_file.first % usual:
-            return f"the file begins at {log_file.first}, which is no multiple of the files' size {usual}"
+            return f"the file begins at {log_file.first}, which is not a multiple of the file size {usual}"
         return ""
 
     def _is_short(self, log_offset: int) -> bool:
-        """Whether the file that should hold this offset is too short, which is told already."""
+        """Whether the file that should hold this offset is too short, which is already reported."""
         usual = self._layout.log_file_bytes
         return any(
             log_file.first <= log_offset < log_file.first + usual and log_file.size < usual
@@ -91,7 +91,7 @@ class LogCheck:
         return None
 
     def unreadable(self, hole: Unreadable) -> Finding | None:
-        """A part of the log without sound records. None when its file's absence or size is told already."""
+        """A part of the log without sound records. None when its file's absence or size is already reported."""
         self._facts.add_hole(hole.begin, hole.end)
         if hole.path is None or (self._is_short(hole.begin) and hole.end % self._layout.log_file_bytes == 0):
             return None
@@ -101,23 +101,23 @@ class LogCheck:
 
     def changed(self, log_offset: int) -> Finding:
         """A record that the index knows by another key."""
-        path, begin = self._place(log_offset)
+        path, begin = self._position(log_offset)
         text = f"the record at log offset {log_offset} had another topic or other keys when the index was made from it"
         return Finding(Kind.LOG_CHANGED, path, text, begin, None)
 
     def finding(self, kind: Kind, message: StoredMessage, text: str) -> Finding:
         """A finding about one record."""
-        path, begin = self._place(message.log_offset)
+        path, begin = self._position(message.log_offset)
         return Finding(kind, path, text, begin, begin + message.size)
 
-    def _place(self, log_offset: int) -> tuple[str, int]:
+    def _position(self, log_offset: int) -> tuple[str, int]:
         for log_file in reversed(self._layout.log_files):
             if log_file.first <= log_offset:
                 return self._layout.name_of(log_file.path), log_offset - log_file.first
         return LOG, log_offset
 
     def begins_record(self, log_offset: int) -> bool:
-        """Whether a record that knows its own place begins here."""
+        """Whether a record with this log offset begins here."""
         for log_file in self._layout.log_files:
             if 0 <= log_offset - log_file.first < log_file.size:
                 with self._files.open(log_file.path, write=False) as file:
@@ -138,7 +138,7 @@ class LogCheck:
                 text = f"bytes behind the end of the log at {scan.end} are not zero and belong to no message"
                 yield Finding(Kind.LOG_STALE_BYTES, self._layout.name_of(tail.path), text, tail.begin, tail.end)
             return
-        path, begin = self._place(scan.end)
+        path, begin = self._position(scan.end)
         if scan.tails:
             end = max(scan.tails[0].end, self._facts.known_end - scan.end + begin)
             text = f"no sound record at log offset {scan.end}: {scan.ending}; {reason}"
@@ -149,13 +149,13 @@ class LogCheck:
 
     @property
     def lost_tail(self) -> str:
-        """Who knows of messages behind the end of the log; empty when nobody does."""
+        """Who knows of messages behind the end of the log; empty if nothing does."""
         facts, safe_ms = self._facts, self._condition.safe.log_ms
         if facts.known_end > facts.end:
             return f"{facts.known_by} points to a message that ends at {facts.known_end}"
         if self._condition.knows_later(facts.newest_ms):
             return (
                 f"the checkpoint knows of a message stored at {safe_ms} ms, "
-                f"{safe_ms - facts.newest_ms} ms after the newest that is here"
+                f"{safe_ms - facts.newest_ms} ms after the newest message of the log"
             )
         return ""

@@ -39,7 +39,7 @@ _BLOCK_BYTES: Final = 4096 * ENTRY_BYTES
 _UNSEEN: Final = -1
 
 Flaw = tuple[Kind, str]
-"""What is wrong with a record, by its place in its queue."""
+"""What is wrong with a record, by its offset in its queue."""
 
 
 class CheckContext(NamedTuple):
@@ -55,10 +55,10 @@ class CheckContext(NamedTuple):
 class CheckedQueue:
     __slots__ = (
         "_context",
-        "_gap_told",
+        "_gap_reported",
+        "_irregular",
         "_last_log",
         "_misfits",
-        "_odd",
         "absent",
         "entries",
         "files",
@@ -86,9 +86,9 @@ class CheckedQueue:
         self.absent = 0
         """Messages of a queue that has no files, though they must be there by now."""
         self._last_log = _UNSEEN
-        self._gap_told = False
-        self._odd = _UNSEEN - 1
-        """What the last record that did not belong here said: if the next one goes on from there, it did."""
+        self._gap_reported = False
+        self._irregular = _UNSEEN - 1
+        """What the last record that did not belong here said: if the next one continues there, it did."""
         file_bytes = context.file_entries * ENTRY_BYTES
         self._misfits = frozenset(file.path for file in files if file.size not in (0, file_bytes))
 
@@ -99,7 +99,7 @@ class CheckedQueue:
         if message.queue_offset != self.next:
             return self._out_of_step(message, entry)
         if self.entries.raw(self.next) != entry:
-            self._note_difference(message, entry)
+            self._record_difference(message, entry)
         self._go_on(message)
         return None
 
@@ -120,14 +120,14 @@ class CheckedQueue:
         if offset == 0 and not self._points_before(0, at):
             self._begin_anew()
             return self.see(message, entry)
-        self._odd = offset
+        self._irregular = offset
         self._context.facts.add_hole(at, at + message.size)
         return Kind.LOG_ORDER, f"it says that it is message {offset} of {self.label}, whose next message is {self.next}"
 
     def _is_gap(self, offset: int, entry: bytes) -> bool:
         """Whether messages before this one are missing; else it is the one that is not where it belongs."""
         is_explained = self._context.facts.last_hole_end > self._last_log
-        return self.entries.raw(offset) == entry or is_explained or not self.files or offset == self._odd + 1
+        return self.entries.raw(offset) == entry or is_explained or not self.files or offset == self._irregular + 1
 
     def _begin(self, message: StoredMessage, entry: bytes) -> Flaw | None:
         """The first message of this queue in the log: those before it must be gone with older log files."""
@@ -153,9 +153,12 @@ class CheckedQueue:
         return flaw
 
     def _gap(self, begin: int, end: int) -> Flaw:
-        self._gap_told = True
+        self._gap_reported = True
         which = f"message {begin}" if end == begin + 1 else f"messages {begin} to {end - 1}"
-        return Kind.LOG_GAP, f"it is message {end} of {self.label}, but {which} of that queue cannot be found before it"
+        return (
+            Kind.LOG_GAP,
+            f"it is message {end} of {self.label}, but the log does not have {which} of that queue before it",
+        )
 
     def _begin_anew(self) -> None:
         """The topic was deleted and made again. The files are of the later series; nothing that was found counts."""
@@ -168,7 +171,7 @@ class CheckedQueue:
         raw = self.entries.raw(offset)
         return len(raw) == ENTRY_BYTES and is_message(ENTRY.unpack(raw)) and ENTRY.unpack(raw)[0] < log_offset
 
-    def _note_difference(self, message: StoredMessage, entry: bytes) -> None:
+    def _record_difference(self, message: StoredMessage, entry: bytes) -> None:
         condition = self._context.condition
         may_be_late = not condition.is_clean and message.store_ms > condition.safe.queue_ms
         if not self.files:
@@ -178,7 +181,7 @@ class CheckedQueue:
         raw = self.entries.raw(self.next)
         if len(raw) < ENTRY_BYTES and path in self._misfits:
             return  # the size of the file is told, and says it all
-        detail = f"the log has {_told(entry)}"
+        detail = f"the log has {_described(entry)}"
         if may_be_late:
             kind = Kind.QUEUE_BEHIND
         elif len(raw) < ENTRY_BYTES:
@@ -186,14 +189,14 @@ class CheckedQueue:
         elif raw == _NO_ENTRY:
             kind = Kind.QUEUE_ENTRY_MISSING
         else:
-            kind, detail = Kind.QUEUE_ENTRY_WRONG, f"the file has {_told(raw)}, {detail}"
+            kind, detail = Kind.QUEUE_ENTRY_WRONG, f"the file has {_described(raw)}, {detail}"
         self.runs.add(kind, path, at, ENTRY_BYTES, self.next, detail)
 
     # head and tail
 
     def check_ends(self) -> None:
-        """After the pass: what lies in the files before the first message and behind the last."""
-        if self.first != _UNSEEN and not self._gap_told and self.files:
+        """After the pass: check the files before the first message and behind the last."""
+        if self.first != _UNSEEN and not self._gap_reported and self.files:
             for offset in range(self.files[0].first // ENTRY_BYTES, self.first):
                 self._check_head(offset)
         self.entries.forget()
@@ -214,7 +217,7 @@ class CheckedQueue:
             at_log = log_offset_of(entry)
             if is_head(entry) or (is_entry(entry) and (0 <= at_log < facts.start or facts.in_hole(at_log))):
                 return
-        detail = f"it lies before the first message that the log has, and the file has {_told(raw)}"
+        detail = f"it is before the first message of the log, and the file has {_described(raw)}"
         self.runs.add(Kind.QUEUE_ENTRY_WRONG, path, at, ENTRY_BYTES, offset, detail)
 
     def _used_entries(self, file: QueueFile, begin: int) -> Iterator[tuple[int, bytes]]:
@@ -242,14 +245,14 @@ class CheckedQueue:
                 return
             if entry[0] >= facts.end:
                 if condition.is_clean:
-                    facts.note_known(entry[0] + entry[1], f"entry {offset} of {self.label}")
+                    facts.add_known(entry[0] + entry[1], f"entry {offset} of {self.label}")
                 if condition.is_clean or condition.is_in_use:
                     return
                 kind = Kind.QUEUE_AHEAD
         elif _is_nothing(raw) and self.next == _UNSEEN:
             return
         path, at = self.entries.place(offset)
-        self.runs.add(kind, path, at, ENTRY_BYTES, offset, f"the file has {_told(raw)}")
+        self.runs.add(kind, path, at, ENTRY_BYTES, offset, f"the file has {_described(raw)}")
 
 
 def _is_nothing(raw: bytes) -> bool:
@@ -257,7 +260,7 @@ def _is_nothing(raw: bytes) -> bool:
     return len(raw) == ENTRY_BYTES and ENTRY.unpack(raw)[1] == NOTHING_HERE_SIZE
 
 
-def _told(raw: bytes) -> str:
+def _described(raw: bytes) -> str:
     if len(raw) < ENTRY_BYTES or raw == _NO_ENTRY:
         return "nothing"
     log_offset, size, tags_code = ENTRY.unpack(raw)
@@ -271,11 +274,11 @@ _pack = ENTRY.pack
 
 _SENTENCES: Final = {
     Kind.QUEUE_MISSING: "{entries} of {queue}: the file is missing",
-    Kind.QUEUE_ENTRY_MISSING: "{entries} of {queue}: nothing was entered; {detail}",
+    Kind.QUEUE_ENTRY_MISSING: "{entries} of {queue}: no entry; {detail}",
     Kind.QUEUE_ENTRY_WRONG: "{entries} of {queue}: {detail}",
     Kind.QUEUE_ENTRY_STALE: "{entries} of {queue}: the log has no such message; {detail}",
-    Kind.QUEUE_BEHIND: "{entries} of {queue}: not written yet; the next start does it",
-    Kind.QUEUE_AHEAD: "{entries} of {queue}: behind the end of the log; the next start removes this",
+    Kind.QUEUE_BEHIND: "{entries} of {queue}: not written yet; the next start writes them",
+    Kind.QUEUE_AHEAD: "{entries} of {queue}: behind the end of the log; the next start removes them",
 }
 
 
@@ -285,7 +288,7 @@ class QueueCheck:
     def __init__(
         self, files: Files, layout: StoreLayout, condition: Condition, facts: LogFacts, topics: frozenset[str] | None
     ) -> None:
-        """`topics` are those that exist by the store's table; None when it cannot be told."""
+        """`topics` are those that exist by the store's table; None if that is unknown."""
         self._files = files
         self._layout = layout
         self._topics = topics
@@ -323,12 +326,12 @@ class QueueCheck:
         return status is not None and status.is_dir
 
     def see(self, message: StoredMessage) -> Flaw | None:
-        """The next record of the log; what is wrong with it, by its place in its queue."""
+        """The next record of the log; what is wrong with it, by its offset in its queue."""
         if not enters_queue(message.sys_flag):
             return None
         queue = self._table.get((message.topic, message.queue_id)) or self._new_queue(message)
         if queue is None:
-            return self._no_place(message.topic)
+            return self._no_queue(message.topic)
         if message.sys_flag & SysFlag.INNER_BATCH:
             queue.is_checked = False
         if not queue.is_checked:
@@ -349,11 +352,11 @@ class QueueCheck:
         self._table[message.topic, message.queue_id] = queue
         return queue
 
-    def _no_place(self, topic: str) -> Flaw | None:
+    def _no_queue(self, topic: str) -> Flaw | None:
         if topic in self._unplaced or len(self._unplaced) >= MAX_UNPLACED:
             return None
         self._unplaced.add(topic)
-        return Kind.LOG_TOPIC, f"its topic {topic[:80]!r} can have no queue; messages of it are in the log alone"
+        return Kind.LOG_TOPIC, f"its topic {topic[:80]!r} is invalid, so its messages are in no queue"
 
     # at the end
 
@@ -369,7 +372,7 @@ class QueueCheck:
                 queue.check_ends()
                 yield from self._findings_of(queue)
             elif queue.files:
-                text = f"{queue.label} has entries of a kind that is not checked: batches, or light queues"
+                text = f"{queue.label} has entries that are not checked: batches, or light queues"
                 yield Finding(Kind.QUEUE_UNCHECKED, self._layout.name_of(queue.entries.folder), text)
 
     def _findings_of(self, queue: CheckedQueue) -> Iterator[Finding]:
@@ -377,7 +380,7 @@ class QueueCheck:
         if queue.absent and self._has_files:
             yield self._absent(queue, name)
         if queue.restarts:
-            text = f"{queue.label} began anew: its topic was deleted and made again, and older messages are in no queue"
+            text = f"{queue.label} started again: its topic was deleted and created again, and older messages are in no queue"
             yield Finding(Kind.QUEUE_DELETED, name, text)
         for file in queue.files:
             if file.size not in (0, self._layout.queue_file_bytes) or file.first % self._layout.queue_file_bytes:

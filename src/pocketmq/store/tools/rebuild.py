@@ -65,7 +65,7 @@ def plan_rebuild(files: Files, layout: StoreLayout) -> RebuildPlan:
         raise StoreError(f"there is no log in {layout.folder / LOG}, so there is nothing to rebuild from")
     if layout.index_shape is None:
         raise InvalidSetting(
-            f"how many slots and entries the files in {layout.index_folder} have cannot be told from them, and new ones "
+            f"how many slots and entries the files in {layout.index_folder} have is not in them, and new ones "
             "must have the same. Give index_slots and index_entries (maxHashSlotNum, maxIndexNum)"
         )
     queue_files = [
@@ -117,7 +117,7 @@ class Staging:
         self._files.remove_dir(folder)
 
     def move_queue(self, topic: str, queue_id: int) -> int:
-        """Let the new files of a queue take their places; how many old ones had no successor."""
+        """Let the new files of a queue replace the old ones; how many old ones had no successor."""
         source = self.folder / QUEUES / topic / str(queue_id)
         target = self._layout.queue_folder / topic / str(queue_id)
         self._files.make_dir(target)
@@ -139,7 +139,7 @@ class Staging:
             self._files.sync_dir(self._layout.folder)
 
     def move_index(self) -> int:
-        """Let the new index files take the place of the old ones, for good; how many there are."""
+        """Let the new index files replace the old ones, synced; how many there are."""
         for path in reversed(list_index_files(self._files, self._layout.index_folder)):
             self._files.unlink(path)
         self._files.make_dir(self._layout.index_folder)
@@ -152,7 +152,7 @@ class Staging:
         return len(new)
 
     def discard(self) -> None:
-        """Clear as far as possible: called when something else went wrong, which must be told instead."""
+        """Clear as far as possible: called when something else went wrong, which must be reported instead."""
         with suppress(OSError, StoreError):
             self.clear()
 
@@ -160,7 +160,7 @@ class Staging:
 FLUSH_BYTES: Final = 8 * 1024
 """Entries that a queue collects before they are written: there may be ten thousand queues."""
 SETTLE_MESSAGES: Final = 1_000_000
-"""Messages after which index files that became full are let go of: each has its slots in memory until then."""
+"""Messages after which index files that became full are closed: each has its slots in memory until then."""
 PUT_KEYS: Final = 1024
 """Keys that are entered into the index at once."""
 PROGRESS_BYTES: Final = 1024 * 1024
@@ -177,7 +177,7 @@ class RebuildReport(msgspec.Struct):
     queue_entries: int = 0
     index_files: int = 0
     removed_files: int = 0
-    """Old queue files that no new one took the place of."""
+    """Old queue files without a new one."""
     gaps: int = 0
     """Queue offsets whose messages are not in the log."""
     deleted_topics: list[str] = []
@@ -187,7 +187,7 @@ class RebuildReport(msgspec.Struct):
 
 
 class Rebuild:
-    """One rebuild. Iterate over `run`; afterwards, `report` tells what was done."""
+    """One rebuild. Iterate over `run`; afterwards, `report` says what was done."""
 
     def __init__(self, files: Files, clock: Clock, layout: StoreLayout) -> None:
         assert layout.index_shape is not None, "the plan was made before"
@@ -214,7 +214,7 @@ class Rebuild:
         self.report = RebuildReport(deleted_topics=[], kept_queues=[])
 
     def run(self) -> Iterator[Event]:
-        """Take the store and rebuild. StoreLocked when somebody has it; nothing is lost, whenever this ends."""
+        """Take the store and rebuild. StoreLocked when another process has it; nothing is lost, whenever this ends."""
         owner = Owner(self._files, self._layout.folder)
         was_clean = owner.take()
         done = False
@@ -250,7 +250,7 @@ class Rebuild:
                 yield Progress(min(found.log_offset - start, total), total)
                 report_at = found.log_offset + PROGRESS_BYTES
         self._series.finish()
-        yield from self._told()
+        yield from self._described()
         self._sync()
         yield Progress(total, total)
 
@@ -264,7 +264,7 @@ class Rebuild:
         self.report.messages += 1
         self._newest_ms = max(self._newest_ms, message.store_ms)
         if enters_queue(message.sys_flag) and self._has_queue(message):
-            self._place(message)
+            self._assign(message)
         self._keys += self._index.keys_of(
             message.topic.encode(), message.raw_properties, message.sys_flag, message.log_offset, message.store_ms
         )
@@ -298,17 +298,17 @@ class Rebuild:
         self._deleted_topics.add(message.topic)
         return False
 
-    def _place(self, message: StoredMessage) -> None:
+    def _assign(self, message: StoredMessage) -> None:
         queue = self._queues.get(message.topic, message.queue_id)
         code = tags_code_of(message.raw_properties, queue.is_delay, message.store_ms, self._layout.delay_levels)
         self._series.place(queue, Placing(message.queue_offset, message.log_offset, message.size, code))
         if len(queue.pending) >= FLUSH_BYTES:
             queue.flush()
 
-    def _told(self) -> Iterator[Skipped]:
+    def _described(self) -> Iterator[Skipped]:
         for log_offset in self._series.corrected:
             yield Skipped(
-                f"the record at log offset {log_offset} says a wrong queue offset; the ones around it tell its own"
+                f"the record at log offset {log_offset} has a wrong queue offset; its neighbours show its own"
             )
         for log_offset in self._series.misplaced:
             yield Skipped(f"the record at log offset {log_offset} fits into no queue and was left out")
@@ -353,7 +353,7 @@ class Rebuild:
     def _trim(self, topic: str, queue_id: int) -> int:
         """A queue of which the log has no message: entries of messages that expired stay, all others go. How many files.
 
-        Its last entry tells with which offset the queue goes on, so it must not vanish with the messages.
+        Its last entry contains the offset at which the queue continues, so it must not vanish with the messages.
         """
         folder = self._layout.queue_folder / topic / str(queue_id)
         ours = list_queue_files(self._files, folder)

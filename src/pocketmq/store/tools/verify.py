@@ -51,7 +51,7 @@ class Summary(msgspec.Struct):
 
 
 class Verification:
-    """One look at a store. Iterate over `run`; afterwards, `summary` tells what was seen."""
+    """One look at a store. Iterate over `run`; afterwards, `summary` says what was seen."""
 
     def __init__(self, files: Files, layout: StoreLayout, *, with_index: bool = True) -> None:
         self._files = files
@@ -131,8 +131,8 @@ class Verification:
             self.summary.index_entries = index.entries
         elif self._with_index:
             text = (
-                f"{len(paths)} index files were not checked: how many slots and entries they have cannot be told "
-                "from them. Give index_slots and index_entries (maxHashSlotNum, maxIndexNum)"
+                f"{len(paths)} index files were not checked: their number of slots and entries is not in "
+                "the files. Give index_slots and index_entries (maxHashSlotNum, maxIndexNum)"
             )
             yield Finding(Kind.INDEX_UNCHECKED, INDEX, text)
 
