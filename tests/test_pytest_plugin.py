@@ -72,7 +72,7 @@ def test_they_say_what_they_are(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "", "--fixtures")
 
     assert "rocketmq -- " in done.stdout
-    assert "A name server and a broker for this test alone" in done.stdout
+    assert "An empty name server and broker for one test" in done.stdout
 
 
 def test_the_plugin_is_found_where_the_package_is_installed() -> None:

@@ -74,7 +74,7 @@ def test_there_must_be_a_demo_to_go_on_with(tmp_path: Path) -> None:
     done = run("--resume", "--dir", tmp_path)
 
     assert done.exit_code == 64
-    assert "there is no demo in" in done.stderr
+    assert "has no demo to continue" in done.stderr
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     done = run("--dir", tmp_path)
 
     assert done.exit_code == 3
-    assert "which is not of a demo" in done.stderr
+    assert "which does not belong to a demo" in done.stderr
     assert (tmp_path / "thesis.txt").exists()
 
 
