@@ -80,23 +80,23 @@ class Stage:
 
     def producer(self, **options: Any) -> AsyncProducer:
         made = {**self.options(), "group": self.name("PG"), "send_timeout_ms": CALL_MS, **options}
-        return AsyncProducer(self.name_server, surroundings=self.dependencies(), **made)
+        return AsyncProducer(self.name_server, dependencies=self.dependencies(), **made)
 
     def push(self, group: str, **options: Any) -> AsyncPushConsumer:
         """One that begins with the first message, unless told otherwise."""
         made = {**self.consumer_options(), "group": group, "start_at": "first", **options}
-        return AsyncPushConsumer(self.name_server, surroundings=self.dependencies(), **made)
+        return AsyncPushConsumer(self.name_server, dependencies=self.dependencies(), **made)
 
     def lite(self, group: str, **options: Any) -> AsyncLitePullConsumer:
         made = {**self.consumer_options(), "group": group, "start_at": "first", **options}
-        return AsyncLitePullConsumer(self.name_server, surroundings=self.dependencies(), **made)
+        return AsyncLitePullConsumer(self.name_server, dependencies=self.dependencies(), **made)
 
     def pull(self, group: str, **options: Any) -> AsyncPullConsumer:
         made = {**self.consumer_options(), "group": group, **options}
-        return AsyncPullConsumer(self.name_server, surroundings=self.dependencies(), **made)
+        return AsyncPullConsumer(self.name_server, dependencies=self.dependencies(), **made)
 
     def admin(self, **options: Any) -> AsyncAdmin:
-        return AsyncAdmin(self.name_server, surroundings=self.dependencies(), **{**self.options(), **options})
+        return AsyncAdmin(self.name_server, dependencies=self.dependencies(), **{**self.options(), **options})
 
     # names
 

@@ -181,7 +181,7 @@ class Cluster:
 
     def new_producer(self, **options: Any) -> AsyncProducer:
         options.setdefault("client_ip", CLIENT_IP)
-        return AsyncProducer(NAME_SERVER, surroundings=self.dependencies, **options)
+        return AsyncProducer(NAME_SERVER, dependencies=self.dependencies, **options)
 
 
 @asynccontextmanager

@@ -94,7 +94,7 @@ class RealCluster:
     async def delete_topic(self, topic: str) -> None:
         """As an administrator deletes it: from the brokers, then from the name server."""
         async with AsyncAdmin(
-            str(NAME_SERVER), surroundings=self.dependencies("10.0.4.1"), client_ip="10.0.4.1"
+            str(NAME_SERVER), dependencies=self.dependencies("10.0.4.1"), client_ip="10.0.4.1"
         ) as admin:
             await admin.topics.delete(topic)
 
@@ -119,17 +119,17 @@ class RealCluster:
     def push_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncPushConsumer:
         """A consumer of its own client, on this loop."""
         return AsyncPushConsumer(
-            str(NAME_SERVER), surroundings=self.dependencies(host), **self._own(group, host, options)
+            str(NAME_SERVER), dependencies=self.dependencies(host), **self._own(group, host, options)
         )
 
     def lite_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncLitePullConsumer:
         return AsyncLitePullConsumer(
-            str(NAME_SERVER), surroundings=self.dependencies(host), **self._own(group, host, options)
+            str(NAME_SERVER), dependencies=self.dependencies(host), **self._own(group, host, options)
         )
 
     def pull_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncPullConsumer:
         return AsyncPullConsumer(
-            str(NAME_SERVER), surroundings=self.dependencies(host), **self._own(group, host, options)
+            str(NAME_SERVER), dependencies=self.dependencies(host), **self._own(group, host, options)
         )
 
     def _own(self, group: str, host: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class RealCluster:
     async def producer(self, **options: Any) -> AsyncIterator[AsyncProducer]:
         host = options.pop("host", "10.0.3.1")
         made = AsyncProducer(
-            str(NAME_SERVER), surroundings=self.dependencies(host), **{"group": "PG", "client_ip": host, **options}
+            str(NAME_SERVER), dependencies=self.dependencies(host), **{"group": "PG", "client_ip": host, **options}
         )
         async with made as producer:
             yield producer

@@ -14,5 +14,5 @@ HOST = "10.0.4.1"
 @asynccontextmanager
 async def admin_of(cluster: RealCluster, **options: Any) -> AsyncIterator[AsyncAdmin]:
     dependencies = cluster.dependencies(HOST)
-    async with AsyncAdmin(str(NAME_SERVER), surroundings=dependencies, **{"client_ip": HOST, **options}) as admin:
+    async with AsyncAdmin(str(NAME_SERVER), dependencies=dependencies, **{"client_ip": HOST, **options}) as admin:
         yield admin

@@ -12,7 +12,7 @@ from pocketmq.testing import run
 def test_an_admin_works_only_between_start_and_stop() -> None:
     async def main() -> None:
         async with real_cluster() as c:
-            admin = AsyncAdmin(str(NAME_SERVER), surroundings=c.dependencies(HOST), client_ip=HOST)
+            admin = AsyncAdmin(str(NAME_SERVER), dependencies=c.dependencies(HOST), client_ip=HOST)
             with pytest.raises(WrongState, match="was not started"):
                 _ = admin.topics
             await admin.start()

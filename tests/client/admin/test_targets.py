@@ -46,7 +46,7 @@ def test_the_list_of_brokers_is_requested_each_time_unless_it_may_be_reused() ->
         async with cluster() as c:
             info = ClusterInfo({"broker-a": BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})}, {})
             c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
-            made = AsyncAdmin(NAME_SERVER, surroundings=c.dependencies, client_ip=HOST, brokers_good_ms=brokers_good_ms)
+            made = AsyncAdmin(NAME_SERVER, dependencies=c.dependencies, client_ip=HOST, brokers_good_ms=brokers_good_ms)
             async with made as admin:
                 for _ in range(int(seconds * 2)):
                     assert [place.name for place in await admin.cluster.brokers()] == ["broker-a"]
@@ -84,7 +84,7 @@ def test_waiting_for_the_route_of_a_new_topic_times_out() -> None:
             c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
             c.broker.answers[RequestCode.UPDATE_AND_CREATE_TOPIC] = lambda ask: ask.reply()
 
-            async with AsyncAdmin(NAME_SERVER, surroundings=c.dependencies, client_ip=HOST) as admin:
+            async with AsyncAdmin(NAME_SERVER, dependencies=c.dependencies, client_ip=HOST) as admin:
                 with pytest.raises(NetworkError, match="do not have its route yet"):
                     await admin.topics.create("orders")
 
@@ -99,7 +99,7 @@ def test_a_change_goes_to_every_name_server() -> None:
             for server in (c.name_server, second):
                 server.answers[RequestCode.PUT_KV_CONFIG] = lambda ask: ask.reply()
 
-            async with AsyncAdmin([NAME_SERVER, "10.0.0.8:9876"], surroundings=c.dependencies, client_ip=HOST) as admin:
+            async with AsyncAdmin([NAME_SERVER, "10.0.0.8:9876"], dependencies=c.dependencies, client_ip=HOST) as admin:
                 await admin.name_servers.put("app", "colour", "blue")
 
             assert len(c.name_server.requests(RequestCode.PUT_KV_CONFIG)) == 1

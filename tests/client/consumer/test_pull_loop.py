@@ -110,7 +110,7 @@ async def pulled(
         await broker.start()
         c.add_topic("T", queues=1)
         consumer = AsyncPushConsumer(
-            NAME_SERVER, surroundings=c.dependencies, group="G", client_ip="10.0.0.9", own_thread=False, **options
+            NAME_SERVER, dependencies=c.dependencies, group="G", client_ip="10.0.0.9", own_thread=False, **options
         )
 
         @consumer.on("T")
@@ -373,13 +373,13 @@ def test_an_sql_filter_is_not_sent_to_a_broker_that_is_older_than_it() -> None:
         async with pulled() as (c, broker, _):
             broker.version = 231
             consumer = AsyncPushConsumer(
-                NAME_SERVER, surroundings=c.dependencies, group="G", client_ip="10.0.0.9", own_thread=False
+                NAME_SERVER, dependencies=c.dependencies, group="G", client_ip="10.0.0.9", own_thread=False
             )
             consumer.on("T", sql="price > 3")(lambda message: None)
             with pytest.raises(InvalidExpression, match=r"version 231 and cannot filter by SQL: RocketMQ 4\.1"):
                 await consumer.start()
             async with AsyncPullConsumer(
-                NAME_SERVER, surroundings=c.dependencies, group="H", own_thread=False
+                NAME_SERVER, dependencies=c.dependencies, group="H", own_thread=False
             ) as puller:
                 (queue,) = await puller.queues("T")
                 with pytest.raises(InvalidExpression, match="filter by tags"):

@@ -50,12 +50,12 @@ class AsyncAdmin(AsyncClient):
         self,
         name_servers: str | Sequence[str] | None = None,
         *,
-        surroundings: Dependencies | None = None,
+        dependencies: Dependencies | None = None,
         **options: Unpack[AdminOptions],
     ) -> None:
         super().__init__("admin")
         self._settings = settings_of(AdminSettings, name_servers, options)
-        self._dependencies = surroundings or Dependencies()
+        self._dependencies = dependencies or Dependencies()
         self._instance: Instance
         self._targets: Targets
 

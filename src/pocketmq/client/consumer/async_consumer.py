@@ -45,14 +45,14 @@ class AsyncConsumer(AsyncClient, Generic[M, S]):
         kind: type[S],
         name_servers: str | Sequence[str] | None,
         options: Mapping[str, Any],
-        surroundings: Dependencies | None,
+        dependencies: Dependencies | None,
         *,
         arguments: Sequence[str] = ("hooks",),
         is_stream: bool,
     ) -> None:
         super().__init__("consumer")
         self._settings = settings_of(kind, name_servers, options, arguments)
-        self._dependencies = surroundings or Dependencies()
+        self._dependencies = dependencies or Dependencies()
         self._names = QueueNames(self._settings.namespace)
         self._is_stream = is_stream
         self._stopped = asyncio.Event()

@@ -41,11 +41,11 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
         *,
         on_queues_changed: QueuesChanged | None = None,
         hooks: Iterable[Hooks] = (),
-        surroundings: Dependencies | None = None,
+        dependencies: Dependencies | None = None,
         **options: Unpack[LitePullOptions],
     ) -> None:
         arguments = ("hooks", "on_queues_changed")
-        super().__init__(LitePullSettings, name_servers, options, surroundings, arguments=arguments, is_stream=True)
+        super().__init__(LitePullSettings, name_servers, options, dependencies, arguments=arguments, is_stream=True)
         self._hooks = HookList(hooks)
         self._on_queues_changed = on_queues_changed
         self._selection = LiteSelection(self._settings.wire_group, self._dependencies.clock)

@@ -267,10 +267,10 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         name_servers: str | Sequence[str] | None = None,
         *,
         hooks: Iterable[Hooks] = (),
-        surroundings: Dependencies | None = None,
+        dependencies: Dependencies | None = None,
         **options: Unpack[PullOptions],
     ) -> None:
-        super().__init__(PullSettings, name_servers, options, surroundings, is_stream=True)
+        super().__init__(PullSettings, name_servers, options, dependencies, is_stream=True)
         self._hooks = HookList(hooks)
         self._tasks: dict[str, PullTasks] = {}
 

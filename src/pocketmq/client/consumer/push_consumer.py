@@ -245,10 +245,10 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         name_servers: str | Sequence[str] | None = None,
         *,
         hooks: Iterable[Hooks] = (),
-        surroundings: Dependencies | None = None,
+        dependencies: Dependencies | None = None,
         **options: Unpack[PushOptions],
     ) -> None:
-        super().__init__(PushSettings, name_servers, options, surroundings, is_stream=False)
+        super().__init__(PushSettings, name_servers, options, dependencies, is_stream=False)
         settings = self._settings
         self._tracer = (
             Tracer(settings, settings.group, Traced.CONSUMPTION, self._dependencies) if settings.trace else None

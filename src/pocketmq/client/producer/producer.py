@@ -62,7 +62,7 @@ class AsyncProducer(AsyncClient):
         check: Check | None = None,
         listener: TransactionListener | None = None,
         hooks: Iterable[Hooks] = (),
-        surroundings: Dependencies | None = None,
+        dependencies: Dependencies | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         super().__init__("producer")
@@ -75,7 +75,7 @@ class AsyncProducer(AsyncClient):
                 "transactions need group=…: brokers send a transaction check to any member of the group"
             )
         self._listener = listener
-        self._dependencies = surroundings or Dependencies()
+        self._dependencies = dependencies or Dependencies()
         self._limit = InFlightLimit(self._settings.max_in_flight_messages, self._settings.max_in_flight_bytes)
         hooks = checked_hooks(hooks)
         self._tracer = None
