@@ -20,8 +20,6 @@ from tests.prose import (
 from tests.source_code import SRC, Source, sources
 
 PACKAGES = sorted({source.package for source in sources()})
-NOT_YET = {"client", "compiled", "store"}
-"""Packages with retired words left. `python -m tests.prose NAME` lists them. Remove a package when it is clean."""
 
 
 @pytest.mark.parametrize("page", pages())
@@ -29,13 +27,9 @@ def test_a_page_is_written_in_plain_words(page: str) -> None:
     assert list(page_faults(page)) == []
 
 
-@pytest.mark.parametrize("package", [package for package in PACKAGES if package not in NOT_YET])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_uses_no_retired_word(package: str) -> None:
     assert [fault for source in sources() if source.package == package for fault in source_faults(source)] == []
-
-
-def test_what_is_not_clean_yet_exists() -> None:
-    assert NOT_YET - set(PACKAGES) == set()
 
 
 def test_every_owner_of_the_glossary_exists() -> None:

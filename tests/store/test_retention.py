@@ -178,7 +178,7 @@ def test_a_file_stays_while_a_message_in_it_is_needed(held_from: int | None, dro
 
 
 def test_what_is_not_aged_is_not_held_either() -> None:
-    assert not decide(files(NIGHT_MS, 0, 0), NIGHT_MS, 0.1, SETTINGS, held_from=0).held
+    assert not decide(files(NIGHT_MS, 0, 0), NIGHT_MS, 0.1, SETTINGS, held_from=0).needed
 
 
 def test_a_disk_that_is_too_full_takes_what_is_held() -> None:
@@ -305,7 +305,7 @@ def test_the_first_that_anybody_needs_counts_and_holding_is_told_once(caplog: py
     needed[:] = [None] * 3
     retention.run(NIGHT_MS)
 
-    assert (retention.dropped_files, retention.dropped_held_files, retention.holds_files) == (4, 0, False)
+    assert (retention.dropped_files, retention.dropped_needed_files, retention.holds_files) == (4, 0, False)
     assert [record.getMessage() for record in caplog.records] == [
         "keeping log files older than 72 h: delayed messages in them are not delivered yet"
     ]

@@ -301,9 +301,9 @@ class StorageMetrics:
             gauge("rocketmq_storage_disk_free_bytes", "Free bytes of the disk", disk.free),
             gauge("rocketmq_storage_disk_ratio", "Used part of the disk, from 0 to 1", disk.used_ratio),
             counter(
-                "rocketmq_storage_dropped_held_files",
+                "rocketmq_storage_dropped_needed_files",
                 "Log files deleted because of a full disk, although they contained waiting messages",
-                self._facts.dropped_held_files,
+                self._facts.dropped_needed_files,
             ),
             counter(
                 "rocketmq_storage_dropped_unread_messages",

@@ -36,8 +36,8 @@ SendPlan = tuple[bytes, tuple[bytes, ...], bytes, bytes, int, bool]
 store, largest body, and whether sends wait for the disk."""
 
 SendRun = tuple[int, bytes, int, list[tuple[Place, bytes, int, int]], bytes]
-"""How many frames, their records, where these end in the log, each place with its queue entries, bytes of bodies and messages that
-came along with another one, and the answers."""
+"""How many frames, their records, where these end in the log, for each queue its entries, bytes of bodies and number of messages,
+and the responses."""
 
 
 class ReadBounds(NamedTuple):
@@ -52,7 +52,7 @@ class ReadBounds(NamedTuple):
     hot_bytes: int
     cold_bytes: int
     entries: int
-    """Queue entries that one read may look at."""
+    """Queue entries that one read may scan."""
     max_count: int
     """Messages that one read may ask for."""
 
@@ -64,10 +64,10 @@ class Picked(NamedTuple):
     """Whether there was more than it may have."""
     removed: bool
     """Whether messages of entries are not in the log."""
-    looked: int
-    """How many entries were looked at."""
-    looked_at: int
-    """The log offset of the last of them."""
+    scanned: int
+    """How many entries were scanned."""
+    last_offset: int
+    """The log offset of the last scanned entry."""
     messages: int
     size: int
     found: bytes | list[tuple[int, int]]
@@ -117,7 +117,7 @@ class Wanted:
 
 class Twin(Protocol):
     """The compiled functions. Each computes what its twin in Python would. Only `enter_keys` and `withdraw_keys`
-    change anything, and `serve_pulls` what its places have read ahead.
+    change anything, and `serve_pulls` the entries that it has read ahead.
     """
 
     RECORD_FIELDS: list[tuple[str, int, int]]
@@ -214,7 +214,7 @@ class Twin(Protocol):
         begin_ms: int,
         /,
     ) -> tuple[int, int, bytes]:
-        """Twin of the loop of `store.growing_index_file.GrowingIndexFile.put`: it writes to slots, and stops at a page that is None.
+        """Twin of the loop of `store.growing_index_file.GrowingIndexFile.put`: it writes to slots, and stops at a missing page.
 
         How many keys were entered, how many slots were empty before, and the entries.
         """

@@ -26,7 +26,7 @@ LOG, QUEUES, INDEX, CONFIG = "commitlog", "consumequeue", "index", "config"
 """Names of the folders."""
 
 _SIGNS_OF_A_STORE: Final = (LOG, QUEUES, "checkpoint")
-_USUAL: Final = StoreSettings(folder=Path())
+_DEFAULTS: Final = StoreSettings(folder=Path())
 _CONF_LINE: Final = re.compile(r"^[ \t]*(\w+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 
 
@@ -77,7 +77,7 @@ def find_layout(files: Files, folder: Path, known: KnownSizes) -> StoreLayout:
     _check_is_store(files, folder)
     conf = _read_conf(files, folder / "broker.conf")
     log_files = list_log_files(files, folder / LOG)
-    hinted = IndexShape(conf.index_slots or _USUAL.index_slots, conf.index_entries or _USUAL.index_entries)
+    hinted = IndexShape(conf.index_slots or _DEFAULTS.index_slots, conf.index_entries or _DEFAULTS.index_entries)
     return StoreLayout(
         folder=folder,
         log_files=log_files,
@@ -103,8 +103,7 @@ def find_log_file_bytes(files: Files, folder: Path) -> int | None:
         log_files = list_log_files(files, folder / LOG)
     except NotADirectoryError as error:
         raise StoreError(
-            f"the store folder {folder} cannot be used: a file is in its place, or in that of a folder on the way to it. "
-            "Choose another folder"
+            f"the store folder {folder} cannot be used: it, or a folder above it, is a file. Choose another folder"
         ) from error
     sizes = Counter(log_file.size for log_file in log_files if log_file.size)
     return _most_frequent_size(sizes, [log_file.first for log_file in log_files])
@@ -151,7 +150,7 @@ def _log_file_bytes(log_files: list[LogFile], known: int | None, conf: int | Non
     if known is not None and sizes and known not in sizes:
         raise _no_such_size("log file", known, log_files[0].path, log_files[0].size, "log_file_bytes")
     found = _most_frequent_size(sizes, [log_file.first for log_file in log_files])
-    return known or _fitting(conf, sizes) or found or _USUAL.log_file_bytes
+    return known or _fitting(conf, sizes) or found or _DEFAULTS.log_file_bytes
 
 
 def _fitting(size: int | None, sizes: Counter[int]) -> int | None:
@@ -180,7 +179,7 @@ def _queue_file_entries(files: Files, folder: Path, known: int | None, conf: int
     found = _most_frequent_size(sizes, firsts)
     if known is not None and found and known not in sizes:
         raise _no_such_size("queue file", known * ENTRY_BYTES, example, found * ENTRY_BYTES, "queue_file_entries")
-    return known or _fitting(conf, sizes) or found or _USUAL.queue_file_entries
+    return known or _fitting(conf, sizes) or found or _DEFAULTS.queue_file_entries
 
 
 def _queue_files(files: Files, folder: Path) -> Iterator[QueueFile]:

@@ -280,12 +280,12 @@ class MessageStore(ReadableStore):
             self._log.take_back(mark)
             raise
 
-    def room(self) -> tuple[int, int, int]:
-        """For who lays out records: the store time of this turn, where the next record begins, and up to where records may go."""
+    def run_bounds(self) -> tuple[int, int, int]:
+        """For `stage_run`: the store time of this turn, the log offset of the next record, and the limit of records."""
         return self._turn_ms or self._begin_turn(), self._log.end, self._log.limit
 
     def stage_run(self, records: bytes, end: int, entered: Sequence[Entered]) -> None:
-        """Put records into this turn that were laid out from the beginning of its `room` up to `end`, with their queue entries.
+        """Put records into this turn that were laid out from the offset of `run_bounds` up to `end`, with their queue entries.
 
         Each of the entries is of another queue. All or none.
         """
@@ -356,7 +356,7 @@ class MessageStore(ReadableStore):
 
     def count_slow_write(self, took_s: float) -> None:
         """The turn that has just ended took `slow_write_ms` or longer. The store itself reads no clock for it."""
-        self._writer.note(took_s)
+        self._writer.record(took_s)
 
     def _write_to_pool(self, staged: list[Entered], store_ms: int) -> None:
         self._behind.append((self._log.end, store_ms, staged))

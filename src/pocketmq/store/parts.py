@@ -67,7 +67,7 @@ class StoreParts:
         """Where the log ended when the store was opened."""
         self.disk_full = False
         """The disk is fuller than retention can bear: no message is taken."""
-        self.dropped_held_files = 0
+        self.dropped_needed_files = 0
         """Log files that went although messages in them still waited for their time."""
 
     def start(self) -> None:

@@ -340,9 +340,9 @@ class StoreFacts:
         return self._parts.files.usage(self._parts.settings.folder)
 
     @property
-    def dropped_held_files(self) -> int:
+    def dropped_needed_files(self) -> int:
         """Log files that the full disk took though messages in them still waited for their time."""
-        return self._parts.dropped_held_files
+        return self._parts.dropped_needed_files
 
     @property
     def free_pool_buffers(self) -> int | None:

@@ -143,19 +143,19 @@ def read_queue(
         return _pick_entries(entries, bounds, log, tag_codes, matches, has_time)
 
     picked = pick(first)
-    if not picked.stopped and picked.looked == first < most:
+    if not picked.stopped and picked.scanned == first < most:
         # Messages of these entries are gone, so it may have some that come later.
         picked = pick(most)
     unfound = ReadStatus.REMOVED if picked.removed else ReadStatus.NO_MATCH
     return ReadResult(
         ReadStatus.FOUND if picked.messages else unfound,
-        offset + picked.looked,
+        offset + picked.scanned,
         low,
         high,
         picked.messages,
         picked.size,
         [picked.found] if isinstance(picked.found, bytes) else [log.view(at, size) for at, size in picked.found],
-        far_behind=picked.looked_at < bounds.cold_below,
+        far_behind=picked.last_offset < bounds.cold_below,
     )
 
 

@@ -51,10 +51,10 @@ class Verdict(NamedTuple):
     drop: int
     refuse_writes: bool
     why: str
-    held: bool = False
-    """Whether one more would go, if no message in it were still needed."""
+    needed: bool = False
+    """Whether one more file would be deleted if its messages were not needed."""
     overruled: int = 0
-    """How many of those that go are held: the disk is too full to keep them."""
+    """How many of the deleted files are needed, but the disk is too full to keep them."""
 
 
 def decide(
@@ -68,7 +68,7 @@ def decide(
 ) -> Verdict:
     """What to do about these files, oldest first, on a disk that is this full.
 
-    `by_hand`: somebody asks for it. Then the aged ones go at any hour, and no others, however full the disk is.
+    `by_hand`: at the request of an administrator. Expired files are then deleted at any hour, and no others.
     `held_from`: the log offset of the first message that is still needed; None when there is none.
     """
     refuse = used_ratio > settings.disk_full_ratio
@@ -84,7 +84,7 @@ def decide(
             break
         is_held = held_from is not None and following.first_offset > held_from
         if is_held and not any_age:
-            return Verdict(drop, refuse, why, held=True)
+            return Verdict(drop, refuse, why, needed=True)
         drop += 1
         overruled += is_held
     return Verdict(drop, refuse, why, overruled=overruled)
@@ -113,7 +113,7 @@ class Retention:
         self._follow = follow
         self.holders: list[Callable[[], int | None]] = []
         self.dropped_files = 0
-        self.dropped_held_files = 0
+        self.dropped_needed_files = 0
         """Of those, files that were held, and went because the disk was too full."""
         self.holds_files = False
         """Whether files stay that would have gone."""
@@ -142,7 +142,7 @@ class Retention:
             self._drop_first()
         if verdict.drop:
             self.dropped_files += verdict.drop
-            self.dropped_held_files += verdict.overruled
+            self.dropped_needed_files += verdict.overruled
             first, end = files[0].first_offset, files[verdict.drop].first_offset
             log.info(
                 "dropped %d log files, log offsets %d to %d, %d bytes: %s",
@@ -168,9 +168,9 @@ class Retention:
                 verdict.overruled,
                 used * 100,
             )
-        if verdict.held and not self.holds_files:
+        if verdict.needed and not self.holds_files:
             log.warning("keeping log files %s: delayed messages in them are not delivered yet", verdict.why)
-        self.holds_files = verdict.held
+        self.holds_files = verdict.needed
         if verdict.refuse_writes != self.refuses_writes:
             self.refuses_writes = verdict.refuse_writes
             if verdict.refuse_writes:

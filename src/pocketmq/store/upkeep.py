@@ -200,7 +200,7 @@ class Upkeep:
         """All entries of this flush are in files: have them synced."""
         parts = self._parts
         flushed = self._flushed
-        noted = self._resume.note()
+        noted = self._resume.due_bounds()
         paths, self._unsynced = self._unsynced, {}
         folders, self._new_folders = self._new_folders, {}
         self._unwritten = None
@@ -348,7 +348,7 @@ class Upkeep:
 
     def _record_retention(self) -> None:
         self._parts.disk_full = self.retention.refuses_writes
-        self._parts.dropped_held_files = self.retention.dropped_held_files
+        self._parts.dropped_needed_files = self.retention.dropped_needed_files
 
     def _log_dropped(self, first_offset: int, end_offset: int, why: str) -> None:
         before = self._dropped

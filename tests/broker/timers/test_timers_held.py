@@ -49,7 +49,7 @@ def test_a_machine_that_slept_for_longer_than_retention_delivers_what_waited(sle
     assert first_file(life) > FIRST_FILE
     wait_until(life, 9)
     assert life.bodies() == [b"waits"]
-    assert life.store.facts.dropped_held_files == 0
+    assert life.store.facts.dropped_needed_files == 0
 
 
 def test_a_broker_that_was_away_for_longer_than_retention_delivers_what_waited() -> None:
@@ -114,5 +114,5 @@ def test_a_full_disk_takes_what_is_held_and_says_so(caplog: pytest.LogCaptureFix
         life.opened.tick(20_000)
 
     assert first_file(life) > FIRST_FILE
-    assert life.store.facts.dropped_held_files >= 1
+    assert life.store.facts.dropped_needed_files >= 1
     assert "had undelivered delayed messages: the disk is" in caplog.text

@@ -146,7 +146,7 @@ def test_a_discarded_turn_takes_no_room(disk: LogOnDisk) -> None:
 
     disk.log.discard()
 
-    assert pool_of(disk).room == CAPACITY
+    assert pool_of(disk).free_bytes == CAPACITY
     assert disk.turn(3000) == [0]
 
 
@@ -307,7 +307,7 @@ def test_a_thread_writes_behind_on_a_real_disk(tmp_path: Path) -> None:
     log.begin(FilePreparer(settings, DiskFiles(), SystemClock(), log.segments), pool)
 
     for _ in range(200):
-        owner.run_until(lambda: pool.room >= 1000)
+        owner.run_until(lambda: pool.free_bytes >= 1000)
         at = log.reserve(1000)
         log.put((record_of(1000, at),))
         log.write()
@@ -334,7 +334,7 @@ def test_three_threads_at_once_keep_order_over_many_files(tmp_path: Path) -> Non
 
     for number in range(300):
         size = 100 + number * 7 % 900
-        owner.run_until(lambda: preparer.ready > 0 and pool.room > 2000)
+        owner.run_until(lambda: preparer.ready > 0 and pool.free_bytes > 2000)
         log.put((record_of(size, log.reserve(size)),))
         log.write()
         flusher.when_synced(log.end, told.append)

@@ -48,7 +48,7 @@ def test_what_was_read_can_be_forgotten_and_read_again(store: MadeStore) -> None
 def test_an_entry_has_one_place(store: MadeStore) -> None:
     entries = QueueEntries(store.files, FOLDER / "0", QUEUE_FILE_ENTRIES)
 
-    assert entries.place(6) == (FOLDER / "0" / f"{80:020d}", 40)
+    assert entries.position_of(6) == (FOLDER / "0" / f"{80:020d}", 40)
 
 
 def test_queues_are_folders_named_by_their_number(store: MadeStore) -> None:

@@ -17,7 +17,7 @@ def placed(files: Files, *offsets: int) -> tuple[list[int | None], QueueSeries]:
     series = QueueSeries(queues)
     queue = queues.get("T", 0)
     for number, offset in enumerate(offsets):
-        series.place(queue, Placing(offset, number, 100, 0))
+        series.assign(queue, Placing(offset, number, 100, 0))
         queue.flush()
     series.finish()
     entries = queue.entries(queue.min_offset, queue.max_offset)

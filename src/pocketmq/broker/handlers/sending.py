@@ -228,9 +228,9 @@ class Sending:
         born_host = self._hosts.get(peer) or self._host_of(peer)
         if len(born_host) != _V4_BYTES:
             return _NONE
-        room = self._store.room()
+        bounds = self._store.run_bounds()
         run = twin.lay_out_sends(
-            frames, at, MAX_RUN, self._plain_queues, plan, born_host, *room, MAX_ITEMS, self._next_unique_key
+            frames, at, MAX_RUN, self._plain_queues, plan, born_host, *bounds, MAX_ITEMS, self._next_unique_key
         )
         if run is None:
             return _NONE

@@ -126,13 +126,13 @@ class RecordKeys:
         """The same by the C twin, which needs no memory of earlier records to be quick."""
         raw, done, at = twin.read_keys(chunk, 0, base, most)
         while done < most and at < len(chunk):
-            odd: list[KeyEntry] = []
+            irregular: list[KeyEntry] = []
             told = int.from_bytes(chunk[at : at + 4], "big")
-            size = self._read_one(bytes(chunk[at : at + told]), 0, base + at, odd)
+            size = self._read_one(bytes(chunk[at : at + told]), 0, base + at, irregular)
             if not size:
                 break
             more, read, at = twin.read_keys(chunk, at + size, base, most - done - 1)
-            raw += PackedKeys.of(odd).raw + more
+            raw += PackedKeys.of(irregular).raw + more
             done += 1 + read
         return PackedKeys(raw), done, at
 

@@ -364,7 +364,7 @@ class CommitLog(ReadableLog):
     def _roll(self, size: int) -> None:
         """Continue in the next file, after filler in this one. Changes nothing if there is no next file."""
         assert self._preparer is not None
-        if self._pool is not None and BLANK_SIZE + size > self._pool.room - self._staged_bytes():
+        if self._pool is not None and BLANK_SIZE + size > self._pool.free_bytes - self._staged_bytes():
             raise self._pool_is_empty(size)
         # A turn that was given back may have left the next file in the run.
         following = self.segments.file_at(self.end if self._segment is None else self._segment.end)
@@ -385,7 +385,7 @@ class CommitLog(ReadableLog):
             return
         self.limit = self._segment.end - BLANK_SIZE
         if self._pool is not None:
-            self.limit = min(self.limit, self.end + self._pool.room - self._staged_bytes())
+            self.limit = min(self.limit, self.end + self._pool.free_bytes - self._staged_bytes())
 
     def _staged_bytes(self) -> int:
         return self.end - self._staged_from + sum(len(piece.data) for piece in self._rolled)
@@ -441,7 +441,7 @@ class CommitLog(ReadableLog):
 
     def _pool_is_empty(self, size: int) -> PoolEmpty:
         assert self._pool is not None
-        free = self._pool.room - self._staged_bytes()
+        free = self._pool.free_bytes - self._staged_bytes()
         return PoolEmpty(f"the transient pool has {free} bytes left, a record of {size} bytes must wait for the disk")
 
     # dropping

@@ -165,7 +165,7 @@ class LogFile(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A range of the log that holds no sound record, though sound ones follow. `path` is None where a file is missing."""
+    """A range of the log that holds no sound record, though sound ones follow. Without `path`, a file is missing."""
 
     begin: int
     end: int

@@ -107,8 +107,8 @@ class LogWriter:
 
     # who writes
 
-    def note(self, took_s: float) -> None:
-        """A write took so long."""
+    def record(self, took_s: float) -> None:
+        """Record the duration of a write."""
         now = self._clock.monotonic()
         if took_s < self.slow_s or not self.slow_s:
             if not self.is_calm and self.slow_s and now >= self._calm_at:
@@ -200,7 +200,7 @@ class LogWriter:
         if turn.is_revoked:
             return
         try:
-            self.note(took_s)
+            self.record(took_s)
             turn.enter()
         except Exception as error:
             self._broke(turn, error)

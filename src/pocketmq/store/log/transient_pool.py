@@ -59,7 +59,7 @@ class TransientPool:
         self._on_written: Callable[[int], None] = lambda _: None
         self._upto = 0
         self.filled_bytes = 0
-        """Bytes ever taken."""
+        """Bytes ever added."""
         self.written_bytes = 0
         """Of those, bytes that are in the log's files."""
         self.capacity = settings.pool_buffers * settings.pool_buffer_bytes
@@ -67,8 +67,8 @@ class TransientPool:
         """Why the last write failed; while it is set nothing new should be acknowledged."""
 
     @property
-    def room(self) -> int:
-        """Bytes that can be put now."""
+    def free_bytes(self) -> int:
+        """Bytes that can be added now."""
         return self.capacity - self.waiting_bytes
 
     @property
@@ -78,7 +78,7 @@ class TransientPool:
 
     @property
     def free_buffers(self) -> int:
-        return self.room // self._buffer_bytes
+        return self.free_bytes // self._buffer_bytes
 
     @property
     def busy(self) -> bool:
@@ -92,7 +92,7 @@ class TransientPool:
     def put(self, file: File, at: int, data: bytes, upto: int) -> None:
         """Copy `data`, which must fit into the free space; `write_behind` after the last piece of a turn."""
         size = len(data)
-        assert size <= self.room, "the caller has checked the free space"
+        assert size <= self.free_bytes, "the caller has checked the free space"
         self._copy(data, size)
         last = self._portions[-1] if len(self._portions) > self._submitted else None
         filled_bytes = self.filled_bytes + size

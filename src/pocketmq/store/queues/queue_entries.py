@@ -78,7 +78,7 @@ class QueueEntries:
         return self._block[at : at + ENTRY_BYTES]
 
     def _fill(self, offset: int) -> None:
-        path, at = self.place(offset)
+        path, at = self.position_of(offset)
         count = min(BLOCK_ENTRIES, self._file_entries - offset % self._file_entries)
         self._first = offset
         try:
@@ -87,7 +87,7 @@ class QueueEntries:
         except FileNotFoundError:
             self._block = b""
 
-    def place(self, offset: int) -> tuple[Path, int]:
+    def position_of(self, offset: int) -> tuple[Path, int]:
         """The file that must hold the entry at `offset`, and where in it."""
         number, index = divmod(offset, self._file_entries)
         return self.folder / f"{number * self._file_entries * ENTRY_BYTES:020d}", index * ENTRY_BYTES
@@ -134,7 +134,7 @@ class QueueSeries:
         self.corrected: list[int] = []
         """Log offsets of records that say another queue offset than they have."""
 
-    def place(self, queue: ConsumeQueue, record: Placing) -> None:
+    def assign(self, queue: ConsumeQueue, record: Placing) -> None:
         waiting = self._waiting.pop(queue.key, None) if self._waiting else None
         if waiting is not None:
             self._settle(queue, waiting, record.queue_offset)

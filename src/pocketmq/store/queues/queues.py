@@ -38,8 +38,8 @@ class QueueFolders:
     def scan(self, *, mend: bool) -> Iterator[tuple[TopicName, int, list[int]]]:
         """Every queue that has a folder: topic, queue id, and where its files begin.
 
-        With `mend` a file that is too short gets its size back; without it, after a clean stop, it is damage. Then an empty one
-        before the last is none: somebody has emptied it.
+        With `mend` a file that is too short gets its size back; without it, after a clean stop, it is damage. Without it, an empty
+        file before the last one counts as missing.
         """
         self.foreign = []
         for name in self._names_in(self._folder):

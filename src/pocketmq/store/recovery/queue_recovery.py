@@ -59,7 +59,7 @@ class RecoveryReport(msgspec.Struct):
     foreign: list[Path] = []
     seconds: float = 0.0
     is_new: bool = False
-    """There were no log files."""
+    """The store has never been used before."""
 
     def __str__(self) -> str:
         stop = "clean stop" if self.clean else "crash"
@@ -130,15 +130,15 @@ class QueueRecovery:
 
     def cut_to(self, log_offset: int) -> bool:
         """Keep the entries that point below `log_offset`, after a crash; whether there was any file of a queue at all."""
-        placed = set()
+        assigned = set()
         for queue, starts in self._queues.scan():
             if starts:
                 self._assign(queue, starts, log_offset)
-                placed.add(queue.key)
+                assigned.add(queue.key)
         for key, (low, high) in self._known.queues.items():
-            if low == high and key not in placed:  # it had no message even then, and no file to keep its place
+            if low == high and key not in assigned:  # it had no message even then, and no file to keep its place
                 self._queues.get(*key).begin_anew(high)
-        return bool(placed)
+        return bool(assigned)
 
     def _assign(self, queue: ConsumeQueue, starts: list[int], log_offset: int) -> None:
         # Old files are unlinked without waiting for the disk, so any of them may be there again, with a hole behind it.
@@ -314,7 +314,7 @@ class QueueRecovery:
         """Assign every record to these queues again; returns the queues that have records."""
         files, segments = self._parts.files, self._log.segments
         series = QueueSeries(self._queues)
-        placed: set[QueueKey] = set()
+        assigned: set[QueueKey] = set()
         for message in LogScan(files, list_log_files(files, segments.folder), segments.file_bytes):
             if isinstance(message, Unreadable) or (message.topic, message.queue_id) not in gaps:
                 continue
@@ -322,13 +322,13 @@ class QueueRecovery:
             if queue is None:
                 continue
             code = self._tags_code(queue, message)
-            series.place(queue, Placing(message.queue_offset, message.log_offset, message.size, code))
-            placed.add(queue.key)
+            series.assign(queue, Placing(message.queue_offset, message.log_offset, message.size, code))
+            assigned.add(queue.key)
             if len(queue.pending) >= FLUSH_BYTES:
                 queue.flush()
         series.finish()
         self._report.unplaced += len(series.misplaced)
-        return placed
+        return assigned
 
     def _sync_queues(self) -> None:
         files = self._parts.files

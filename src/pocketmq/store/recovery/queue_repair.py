@@ -179,7 +179,7 @@ class _Range:
         levels = self._parts.settings.delay_levels
         code = tags_code_of(message.raw_properties, queue.is_delay, message.store_ms, levels)
         placing = Placing(message.queue_offset, message.log_offset, message.size, code)
-        self._series.place(self._made.queue, placing)
+        self._series.assign(self._made.queue, placing)
         return self._made.queue.max_offset < self.end
 
     # writing the queue

@@ -81,7 +81,13 @@ class _Recovery:
 
     def _begin_empty(self) -> None:
         """Without a log, queues have no messages."""
-        self._report.is_new = True
+        was_used = self._parts.checkpoint.physic_ms > 0
+        self._report.is_new = self._report.clean and not was_used
+        if was_used:
+            log.warning(
+                "no log files in %s, although the store was used before; starting with an empty log",
+                self._log.segments.folder,
+            )
         self._forget_resume()
         self._parts.queues.wipe()
         self._log.cut(0)

@@ -51,7 +51,7 @@ class ResumeUpkeep:
         self._due_at = self._parts.clock.monotonic() + self._interval_s
         self._known_queues = len(self._parts.queues)
 
-    def note(self) -> RecordedBounds | None:
+    def due_bounds(self) -> RecordedBounds | None:
         """The present bounds, when the file is due; all entries are in their files now, and about to be synced."""
         parts = self._parts
         if parts.clock.monotonic() < self._due_at or len(parts.queues) == self._known_queues:

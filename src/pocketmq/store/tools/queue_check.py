@@ -177,7 +177,7 @@ class CheckedQueue:
         if not self.files:
             self.absent += not may_be_late
             return
-        path, at = self.entries.place(self.next)
+        path, at = self.entries.position_of(self.next)
         raw = self.entries.raw(self.next)
         if len(raw) < ENTRY_BYTES and path in self._misfits:
             return  # the size of the file is told, and says it all
@@ -208,7 +208,7 @@ class CheckedQueue:
 
     def _check_head(self, offset: int) -> None:
         raw = self.entries.raw(offset)
-        path, at = self.entries.place(offset)
+        path, at = self.entries.position_of(offset)
         if len(raw) < ENTRY_BYTES and path in self._misfits:
             return
         facts = self._context.facts
@@ -251,7 +251,7 @@ class CheckedQueue:
                 kind = Kind.QUEUE_AHEAD
         elif _is_nothing(raw) and self.next == _UNSEEN:
             return
-        path, at = self.entries.place(offset)
+        path, at = self.entries.position_of(offset)
         self.runs.add(kind, path, at, ENTRY_BYTES, offset, f"the file has {_described(raw)}")
 
 

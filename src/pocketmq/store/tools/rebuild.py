@@ -301,7 +301,7 @@ class Rebuild:
     def _assign(self, message: StoredMessage) -> None:
         queue = self._queues.get(message.topic, message.queue_id)
         code = tags_code_of(message.raw_properties, queue.is_delay, message.store_ms, self._layout.delay_levels)
-        self._series.place(queue, Placing(message.queue_offset, message.log_offset, message.size, code))
+        self._series.assign(queue, Placing(message.queue_offset, message.log_offset, message.size, code))
         if len(queue.pending) >= FLUSH_BYTES:
             queue.flush()
 
