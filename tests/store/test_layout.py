@@ -67,7 +67,9 @@ def test_the_size_of_log_files_is_found_without_looking_at_anything_else(store: 
 def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("milk, eggs")
 
-    with pytest.raises(StoreError, match=r"the store folder .*notes/broker-a cannot be used: it, or a folder above it, is a file"):
+    with pytest.raises(
+        StoreError, match=r"the store folder .*notes/broker-a cannot be used: it, or a folder above it, is a file"
+    ):
         find_log_file_bytes(DiskFiles(), tmp_path / "notes" / "broker-a")
 
 
