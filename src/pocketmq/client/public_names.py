@@ -1,7 +1,5 @@
 """All names that `pocketmq.client` exports. It imports this module when the first of them is used."""
 
-# ruff: noqa: F401 - re-exported
-
 from pocketmq.client.admin.admin import Admin, AsyncAdmin
 from pocketmq.client.admin.targets import AdminSettings
 from pocketmq.client.cluster.instance import Dependencies, Instance
@@ -46,3 +44,62 @@ from pocketmq.model.flags import TransactionState
 from pocketmq.net.tls import client_context
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.signing import Credentials
+
+__all__ = [
+    "COMMIT",
+    "LATER",
+    "ROLLBACK",
+    "SUCCESS",
+    "AckIndex",
+    "Admin",
+    "AdminSettings",
+    "AsyncAdmin",
+    "AsyncLitePullConsumer",
+    "AsyncProducer",
+    "AsyncPullConsumer",
+    "AsyncPushConsumer",
+    "BlockingTransaction",
+    "ClientMetrics",
+    "ClientSettings",
+    "Command",
+    "ConsumeEvent",
+    "ConsumeResult",
+    "Credentials",
+    "DeadLetter",
+    "DecisionEvent",
+    "Dependencies",
+    "FilterEvent",
+    "Hooks",
+    "Instance",
+    "LeaveEvent",
+    "LitePullConsumer",
+    "LitePullSettings",
+    "MetricsInMemory",
+    "OffsetStore",
+    "OpenTelemetryMetrics",
+    "OpenTelemetryTracing",
+    "PauseEvent",
+    "Producer",
+    "ProducerSettings",
+    "PrometheusMetrics",
+    "PullConsumer",
+    "PullEvent",
+    "PullResult",
+    "PullSettings",
+    "PullStatus",
+    "PushConsumer",
+    "PushSettings",
+    "RetryLater",
+    "RpcHook",
+    "SendEvent",
+    "SendResult",
+    "SendStatus",
+    "Suspend",
+    "Transaction",
+    "TransactionListener",
+    "TransactionResult",
+    "TransactionState",
+    "client_context",
+    "context_of",
+    "run",
+]
