@@ -108,7 +108,8 @@ def test_the_core_needs_three_libraries() -> None:
 def test_extras_are_those_that_the_documents_name() -> None:
     extras = importlib.metadata.metadata("pocketmq").get_all("Provides-Extra")
 
-    assert set(extras or []) == {"speed", "compression", "prometheus", "spark", "console", "otel", "all", "test"}
+    expected = {"speed", "compression", "prometheus", "spark", "console", "otel", "all", "test", "docs"}
+    assert set(extras or []) == expected
 
 
 def test_the_package_says_that_it_is_typed() -> None:
