@@ -31,8 +31,8 @@ FACES = [
 ]
 
 ONLY_ASYNC = {
-    "surroundings": "virtual time and networks are for a loop of one's own",
-    "wait_for_capacity": "a thread that submits waits for room by itself",
+    "dependencies": "virtual time and networks are for a loop of your own",
+    "wait_for_capacity": "a thread that submits waits for capacity by itself",
     "poll_messages": "how the blocking face polls",
     "finish_polled": "how the blocking face is left",
     "deliver": "how the blocking face sends",
