@@ -33,7 +33,7 @@ def test_the_middle_windows_tell_by_how_much_sends_fall() -> None:
 
     assert round(rates.fall, 3) == 0.02
     assert round(rates.cpu_rise, 3) == 0.02
-    assert "the rate falls by +2.00%, CPU rises by +2.00%" in rates.lines()[3]
+    assert "the rate drops by +2.00%, CPU time rises by +2.00%" in rates.lines()[3]
 
 
 def test_windows_that_differ_by_themselves_are_noise() -> None:
