@@ -10,7 +10,7 @@ import orjson
 from bench.method import Candidate, Subject
 from bench.samples import COUNT, SAMPLES
 from pocketmq.codes import VERSION
-from pocketmq.protocol.api.sending import SendReply
+from pocketmq.protocol.api.messages import SendReply
 from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command
 from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.frames import split_frames

@@ -11,16 +11,20 @@ from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.model.properties import format_properties
-from pocketmq.protocol.api.offsets import (
+from pocketmq.protocol.api.messages import (
+    ForQueue,
     GetMaxOffset,
-    GetMinOffset,
     OffsetReply,
+    PullMessage,
+    PullReply,
     QueryConsumerOffset,
+    QueryMessage,
     SearchOffset,
+    SendMessageV2,
+    SendReply,
     UpdateConsumerOffset,
+    ViewMessage,
 )
-from pocketmq.protocol.api.pulling import PullMessage, PullReply, QueryMessage, ViewMessage
-from pocketmq.protocol.api.sending import SendMessageV2, SendReply
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.fields import Fields, NoFields, read_fields, write_fields
 from pocketmq.protocol.frames import FrameSplitter
@@ -74,7 +78,7 @@ class BrokerLine:
     # queues
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        return self._ask(RequestCode.GET_MIN_OFFSET, GetMinOffset(topic, queue_id), OffsetReply).offset
+        return self._ask(RequestCode.GET_MIN_OFFSET, ForQueue(topic, queue_id), OffsetReply).offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         return self._ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset(topic, queue_id), OffsetReply).offset

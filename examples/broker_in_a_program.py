@@ -14,10 +14,9 @@ from pocketmq.model.flags import PullFlag
 from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.net.address import Address
 from pocketmq.net.pool import Pool
-from pocketmq.protocol.api.pulling import PullMessage
-from pocketmq.protocol.api.routes import GetRoute
-from pocketmq.protocol.api.sending import SendMessageV2, SendReply
-from pocketmq.protocol.bodies.routes import TopicRouteData
+from pocketmq.protocol.api.administration import GetRoute
+from pocketmq.protocol.api.messages import PullMessage, SendMessageV2, SendReply
+from pocketmq.protocol.bodies.topics import TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields, write_fields
 from pocketmq.protocol.java_json import read_body

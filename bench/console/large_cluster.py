@@ -8,7 +8,7 @@ from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.model.message import Message
 from pocketmq.model.names import TopicName
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 
 TOPIC: Final = "topic-{:05}"

@@ -19,7 +19,7 @@ from tests.golden import captured
 
 from conformance import apache
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.api import API
+from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 
 Frame = bytes
@@ -45,7 +45,7 @@ _VALUES: Final[tuple[Any, ...]] = (*_NUMBERS, *_TEXTS, None, True, 1.5, [], {}, 
 
 @cache
 def requests() -> tuple[Frame, ...]:
-    return (*_recorded(is_answer=False), *(_made(code) for code in API))
+    return (*_recorded(is_answer=False), *(_made(code) for code in RequestCode))
 
 
 @cache
@@ -69,7 +69,7 @@ def _recorded(*, is_answer: bool) -> list[Frame]:
 
 
 def _made(code: RequestCode) -> Frame:
-    header = API[code].request
+    header = request_header(code)
     names = [field.encode_name for field in msgspec.structs.fields(header)] if header is not None else []
     return encode_command(Command(code, ext=dict.fromkeys(names, "1"), body=b"{}", opaque=int(code)))
 

@@ -12,9 +12,8 @@ from pocketmq.codes import RequestCode
 from pocketmq.files import DiskFiles
 from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
-from pocketmq.protocol.bodies.groups import GroupTable, SubscriptionGroupConfig
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets, DelayOffsets
-from pocketmq.protocol.bodies.topics import TopicConfig, TopicTable
+from pocketmq.protocol.bodies.clients import GroupTable, SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import ConsumerOffsets, DelayOffsets, TopicConfig, TopicTable
 from pocketmq.protocol.java_json import read_body, write_pretty_json
 from pocketmq.store.tables import Tables
 

@@ -35,7 +35,7 @@ from pocketmq.model.flags import Compression, SysFlag, with_compression
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pocketmq.protocol.api.sending import EndTransaction
+from pocketmq.protocol.api.messages import EndTransaction
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.compression import compress
 

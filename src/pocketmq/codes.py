@@ -7,7 +7,7 @@ from enum import IntEnum, StrEnum
 
 
 class RequestCode(IntEnum):
-    """Request codes. Either side may send requests; `protocol.api` says which."""
+    """Request codes. Either side may send requests."""
 
     # messages
     SEND_MESSAGE = 10
@@ -130,7 +130,7 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
 
-    # POP consumption: names and headers only, not served yet
+    # POP consumption: names only, not served
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

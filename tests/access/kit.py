@@ -12,7 +12,7 @@ from pocketmq.access.refusals import AuthenticationSettings
 from pocketmq.codes import HeaderEncoding, RequestCode
 from pocketmq.model.access import Accesses, Action, Resource
 from pocketmq.model.message_id import Host, OffsetId, pack_ip
-from pocketmq.protocol.api import API
+from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.signing import Credentials, signed_fields
 from pocketmq.testing import FakeClock, FaultyFiles
@@ -119,7 +119,7 @@ _TEXTS = {
 
 def request_of(code: RequestCode, encoding: HeaderEncoding = HeaderEncoding.JSON) -> Command:
     """A request of this kind with all its fields, about topic T, group G and the usual cluster."""
-    header = API[code].request
+    header = request_header(code)
     ext = {}
     for field in msgspec.structs.fields(header):
         kinds = str(field.type)

@@ -17,7 +17,7 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.properties import format_properties
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.unfinished import TRIM_AFTER_S
-from pocketmq.protocol.api.sending import SendMessageV2
+from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.java_json import write_body
 

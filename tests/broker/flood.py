@@ -9,7 +9,7 @@ from conformance.broker_line import PRODUCER_GROUP
 from pocketmq.clock import SystemClock
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.properties import format_properties
-from pocketmq.protocol.api.sending import SendMessageV2, SendReply
+from pocketmq.protocol.api.messages import SendMessageV2, SendReply
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.fields import read_fields, write_fields
 from pocketmq.protocol.frames import FrameSplitter

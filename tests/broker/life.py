@@ -16,7 +16,7 @@ from pocketmq.broker.delivery.timers import TimerLimits, Timers
 from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
 from pocketmq.model.message import StoredMessage
-from pocketmq.protocol.bodies.offsets import DelayOffsets
+from pocketmq.protocol.bodies.topics import DelayOffsets
 from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles

@@ -19,8 +19,8 @@ from pocketmq.net.address import Address
 from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server
-from pocketmq.protocol.bodies.routes import ClusterInfo, read_registration
-from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.bodies.registration import read_registration
+from pocketmq.protocol.bodies.topics import ClusterInfo, TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_body
 from pocketmq.testing import FakeClock

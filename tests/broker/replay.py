@@ -29,7 +29,7 @@ from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
 from pocketmq.net.connection import Connection, ConnectionSettings
-from pocketmq.protocol.bodies.routes import read_registration
+from pocketmq.protocol.bodies.registration import read_registration
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame

@@ -22,9 +22,13 @@ from pocketmq.model.properties import format_properties
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.peer import Peer, PeerSettings
-from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from pocketmq.protocol.api.pulling import PullMessage
-from pocketmq.protocol.api.sending import SendMessage, SendMessageV2
+from pocketmq.protocol.api.messages import (
+    PullMessage,
+    QueryConsumerOffset,
+    SendMessage,
+    SendMessageV2,
+    UpdateConsumerOffset,
+)
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, encode_command

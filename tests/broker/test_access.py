@@ -27,7 +27,7 @@ from pocketmq.model.message_id import Host, OffsetId, pack_ip
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.model.properties import format_properties
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api import API
+from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.record import decode_record, encode_record
 
@@ -68,7 +68,7 @@ TABLE = by_log_offset(lambda offset: stored() if offset == 0 else None)
 
 @every_code
 def test_a_row_names_fields_that_its_request_has(code: RequestCode) -> None:
-    fields = API[code].request.__struct_fields__
+    fields = request_header(code).__struct_fields__
 
     assert ACCESS[code]
     assert all(one.named_by in fields for one in ACCESS[code] if isinstance(one.named_by, str))

@@ -23,9 +23,7 @@ from pocketmq.model.flags import TransactionState
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly
-from pocketmq.protocol.api.pulling import ViewMessage
-from pocketmq.protocol.api.sending import EndTransaction, SendMessageBack
+from pocketmq.protocol.api.messages import ConsumeMessageDirectly, EndTransaction, SendMessageBack, ViewMessage
 from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from pocketmq.protocol.command import Command, encode_command

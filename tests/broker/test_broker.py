@@ -29,7 +29,7 @@ from pocketmq.errors import (
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server
-from pocketmq.protocol.api.topics import CreateTopic
+from pocketmq.protocol.api.administration import CreateTopic
 from pocketmq.protocol.command import Command
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing.disk.faults import Call

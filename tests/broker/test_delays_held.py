@@ -3,7 +3,7 @@
 from tests.broker.life import Life, life_with
 
 from pocketmq.model.delay import DelayLevels
-from pocketmq.protocol.bodies.offsets import DelayOffsets
+from pocketmq.protocol.bodies.topics import DelayOffsets
 from pocketmq.protocol.java_json import write_body
 
 HOUR_MS = 3_600_000

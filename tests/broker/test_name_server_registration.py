@@ -17,7 +17,7 @@ from tests.nameserver.talk import ask, route
 from tests.net.talk import BRISK
 
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.api.routes import PutKvConfig
+from pocketmq.protocol.api.administration import PutKvConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.testing import MemoryNetwork, run
 

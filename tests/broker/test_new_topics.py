@@ -14,7 +14,7 @@ from tests.net.talk import until
 from pocketmq.broker.broker import Broker
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.topics import CreateTopic
+from pocketmq.protocol.api.administration import CreateTopic
 
 
 def now() -> float:

@@ -5,8 +5,8 @@ from tests.broker.lives import Lives, in_virtual_time, make_topic
 
 from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.protocol.api.offsets import ResetOffset
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets, SavedOffsets
+from pocketmq.protocol.api.messages import ResetOffset
+from pocketmq.protocol.bodies.topics import ConsumerOffsets, SavedOffsets
 from pocketmq.protocol.java_json import read_body
 
 NOW = 1_700_000_000_000

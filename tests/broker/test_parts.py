@@ -17,9 +17,8 @@ from pocketmq.model.flags import PullFlag
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.clients import GetConsumerList
-from pocketmq.protocol.api.offsets import CloneGroupOffset, ResetOffset
-from pocketmq.protocol.api.topics import CreateTopic, DeleteTopic
+from pocketmq.protocol.api.administration import CreateTopic, ForTopic
+from pocketmq.protocol.api.messages import CloneGroupOffset, ForConsumerGroup, ResetOffset
 from pocketmq.protocol.bodies.clients import LockedQueues, QueueLocks
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
@@ -88,7 +87,7 @@ def test_the_progress_of_what_waits_is_saved_every_second_while_there_is_some() 
 
 
 async def members(client: Client, group: str = "G") -> Command:
-    return await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerList(group))
+    return await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ForConsumerGroup(group))
 
 
 def test_a_client_without_a_heartbeat_for_two_minutes_is_forgotten_and_its_line_closed() -> None:
@@ -347,7 +346,7 @@ def test_a_topic_that_is_deleted_ends_the_wait_of_its_pulls() -> None:
             held = asyncio.ensure_future(client.pull(0, wait_ms=60_000))
             await settled()
 
-            await administrator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+            await administrator.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("T"))
 
             assert (await held).code == ResponseCode.TOPIC_NOT_EXIST
             assert now() < 1

@@ -18,7 +18,7 @@ from tests.cli.program import Program, Start, ended, programs, ready
 from pocketmq.clock import SystemClock
 from pocketmq.codes import RequestCode
 from pocketmq.model.flags import SysFlag, TransactionState
-from pocketmq.protocol.api.sending import EndTransaction
+from pocketmq.protocol.api.messages import EndTransaction
 
 KILLS = 3
 

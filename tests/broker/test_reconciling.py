@@ -12,7 +12,7 @@ from pocketmq.broker.delivery.timer_progress import Frontier, Step, TimerProgres
 from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.snapshots import adopt_topics, lower_offsets
 from pocketmq.broker.topics import TopicTable
-from pocketmq.protocol.bodies.offsets import DelayOffsets
+from pocketmq.protocol.bodies.topics import DelayOffsets
 from pocketmq.protocol.java_json import write_body
 
 NOW = 1_700_000_000_000

@@ -24,7 +24,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.model.flags import Perm
 from pocketmq.net.address import Address
 from pocketmq.net.network import TcpNetwork
-from pocketmq.protocol.api.routes import WipeWritePerm
+from pocketmq.protocol.api.administration import ForBrokerName
 from pocketmq.testing import MemoryNetwork, run
 
 
@@ -88,7 +88,7 @@ def test_a_change_of_the_brokers_permission_is_told_to_all() -> None:
                 assert found is not None
                 assert found.queue_datas[0].perm == Perm.READ
 
-            await ask(client, RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePerm("broker-a"))
+            await ask(client, RequestCode.WIPE_WRITE_PERM_OF_BROKER, ForBrokerName("broker-a"))
             broker.settings.now = msgspec.structs.replace(broker.settings.now, permission=int(Perm.READ_WRITE))
             await asyncio.sleep(60)
             for peer in (client, other):

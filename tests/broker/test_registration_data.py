@@ -14,8 +14,8 @@ from pocketmq.model.flags import Perm
 from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.routes import RegisterBroker, UnregisterBroker
-from pocketmq.protocol.bodies.routes import RegisterBrokerBody, read_registration
+from pocketmq.protocol.api.administration import ForBroker, RegisterBroker
+from pocketmq.protocol.bodies.registration import RegisterBrokerBody, read_registration
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
@@ -126,7 +126,7 @@ def test_good_bye_names_what_was_registered() -> None:
     command = Broker().data.unregister(OWN)
 
     assert command.code == RequestCode.UNREGISTER_BROKER
-    assert read_fields(UnregisterBroker, command.ext) == UnregisterBroker("broker-b", "10.0.0.9:10911", "C", 0)
+    assert read_fields(ForBroker, command.ext) == ForBroker("broker-b", "10.0.0.9:10911", "C", 0)
 
 
 def test_with_credentials_everything_is_signed() -> None:

@@ -16,12 +16,9 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import TransactionSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import SysFlag, TransactionState
-from pocketmq.protocol.api.groups import UpdateGroupForbidden
-from pocketmq.protocol.api.pulling import QueryMessage
-from pocketmq.protocol.api.sending import CheckTransactionState, EndTransaction
-from pocketmq.protocol.api.topics import CreateTopic, DeleteTopic, GetTopicStats
-from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.api.administration import CreateTopic, ForTopic, UpdateGroupForbidden
+from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction, QueryMessage
+from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData, SubscriptionGroupConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import write_body
@@ -125,11 +122,11 @@ def test_queues_are_as_they_were_and_go_on_where_they_ended() -> None:
             client = await lives.client()
             for number in range(150):
                 await client.sent(b"%d" % number, queue_id=number % 2, properties={"KEYS": f"k{number}"})
-            before = await done(client, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStats("T"))
+            before = await done(client, RequestCode.GET_TOPIC_STATS_INFO, ForTopic("T"))
 
         async with lives.broker() as broker:
             client = await lives.client()
-            after = await done(client, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStats("T"))
+            after = await done(client, RequestCode.GET_TOPIC_STATS_INFO, ForTopic("T"))
             next_one = await client.sent(b"150")
             by_key = await done(client, RequestCode.QUERY_MESSAGE, QueryMessage("T", "k77", 8, 0, 2**62))
 
@@ -180,7 +177,7 @@ def test_a_topic_that_was_deleted_stays_so(crashes: bool) -> None:
             client = await lives.client()
             await client.sent(b"one", topic="Old")
             await client.sent(b"one", topic="Kept")
-            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("Old"))
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("Old"))
             if crashes:
                 lives.crash("nothing")
 
@@ -205,7 +202,7 @@ def test_a_topic_that_was_deleted_stays_so_when_a_message_to_it_comes_due(
             client = await lives.client()
             await client.sent(b"later", topic="Old", properties=wish)
             await client.sent(b"later", topic="Kept", properties=wish)
-            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("Old"))
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("Old"))
             if crashes:
                 lives.crash("nothing")
 
@@ -230,7 +227,7 @@ def test_a_topic_that_was_made_again_gets_what_comes_due_as_with_apache(wish: di
         async with lives.broker() as broker:
             client = await lives.client()
             await client.sent(b"later", properties=wish)
-            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("T"))
             make_topic(broker)
 
             await until(lambda: bodies(broker) == [b"later"])
@@ -244,7 +241,7 @@ def test_a_topic_that_no_table_knows_and_nobody_deleted_gets_what_comes_due(wish
         async with lives.broker():
             client = await lives.client()
             await client.sent(b"before", topic="T")
-            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("T"))
             with lives.disk.stall("sync", "*/topics.json.tmp"):
                 await client.sent(b"later", topic="T", properties=wish)
                 lives.crash("nothing")
@@ -263,7 +260,7 @@ def test_a_topic_that_was_deleted_and_made_again_by_sending_has_what_was_sent_si
         async with lives.broker():
             client = await lives.client()
             await client.sent(b"before", topic="T")
-            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+            await done(client, RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("T"))
             with lives.disk.stall("sync", "*/topics.json.tmp"):
                 await client.sent(b"since", topic="T")
                 lives.crash("nothing")

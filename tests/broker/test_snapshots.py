@@ -16,7 +16,7 @@ from pocketmq.broker.snapshots import Snapshots
 from pocketmq.broker.topics import TopicTable
 from pocketmq.errors import StoreDamaged, StoreError, StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.java_json import write_body
 from pocketmq.store.tables import Tables, read_table

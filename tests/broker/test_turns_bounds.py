@@ -20,7 +20,7 @@ from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
 from pocketmq.net.connection import CloseReason
-from pocketmq.protocol.api.offsets import QueryConsumerOffset
+from pocketmq.protocol.api.messages import QueryConsumerOffset
 from pocketmq.protocol.command import Command
 
 pytestmark = pytest.mark.usefixtures("twin")

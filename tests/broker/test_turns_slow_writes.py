@@ -12,9 +12,8 @@ from pocketmq.broker.requests.flow import Cause, Kind
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.retries import retry_after_ms
-from pocketmq.protocol.api.offsets import GetMaxOffset
-from pocketmq.protocol.api.sending import EndTransaction, SendMessageBack
-from pocketmq.protocol.api.topics import DeleteTopic
+from pocketmq.protocol.api.administration import ForTopic
+from pocketmq.protocol.api.messages import EndTransaction, GetMaxOffset, SendMessageBack
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.protocol.java_json import write_body
@@ -388,7 +387,7 @@ async def test_a_topic_that_is_deleted_under_a_stalled_write_takes_its_messages_
         await client.sent(b"before")
         stall = broker.stall_writes()
         first = await under_way(broker, client)
-        deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic("T"))
+        deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("T"))
         assert deleted.code == DONE
         stall.release()
         assert (await first).code == DONE

@@ -19,8 +19,7 @@ from pocketmq.broker.requests.flow import Cause, Kind
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.retries import retry_after_ms
-from pocketmq.protocol.api.offsets import GetMaxOffset
-from pocketmq.protocol.api.sending import EndTransaction, SendMessageBack
+from pocketmq.protocol.api.messages import EndTransaction, GetMaxOffset, SendMessageBack
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.protocol.java_json import write_body

@@ -20,7 +20,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.net.address import Address
 from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.routes import GetKvConfig, PutKvConfig
+from pocketmq.protocol.api.administration import KvKey, PutKvConfig
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_what_was_put_is_there_after_a_restart(start: Start, tmp_path: Path) -> 
 
     async def get(told: dict[str, Any]) -> str | None:
         async with talking_to(told) as peer:
-            answer = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("ns", "k"))
+            answer = await ask(peer, RequestCode.GET_KV_CONFIG, KvKey("ns", "k"))
         return (answer.ext or {}).get("value")
 
     first = start("--port", 0, "--json", "--data", "kept")

@@ -20,8 +20,8 @@ from pocketmq.client import Credentials, Producer, client_context
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.routes import GetRoute
-from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from pocketmq.protocol.api.administration import GetRoute
+from pocketmq.protocol.bodies.topics import ClusterInfo, TopicRouteData
 from pocketmq.protocol.java_json import read_body
 
 IDLE_MEMORY_KIB = 60 * 1024

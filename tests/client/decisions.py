@@ -8,7 +8,7 @@ from pocketmq.client.producer.transactions import Decision
 from pocketmq.codes import RequestCode
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.properties import format_properties
-from pocketmq.protocol.api.sending import CheckTransactionState
+from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.record import encode_record

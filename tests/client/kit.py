@@ -16,10 +16,10 @@ from pocketmq.net.address import Address
 from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.network import Listener
 from pocketmq.net.peer import Peer, PeerSettings
-from pocketmq.protocol.api.routes import GetRoute
+from pocketmq.protocol.api.administration import GetRoute
 from pocketmq.protocol.batch import decode_batch
 from pocketmq.protocol.bodies.clients import HeartbeatData
-from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
+from pocketmq.protocol.bodies.topics import BrokerData, QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, write_body

@@ -17,7 +17,7 @@ from pocketmq.net.address import Address
 from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer
 from pocketmq.net.tls import ServerTls, TlsMode, server_context
-from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
+from pocketmq.protocol.bodies.topics import BrokerData, QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import write_body
 

@@ -13,8 +13,7 @@ from tests.twins import BOTH, compiled_or_skip, using
 
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.frames import join_frame
 from pocketmq.protocol.java_json import write_body

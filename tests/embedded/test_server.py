@@ -25,7 +25,7 @@ from pocketmq.errors import InvalidSetting, ListenFailed, UsageError, WrongState
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles
 from pocketmq.protocol.bodies.properties_text import read_properties
-from pocketmq.protocol.bodies.routes import ClusterInfo
+from pocketmq.protocol.bodies.topics import ClusterInfo
 from pocketmq.protocol.java_json import read_body
 
 READY_S = 0.5

@@ -13,10 +13,10 @@ from pocketmq.net.address import Address
 from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer, PeerSettings
-from pocketmq.protocol.api.routes import GetRoute, RegisterBroker
+from pocketmq.protocol.api.administration import GetRoute, RegisterBroker
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.routes import ClusterInfo, RegisterBrokerBody, TopicRouteData, write_registration
-from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
+from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
+from pocketmq.protocol.bodies.topics import ClusterInfo, MappedTopicTable, TopicConfig, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.java_json import read_body

@@ -15,6 +15,7 @@ from tests.access.kit import (
     signed,
 )
 from tests.nameserver.talk import connected
+from tests.protocol.request_tables import NAME_SERVER_REQUESTS, rows
 
 from pocketmq.codes import HeaderEncoding, RequestCode
 from pocketmq.errors import InvalidSetting, NoPermission
@@ -22,11 +23,11 @@ from pocketmq.model.access import Access, Action, Resource
 from pocketmq.nameserver.server import ACCESS, NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api import API, Server
+from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command
 from pocketmq.testing import FaultyFiles, MemoryNetwork, run
 
-SERVED = {code for code, row in API.items() if Server.NAME_SERVER in row.served_by}
+SERVED = set(rows(NAME_SERVER_REQUESTS))
 CHANGING_WORDS = ("REGISTER", "UPDATE", "DELETE", "PUT", "WIPE", "ADD", "HEARTBEAT")
 
 
@@ -40,7 +41,7 @@ every_code = pytest.mark.parametrize("code", ACCESS, ids=lambda code: code.name)
 
 @every_code
 def test_the_fields_that_name_resources_exist(code: RequestCode) -> None:
-    fields = API[code].request.__struct_fields__
+    fields = request_header(code).__struct_fields__
 
     assert ACCESS[code]
     assert all(one.named_by in fields for one in ACCESS[code] if isinstance(one.named_by, str))

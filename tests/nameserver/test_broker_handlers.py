@@ -23,24 +23,16 @@ from pocketmq.model.flags import Perm
 from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.routes import (
-    AddWritePerm,
+from pocketmq.protocol.api.administration import (
     BrokerHeartbeat,
+    ForBroker,
+    ForBrokerName,
     GetBrokerMemberGroup,
     PutKvConfig,
-    QueryDataVersion,
-    UnregisterBroker,
-    WipeWritePerm,
 )
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.routes import (
-    BrokerData,
-    BrokerMemberGroup,
-    BrokerMembers,
-    ClusterInfo,
-    write_registration,
-)
-from pocketmq.protocol.bodies.topics import TopicTable
+from pocketmq.protocol.bodies.registration import write_registration
+from pocketmq.protocol.bodies.topics import BrokerData, BrokerMemberGroup, BrokerMembers, ClusterInfo, TopicTable
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import FakeClock, MemoryNetwork, run
@@ -223,7 +215,7 @@ def test_a_broker_that_says_good_bye_is_gone_at_once() -> None:
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))
 
-            answer = await ask(peer, RequestCode.UNREGISTER_BROKER, UnregisterBroker("broker-a", MASTER, CLUSTER, 0))
+            answer = await ask(peer, RequestCode.UNREGISTER_BROKER, ForBroker("broker-a", MASTER, CLUSTER, 0))
 
             assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"")
             assert await broker_names(peer) == set()
@@ -235,7 +227,7 @@ def test_a_broker_that_says_good_bye_is_gone_at_once() -> None:
 def test_a_broker_nobody_knows_may_say_good_bye() -> None:
     async def main() -> None:
         async with started() as (_, peer):
-            answer = await ask(peer, RequestCode.UNREGISTER_BROKER, UnregisterBroker("none", MASTER, CLUSTER, 0))
+            answer = await ask(peer, RequestCode.UNREGISTER_BROKER, ForBroker("none", MASTER, CLUSTER, 0))
 
             assert answer.code == ResponseCode.SUCCESS
 
@@ -248,7 +240,7 @@ def test_a_heartbeat_and_a_question_for_the_data_version_keep_a_broker_alive(sig
         if sign == "heartbeat":
             await ask(peer, RequestCode.BROKER_HEARTBEAT, BrokerHeartbeat(CLUSTER, MASTER, "broker-a"))
         elif sign == "data version":
-            header = QueryDataVersion("broker-a", MASTER, CLUSTER, 0)
+            header = ForBroker("broker-a", MASTER, CLUSTER, 0)
             await ask(peer, RequestCode.QUERY_DATA_VERSION, header, write_body(DataVersion(9)))
         else:
             await ask(peer, RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -277,7 +269,7 @@ def test_a_data_version_is_compared_with_ours(theirs: DataVersion, changed: str)
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))
 
-            header = QueryDataVersion("broker-a", MASTER, CLUSTER, 0)
+            header = ForBroker("broker-a", MASTER, CLUSTER, 0)
             answer = await ask(peer, RequestCode.QUERY_DATA_VERSION, header, write_body(theirs))
 
             assert answer.ext == {"changed": changed}
@@ -289,7 +281,7 @@ def test_a_data_version_is_compared_with_ours(theirs: DataVersion, changed: str)
 def test_the_data_version_of_somebody_unknown_has_changed() -> None:
     async def main() -> None:
         async with started() as (_, peer):
-            header = QueryDataVersion("broker-a", MASTER, CLUSTER, 0)
+            header = ForBroker("broker-a", MASTER, CLUSTER, 0)
 
             answer = await ask(peer, RequestCode.QUERY_DATA_VERSION, header, write_body(DataVersion()))
 
@@ -329,15 +321,15 @@ def test_write_permission_is_wiped_and_given_back() -> None:
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))
 
-            wiped = await ask(peer, RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePerm("broker-a"))
+            wiped = await ask(peer, RequestCode.WIPE_WRITE_PERM_OF_BROKER, ForBrokerName("broker-a"))
             assert wiped.ext == {"wipeTopicCount": "2"}
             assert await perm(peer) == Perm.READ
 
-            added = await ask(peer, RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePerm("broker-a"))
+            added = await ask(peer, RequestCode.ADD_WRITE_PERM_OF_BROKER, ForBrokerName("broker-a"))
             assert added.ext == {"addTopicCount": "2"}
             assert await perm(peer) == Perm.READ_WRITE
 
-            nobody = await ask(peer, RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePerm("none"))
+            nobody = await ask(peer, RequestCode.WIPE_WRITE_PERM_OF_BROKER, ForBrokerName("none"))
             assert (nobody.code, nobody.ext) == (ResponseCode.SUCCESS, {"wipeTopicCount": "0"})
 
     run(main())

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.nameserver.talk import CLUSTER, MASTER, SLAVE, registration
 
 from pocketmq.nameserver.route_tables import BrokerTable, Registration
-from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterInfo
+from pocketmq.protocol.bodies.topics import BrokerData, BrokerMembers, ClusterInfo
 
 
 def filled(*told: Registration) -> BrokerTable:

@@ -7,7 +7,7 @@ from tests.nameserver.talk import ask, started
 
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.nameserver.settings import NameServerSettings
-from pocketmq.protocol.api.routes import DeleteKvConfig, GetKvConfig, GetKvList, PutKvConfig
+from pocketmq.protocol.api.administration import ForNamespace, KvKey, PutKvConfig
 from pocketmq.testing import FaultyFiles, run
 
 SETTINGS = NameServerSettings(kv_config_path=Path("/data/kvConfig.json"))
@@ -17,10 +17,10 @@ def test_a_value_is_put_told_listed_and_deleted() -> None:
     async def main() -> None:
         async with started(SETTINGS, files=FaultyFiles()) as (_, peer):
             put = await ask(peer, RequestCode.PUT_KV_CONFIG, PutKvConfig("ns", "k", "v"))
-            got = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("ns", "k"))
-            listed = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKvList("ns"))
-            deleted = await ask(peer, RequestCode.DELETE_KV_CONFIG, DeleteKvConfig("ns", "k"))
-            empty = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKvList("ns"))
+            got = await ask(peer, RequestCode.GET_KV_CONFIG, KvKey("ns", "k"))
+            listed = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, ForNamespace("ns"))
+            deleted = await ask(peer, RequestCode.DELETE_KV_CONFIG, KvKey("ns", "k"))
+            empty = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, ForNamespace("ns"))
 
             assert (put.code, put.ext, put.body) == (ResponseCode.SUCCESS, None, b"")
             assert got.ext == {"value": "v"}
@@ -34,9 +34,9 @@ def test_a_value_is_put_told_listed_and_deleted() -> None:
 def test_what_is_not_there_is_told_in_rocketmqs_words() -> None:
     async def main() -> None:
         async with started() as (_, peer):
-            got = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("none", "none"))
-            listed = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, GetKvList("none"))
-            deleted = await ask(peer, RequestCode.DELETE_KV_CONFIG, DeleteKvConfig("none", "none"))
+            got = await ask(peer, RequestCode.GET_KV_CONFIG, KvKey("none", "none"))
+            listed = await ask(peer, RequestCode.GET_KVLIST_BY_NAMESPACE, ForNamespace("none"))
+            deleted = await ask(peer, RequestCode.DELETE_KV_CONFIG, KvKey("none", "none"))
 
             assert (got.code, got.remark) == (22, "No config item, Namespace: none Key: none")
             assert (listed.code, listed.remark) == (22, "No config item, Namespace: none")
@@ -52,7 +52,7 @@ def test_values_are_there_again_after_a_restart() -> None:
             await ask(peer, RequestCode.PUT_KV_CONFIG, PutKvConfig("ns", "k", "v"))
 
         async with started(SETTINGS, files=files) as (_, peer):
-            got = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("ns", "k"))
+            got = await ask(peer, RequestCode.GET_KV_CONFIG, KvKey("ns", "k"))
 
             assert got.ext == {"value": "v"}
 
@@ -65,7 +65,7 @@ def test_a_disk_that_is_full_is_told_and_the_server_goes_on() -> None:
         async with started(SETTINGS, files=files) as (_, peer):
             with files.fail("write", errno.ENOSPC, path="*"):
                 put = await ask(peer, RequestCode.PUT_KV_CONFIG, PutKvConfig("ns", "k", "v"))
-            got = await ask(peer, RequestCode.GET_KV_CONFIG, GetKvConfig("ns", "k"))
+            got = await ask(peer, RequestCode.GET_KV_CONFIG, KvKey("ns", "k"))
 
             assert put.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "kvConfig.json could not be saved: No space left on device" in (put.remark or "")

@@ -9,7 +9,7 @@ from pocketmq.embedded.server import limits_for
 from pocketmq.errors import ServerFailed
 from pocketmq.nameserver.route_tables import Registration, RouteLimits
 from pocketmq.nameserver.routes import RouteTable
-from pocketmq.protocol.bodies.routes import QueueData
+from pocketmq.protocol.bodies.topics import QueueData
 
 SMALL = RouteLimits(max_brokers=2, max_topics=3, max_topic_entries=4, max_name_chars=20, max_filter_servers=1)
 

@@ -9,8 +9,14 @@ from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
-from pocketmq.protocol.bodies.topics import QueueMappingInfo, TopicConfig, TopicList
+from pocketmq.protocol.bodies.topics import (
+    BrokerData,
+    QueueData,
+    QueueMappingInfo,
+    TopicConfig,
+    TopicList,
+    TopicRouteData,
+)
 
 
 def told(*registrations: Registration, drop_absent: bool = False) -> RouteTable:

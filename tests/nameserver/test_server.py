@@ -28,8 +28,8 @@ from pocketmq.net.address import Address
 from pocketmq.net.loops import new_loop
 from pocketmq.net.network import TcpNetwork
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api import API
-from pocketmq.protocol.api.routes import GetKvConfig, PutKvConfig
+from pocketmq.protocol.api import request_header
+from pocketmq.protocol.api.administration import KvKey, PutKvConfig
 from pocketmq.protocol.command import Command
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, run
 
@@ -75,7 +75,7 @@ def test_a_oneway_request_is_never_answered(code: int) -> None:
 def nonsense(code: RequestCode) -> st.SearchStrategy[Command]:
     """A request with the fields that it should have, and anything in them."""
     texts = st.text(max_size=8) | st.sampled_from(["0", "-1", "true", "broker-a", MASTER, CLUSTER, "9" * 25])
-    fields = dict.fromkeys(API[code].request.__struct_encode_fields__, texts)
+    fields = dict.fromkeys(request_header(code).__struct_encode_fields__, texts)
     bodies = st.binary(max_size=20) | st.sampled_from(
         [b"{}", b"null", b"[]", b'{"queueDatas":[{}]}', b'{"$ref":"$"}', b"a=\\u12", b"orderMessageEnable=x"]
     )
@@ -199,7 +199,7 @@ def test_several_name_servers_share_nothing() -> None:
                 await ask(one, RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableTopicList=false")
 
                 assert await broker_names(other) == set()
-                assert (await ask(other, RequestCode.GET_KV_CONFIG, GetKvConfig("ns", "k"))).code == 22
+                assert (await ask(other, RequestCode.GET_KV_CONFIG, KvKey("ns", "k"))).code == 22
                 assert (await ask(other, RequestCode.GET_UNIT_TOPIC_LIST)).code == ResponseCode.SUCCESS
 
     run(main())

@@ -9,16 +9,15 @@ from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode, Version
 from pocketmq.model.flags import TopicFlag
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.routes import (
+from pocketmq.protocol.api.administration import (
     DeleteTopicRoute,
+    ForBroker,
+    ForTopic,
     GetRoute,
     GetTopicsByCluster,
     PutKvConfig,
-    RegisterTopic,
-    UnregisterBroker,
 )
-from pocketmq.protocol.bodies.routes import QueueData, TopicRouteData
-from pocketmq.protocol.bodies.topics import TopicConfig, TopicList
+from pocketmq.protocol.bodies.topics import QueueData, TopicConfig, TopicList, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.java_json import read_body, write_body
@@ -104,7 +103,7 @@ def test_a_slave_stands_in_for_its_master_when_the_switch_says_so(supported: boo
         async with started(NameServerSettings(support_acting_master=supported)) as (_, peer):
             await done(peer, register_command("A", "B", acting=True))
             await done(peer, register_command(number=1, address=SLAVE, acting=True))
-            await ask(peer, RequestCode.UNREGISTER_BROKER, UnregisterBroker("broker-a", MASTER, CLUSTER, 0))
+            await ask(peer, RequestCode.UNREGISTER_BROKER, ForBroker("broker-a", MASTER, CLUSTER, 0))
 
             found = await route(peer, "A")
 
@@ -199,7 +198,7 @@ def test_a_topic_is_registered_by_hand_and_deleted() -> None:
             await done(peer, register_command("A", "B"))
             body = write_body(TopicRouteData((QueueData("broker-a", 2, 2, 6),)))
 
-            await ask(peer, RequestCode.REGISTER_TOPIC_IN_NAMESRV, RegisterTopic("New"), body)
+            await ask(peer, RequestCode.REGISTER_TOPIC_IN_NAMESRV, ForTopic("New"), body)
             added = await route(peer, "New")
             await ask(peer, RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute("New", "Other"))
             kept = await route(peer, "New")
@@ -221,7 +220,7 @@ def test_a_topic_by_hand_on_no_known_broker_changes_nothing(body: bytes, caplog:
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))
 
-            answer = await ask(peer, RequestCode.REGISTER_TOPIC_IN_NAMESRV, RegisterTopic("New"), body)
+            answer = await ask(peer, RequestCode.REGISTER_TOPIC_IN_NAMESRV, ForTopic("New"), body)
 
             assert answer.code == ResponseCode.SUCCESS
             assert await route(peer, "New") is None

@@ -4,8 +4,7 @@ import pytest
 
 from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.nameserver.route_tables import TopicTable
-from pocketmq.protocol.bodies.routes import QueueData
-from pocketmq.protocol.bodies.topics import QueueMappingInfo
+from pocketmq.protocol.bodies.topics import QueueData, QueueMappingInfo
 
 
 def filled(**topics: str) -> TopicTable:

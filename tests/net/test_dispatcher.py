@@ -11,18 +11,18 @@ from pocketmq.errors import HeaderError, NoPermission, RequestNotSupported
 from pocketmq.model.access import Access, Action, Resource
 from pocketmq.net.dispatcher import Dispatcher, Handler, Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.routes import GetKvConfig, KvConfigReply
+from pocketmq.protocol.api.administration import KvConfigReply, KvKey
 from pocketmq.protocol.command import Command
 
 CODE = RequestCode.GET_KV_CONFIG
 ACCESS = {CODE: Access(Resource.CLUSTER, Action.GET)}
 
 
-def echo(request: Request[GetKvConfig]) -> Reply:
+def echo(request: Request[KvKey]) -> Reply:
     return Reply(KvConfigReply(f"{request.header.namespace}/{request.header.key}"), request.command.body)
 
 
-async def echo_later(request: Request[GetKvConfig]) -> Reply:
+async def echo_later(request: Request[KvKey]) -> Reply:
     await asyncio.sleep(0)
     return echo(request)
 
@@ -62,7 +62,7 @@ def test_a_code_without_a_handler_is_not_supported_in_rocketmqs_words() -> None:
 
 
 def test_a_handler_without_an_access_row_is_refused_before_anything_is_read() -> None:
-    def never(request: Request[GetKvConfig]) -> Reply:
+    def never(request: Request[KvKey]) -> Reply:
         raise AssertionError("a handler that nobody may use was called")
 
     with pytest.raises(NoPermission, match="request type 101 has no access rule"):

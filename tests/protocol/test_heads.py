@@ -7,10 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.codes import HeaderEncoding, Language, RequestCode
-from pocketmq.protocol.api import API
-from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from pocketmq.protocol.api.pulling import PullMessage
-from pocketmq.protocol.api.sending import SendMessage, SendMessageV2
+from pocketmq.protocol.api import request_header
+from pocketmq.protocol.api.messages import (
+    PullMessage,
+    QueryConsumerOffset,
+    SendMessage,
+    SendMessageV2,
+    UpdateConsumerOffset,
+)
 from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, decode_command, encode_command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields
 from pocketmq.protocol.frames import Frame, split_frames
@@ -54,7 +58,7 @@ def test_a_hot_request_is_decoded_with_its_ext_fields(code: RequestCode) -> None
     assert head is not None
     assert not isinstance(head, HeartbeatHead)
     assert head.ext == header
-    assert type(head.ext) is API[code].request
+    assert type(head.ext) is request_header(code)
     assert (head.code, head.opaque, head.flag, head.version) == (code, -3, 0, 407)
 
 

@@ -11,12 +11,25 @@ from hypothesis import strategies as st
 from pocketmq.errors import BodyError, ProtocolError
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.body import KVTable
-from pocketmq.protocol.bodies.clients import ConsumeFromWhere, ConsumerData, ConsumeType, HeartbeatData, MessageModel
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets, ResetOffsets
-from pocketmq.protocol.bodies.routes import BrokerData, ClusterInfo, TopicRouteData
-from pocketmq.protocol.bodies.stats import ConsumeStats, OffsetProgress
-from pocketmq.protocol.bodies.topics import TopicConfig, TopicTable
+from pocketmq.protocol.bodies.clients import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionGroupConfig,
+)
+from pocketmq.protocol.bodies.topics import (
+    BrokerData,
+    ClusterInfo,
+    ConsumerOffsets,
+    ConsumeStats,
+    OffsetProgress,
+    ResetOffsets,
+    TopicConfig,
+    TopicRouteData,
+    TopicTable,
+)
 from pocketmq.protocol.java_json import (
     JsonLimits,
     read_body,

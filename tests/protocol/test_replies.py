@@ -5,10 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.codes import ResponseCode
-from pocketmq.protocol.api.clients import HeartbeatReply
-from pocketmq.protocol.api.offsets import OffsetReply
-from pocketmq.protocol.api.pulling import PullReply
-from pocketmq.protocol.api.sending import SendReply
+from pocketmq.protocol.api.messages import HeartbeatReply, OffsetReply, PullReply, SendReply
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.frames import join_frame

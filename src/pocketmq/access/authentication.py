@@ -26,7 +26,7 @@ from pocketmq.errors import ConnectionLost, NoPermission
 from pocketmq.files import Files
 from pocketmq.model.access import Access, Accesses, Action, FindNames, Resource
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api import API
+from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.pending_calls import failure_reply
 from pocketmq.protocol.signing import ACCESS_KEY, SIGNATURE, Credentials, verify
@@ -176,7 +176,7 @@ def _requirements(code: RequestCode, access: Access) -> _Requirement:
     actions = (access.action, *access.or_to)
     if not isinstance(access.named_by, str):
         return _Requirement(access.resource, actions, None, access.named_by)
-    header = API[code].request
+    header = request_header(code)
     at = header.__struct_fields__.index(access.named_by)
     return _Requirement(access.resource, actions, header.__struct_encode_fields__[at], None)
 

@@ -16,13 +16,23 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.model.properties import REAL_TOPIC
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly, UnregisterClient
-from pocketmq.protocol.api.groups import GetConsumeStats
-from pocketmq.protocol.api.offsets import QueryCorrectionOffset
-from pocketmq.protocol.api.pulling import QueryConsumeQueue, ViewMessage
-from pocketmq.protocol.api.sending import EndTransaction, SendMessageBack
-from pocketmq.protocol.bodies.clients import HeartbeatData, QueueLocks
-from pocketmq.protocol.bodies.groups import CheckClientConfig, GroupConfigList, SubscriptionGroupConfig
+from pocketmq.protocol.api.administration import GetConsumeStats
+from pocketmq.protocol.api.messages import (
+    ConsumeMessageDirectly,
+    EndTransaction,
+    QueryConsumeQueue,
+    QueryCorrectionOffset,
+    SendMessageBack,
+    UnregisterClient,
+    ViewMessage,
+)
+from pocketmq.protocol.bodies.clients import (
+    CheckClientConfig,
+    GroupConfigList,
+    HeartbeatData,
+    QueueLocks,
+    SubscriptionGroupConfig,
+)
 from pocketmq.protocol.bodies.topics import TopicConfigList
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields

@@ -64,7 +64,7 @@ from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Dispatcher, Handler
 from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.bodies.offsets import DelayOffsets
+from pocketmq.protocol.bodies.topics import DelayOffsets
 from pocketmq.protocol.hot_headers import (
     HEARTBEAT_REPLIES,
     HEARTBEAT_REPLIES_UNCHANGED,

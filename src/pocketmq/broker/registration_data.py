@@ -23,9 +23,9 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.model.names import is_group_topic
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.routes import RegisterBroker, RegisterBrokerReply, UnregisterBroker
+from pocketmq.protocol.api.administration import ForBroker, RegisterBroker, RegisterBrokerReply
 from pocketmq.protocol.bodies.body import KVTable
-from pocketmq.protocol.bodies.routes import RegisterBrokerBody, write_registration
+from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
 from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields
@@ -78,7 +78,7 @@ class RegistrationData:
 
     def unregister(self, own: Address) -> Command:
         settings = self._settings.now
-        header = UnregisterBroker(settings.broker_name, str(own), settings.cluster, settings.broker_id)
+        header = ForBroker(settings.broker_name, str(own), settings.cluster, settings.broker_id)
         return self._signed(RequestCode.UNREGISTER_BROKER, header)
 
     def apply_answer(self, answer: Command) -> int:

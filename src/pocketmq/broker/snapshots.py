@@ -43,12 +43,11 @@ from pocketmq.broker.topics import MAX_QUEUES, TopicTable
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidParameter, StoreBusy, StoreError, WrongState
 from pocketmq.model.names import LMQ_PREFIX, group_of
-from pocketmq.protocol.bodies import groups as group_bodies
+from pocketmq.protocol.bodies import clients as group_bodies
 from pocketmq.protocol.bodies import topics as topic_bodies
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.offsets import SavedOffsets
-from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import SavedOffsets, TopicConfig
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.store.message_store import MessageStore

@@ -24,8 +24,7 @@ from pocketmq.model.names import is_internal_group
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.topics import QueueState, TopicState
-    from pocketmq.protocol.bodies.stats import BrokerStatsData
-    from pocketmq.protocol.bodies.topics import TopicConfig
+    from pocketmq.protocol.bodies.topics import BrokerStatsData, TopicConfig
 
 _COLUMNS: Final = (
     *texts("what", "broker"),

@@ -25,7 +25,7 @@ from pocketmq.errors import (
     RequestNotSupported,
 )
 from pocketmq.net.address import Address, resolved
-from pocketmq.protocol.bodies.routes import ClusterInfo
+from pocketmq.protocol.bodies.topics import ClusterInfo
 from pocketmq.protocol.frames import HTTP_ANSWER
 from pocketmq.protocol.java_json import read_body
 

@@ -12,7 +12,7 @@ from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.errors import InvalidSetting
 from pocketmq.net.address import Address
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
+from pocketmq.protocol.bodies.clients import ConsumerRunningInfo
 
 
 class DoctorOptions(AdminOptions, total=False):

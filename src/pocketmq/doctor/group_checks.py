@@ -14,8 +14,7 @@ from pocketmq.model.human import count, duration
 from pocketmq.model.names import group_of
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import ExpressionType, Subscription
-from pocketmq.protocol.bodies.clients import MessageModel
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
+from pocketmq.protocol.bodies.clients import ConsumerRunningInfo, MessageModel, ProcessQueueInfo
 
 PROPERTY_FILTER_KEY = "enablePropertyFilter"
 NO_GROUP = "no group requested"

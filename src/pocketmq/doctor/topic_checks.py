@@ -10,7 +10,7 @@ from pocketmq.errors import GroupNotFound, NoPermission, TopicNotFound
 from pocketmq.model.flags import Perm
 from pocketmq.model.human import count, duration
 from pocketmq.model.names import group_of, is_internal_group
-from pocketmq.protocol.bodies.routes import QueueData
+from pocketmq.protocol.bodies.topics import QueueData
 
 PERMISSION_KEY = "brokerPermission"
 

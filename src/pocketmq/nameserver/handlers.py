@@ -23,33 +23,30 @@ from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
 from pocketmq.nameserver.settings import SettingsInUse, change_keys, write_keys
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api import Envelope
-from pocketmq.protocol.api.routes import (
-    AddWritePerm,
+from pocketmq.protocol.api.administration import (
     AddWritePermReply,
     BrokerHeartbeat,
     DataVersionReply,
-    DeleteKvConfig,
     DeleteTopicRoute,
+    ForBroker,
+    ForBrokerName,
+    ForNamespace,
+    ForTopic,
     GetBrokerMemberGroup,
-    GetKvConfig,
-    GetKvList,
     GetRoute,
     GetTopicsByCluster,
     KvConfigReply,
+    KvKey,
     PutKvConfig,
-    QueryDataVersion,
     RegisterBroker,
     RegisterBrokerReply,
-    RegisterTopic,
-    UnregisterBroker,
-    WipeWritePerm,
     WipeWritePermReply,
+    Zone,
 )
 from pocketmq.protocol.bodies.body import DataVersion, KVTable
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
-from pocketmq.protocol.bodies.routes import BrokerMemberGroup, TopicRouteData, read_registration
-from pocketmq.protocol.bodies.topics import TopicList
+from pocketmq.protocol.bodies.registration import read_registration
+from pocketmq.protocol.bodies.topics import BrokerMemberGroup, TopicList, TopicRouteData
 from pocketmq.protocol.fields import NoFields, read_fields
 from pocketmq.protocol.java_json import read_body, read_optional_body, write_body
 
@@ -104,7 +101,7 @@ class BrokerHandlers:
             header = replace(header, ha_server_addr=done.master.ha_address, master_addr=done.master.address)
         return Reply(header, b"" if orders is None else write_body(KVTable(orders)), remark=remark)
 
-    def unregister(self, request: Request[UnregisterBroker]) -> Reply:
+    def unregister(self, request: Request[ForBroker]) -> Reply:
         header = request.header
         member = self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
         if member is not None:
@@ -115,7 +112,7 @@ class BrokerHandlers:
         self._routes.touch(request.header.cluster_name, request.header.broker_addr, self._clock.monotonic())
         return Reply()
 
-    def data_version(self, request: Request[QueryDataVersion]) -> Reply:
+    def data_version(self, request: Request[ForBroker]) -> Reply:
         cluster, address = request.header.cluster_name, request.header.broker_addr
         theirs = read_body(DataVersion, request.command.body)
         self._routes.touch(cluster, address, self._clock.monotonic())
@@ -129,7 +126,7 @@ class BrokerHandlers:
     def cluster_info(self, request: Request[NoFields]) -> Reply:
         return Reply(body=write_body(self._routes.cluster_info()))
 
-    def wipe_write_perm(self, request: Request[WipeWritePerm]) -> Reply:
+    def wipe_write_perm(self, request: Request[ForBrokerName]) -> Reply:
         count = self._routes.wipe_write_perm(request.header.broker_name)
         log.info(
             "Removed the write permission of %d topics of broker %r, as requested by %s",
@@ -139,7 +136,7 @@ class BrokerHandlers:
         )
         return Reply(WipeWritePermReply(count))
 
-    def add_write_perm(self, request: Request[AddWritePerm]) -> Reply:
+    def add_write_perm(self, request: Request[ForBrokerName]) -> Reply:
         count = self._routes.add_write_perm(request.header.broker_name)
         log.info(
             "Set the write permission of %d topics of broker %r, as requested by %s",
@@ -172,7 +169,7 @@ def _registration(request: Request[RegisterBroker]) -> Registration:
         connection=request.peer,
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         acting_master=header.enable_acting_master,
-        zone=read_fields(Envelope, command.ext).zone_name,
+        zone=read_fields(Zone, command.ext).zone_name,
     )
 
 
@@ -225,7 +222,7 @@ class TopicHandlers:
         strict = request.command.version >= Version.V4_9_4 or bool(request.header.accept_standard_json_only)
         return Reply(body=write_body(_near(route, request), strict=strict))
 
-    def register(self, request: Request[RegisterTopic]) -> Reply:
+    def register(self, request: Request[ForTopic]) -> Reply:
         topic = request.header.topic
         registration = read_optional_body(TopicRouteData, request.command.body)
         unknown = self._routes.register_topic(topic, registration.queue_datas) if registration else None
@@ -258,7 +255,7 @@ class TopicHandlers:
 
 def _near(route: TopicRouteData, request: Request[GetRoute]) -> TopicRouteData:
     """The route, limited to the client's zone if it requests that."""
-    envelope = read_fields(Envelope, request.command.ext)
+    envelope = read_fields(Zone, request.command.ext)
     zone = (envelope.zone_mode or "").lower() == "true" and envelope.zone_name
     return in_zone(route, zone) if zone else route
 
@@ -315,7 +312,7 @@ class KvConfigHandlers:
         log.info("Set key %r in namespace %r, as requested by %s", header.key, header.namespace, request.peer.address)
         return Reply()
 
-    async def delete(self, request: Request[DeleteKvConfig]) -> Reply:
+    async def delete(self, request: Request[KvKey]) -> Reply:
         header = request.header
         await self._kv_config.delete(header.namespace, header.key)
         log.info(
@@ -323,14 +320,14 @@ class KvConfigHandlers:
         )
         return Reply()
 
-    def get(self, request: Request[GetKvConfig]) -> Reply:
+    def get(self, request: Request[KvKey]) -> Reply:
         namespace, key = request.header.namespace, request.header.key
         value = self._kv_config.get(namespace, key)
         if value is None:
             raise NotFound(f"No config item, Namespace: {namespace} Key: {key}")
         return Reply(KvConfigReply(value))
 
-    def list(self, request: Request[GetKvList]) -> Reply:
+    def list(self, request: Request[ForNamespace]) -> Reply:
         namespace = request.header.namespace
         table = self._kv_config.table(namespace)
         if table is None:

@@ -23,8 +23,8 @@ import msgspec
 from pocketmq.errors import ServerFailed
 from pocketmq.model.names import is_group_topic
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterInfo, QueueData, RegisterBrokerBody
-from pocketmq.protocol.bodies.topics import QueueMappingInfo
+from pocketmq.protocol.bodies.registration import RegisterBrokerBody
+from pocketmq.protocol.bodies.topics import BrokerData, BrokerMembers, ClusterInfo, QueueData, QueueMappingInfo
 
 MASTER_ID: Final = 0
 

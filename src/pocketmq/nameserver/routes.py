@@ -26,8 +26,15 @@ from pocketmq.nameserver.route_tables import (
     TopicTable,
 )
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.routes import BrokerData, BrokerMembers, ClusterInfo, QueueData, TopicRouteData
-from pocketmq.protocol.bodies.topics import TopicConfig, TopicList
+from pocketmq.protocol.bodies.topics import (
+    BrokerData,
+    BrokerMembers,
+    ClusterInfo,
+    QueueData,
+    TopicConfig,
+    TopicList,
+    TopicRouteData,
+)
 
 BROKER_TIMEOUT_S: Final = 120.0
 """How long a broker may be silent, unless it registers another time."""

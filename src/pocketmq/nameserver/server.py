@@ -44,7 +44,7 @@ from pocketmq.net.loops import Repeating
 from pocketmq.net.network import AcceptSettings, Network, TcpNetwork
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
-from pocketmq.protocol.api.routes import GetRoute
+from pocketmq.protocol.api.administration import GetRoute
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import NoPermission, RequestNotSupported
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api import API
+from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields
 
@@ -78,7 +78,7 @@ class Dispatcher:
         code = RequestCode(command.code)
         if code not in self._access:
             raise NoPermission(f"request type {command.code} has no access rule")
-        outcome = handler(Request(peer, command, read_fields(API[code].request, command.ext)))
+        outcome = handler(Request(peer, command, read_fields(request_header(code), command.ext)))
         return _answer(command, outcome) if isinstance(outcome, Reply) else _answer_later(command, outcome)
 
 

@@ -8,10 +8,10 @@ Modules in reading order:
     header_binary      the binary header, called ROCKETMQ
     fields             ext fields as typed headers
     hot_headers        fast decoding of send, pull and offset requests
-    api/               every request code with its headers
+    api/               the headers of all requests and responses
     java_json          bodies as JSON in Java's dialect, typed
     java_json_reader   a reader for JSON as Java's libraries write it
-    bodies/            every request and response body
+    bodies/            the bodies of all requests and responses
     pending_calls      pending calls of one connection: match responses, expire calls
     signing            ACL signatures
     record             the stored message, in the commit log and in pull responses

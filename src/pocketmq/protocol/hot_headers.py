@@ -30,10 +30,15 @@ import msgspec
 from msgspec import field
 
 from pocketmq.codes import VERSION, HeaderEncoding, Language, RequestCode, ResponseCode
-from pocketmq.protocol.api.clients import HeartbeatReply
-from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from pocketmq.protocol.api.pulling import PullMessage
-from pocketmq.protocol.api.sending import SendMessage, SendMessageV2, SendReply
+from pocketmq.protocol.api.messages import (
+    HeartbeatReply,
+    PullMessage,
+    QueryConsumerOffset,
+    SendMessage,
+    SendMessageV2,
+    SendReply,
+    UpdateConsumerOffset,
+)
 from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command
 from pocketmq.protocol.fields import Int32, language_of, number_fields, write_fields
 from pocketmq.protocol.frames import PREFIX_SIZE, Frame, join_frame, split_frames

@@ -19,7 +19,7 @@ from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.offsets import DelayOffsets
+from pocketmq.protocol.bodies.topics import DelayOffsets
 from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles, run

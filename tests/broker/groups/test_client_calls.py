@@ -9,7 +9,7 @@ from pocketmq.broker.groups.consumer_group import ClientInfo
 from pocketmq.broker.groups.notices import call_client, peer_of, require_version
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import CallTimedOut, ImpossibleRequest
-from pocketmq.protocol.api.clients import GetConsumerRunningInfo
+from pocketmq.protocol.api.messages import GetConsumerRunningInfo
 from pocketmq.protocol.command import Command
 from pocketmq.testing import run
 

@@ -7,9 +7,9 @@ from pocketmq.broker.groups.groups import BUILT_IN_GROUPS, GroupTable
 from pocketmq.broker.topics import MAX_QUEUES
 from pocketmq.codes import RequestCode
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, InvalidName, InvalidParameter
-from pocketmq.protocol.bodies import groups as bodies
+from pocketmq.protocol.bodies import clients as bodies
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.groups import GroupConfigList, SubscriptionGroupConfig
+from pocketmq.protocol.bodies.clients import GroupConfigList, SubscriptionGroupConfig
 from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json
 
 NOW = 1_700_000_000_000

@@ -17,13 +17,13 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import (
     ConsumerConnection,
     ConsumerData,
+    ConsumerIdList,
     HeartbeatData,
     MessageModel,
     ProducerConnection,
     ProducerData,
     ProducerTable,
 )
-from pocketmq.protocol.bodies.groups import ConsumerIdList
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_body
 

@@ -20,9 +20,9 @@ from pocketmq.broker.groups.offsets import (
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidName, NoPermission
 from pocketmq.model.names import parse_group, parse_topic
-from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from pocketmq.protocol.api.messages import QueryConsumerOffset, UpdateConsumerOffset
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets, CorrectionOffsets, SavedOffsets
+from pocketmq.protocol.bodies.topics import ConsumerOffsets, CorrectionOffsets, SavedOffsets
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json
 

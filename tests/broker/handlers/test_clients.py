@@ -10,9 +10,8 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import TopicFlag
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.api.clients import GetConsumerList, UnregisterClient
-from pocketmq.protocol.bodies.clients import HeartbeatData, MessageModel
-from pocketmq.protocol.bodies.groups import ConsumerIdList, SubscriptionGroupConfig
+from pocketmq.protocol.api.messages import ForConsumerGroup, UnregisterClient
+from pocketmq.protocol.bodies.clients import ConsumerIdList, HeartbeatData, MessageModel, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import run
@@ -22,7 +21,7 @@ UNCHANGED = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"}
 
 
 async def members_of(client: Client, group: str) -> tuple[str, ...]:
-    answer = await client.done(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerList(group))
+    answer = await client.done(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ForConsumerGroup(group))
     return read_body(ConsumerIdList, answer.body).consumer_id_list
 
 

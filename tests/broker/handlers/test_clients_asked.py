@@ -12,8 +12,10 @@ from pocketmq.broker.handlers.clients import MAX_SHOWN
 from pocketmq.codes import Language, RequestCode, ResponseCode
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.api.clients import GetConsumerConnections, GetConsumerList, GetProducerConnections
+from pocketmq.protocol.api.administration import ForProducerGroup
+from pocketmq.protocol.api.messages import ForConsumerGroup
 from pocketmq.protocol.bodies.clients import (
+    CheckClientConfig,
     ClientConnection,
     ConsumerConnection,
     HeartbeatData,
@@ -23,7 +25,6 @@ from pocketmq.protocol.bodies.clients import (
     ProducerTable,
     QueueLocks,
 )
-from pocketmq.protocol.bodies.groups import CheckClientConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_body, read_json, write_body
@@ -42,7 +43,7 @@ def test_a_group_without_members_has_no_list_in_rocketmqs_words() -> None:
         async with served() as room:
             client = await room.connect("c1")
 
-            answer = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerList("none"))
+            answer = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ForConsumerGroup("none"))
 
             assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "no consumer for this group, none")
 
@@ -147,8 +148,8 @@ def test_an_administrator_sees_who_is_connected() -> None:
             (peer,) = room.server.peers
             shown = ClientConnection("c1", str(peer.address), "JAVA", 479)
 
-            consumers = await client.done(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnections("g"))
-            producers = await client.done(RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnections("p"))
+            consumers = await client.done(RequestCode.GET_CONSUMER_CONNECTION_LIST, ForConsumerGroup("g"))
+            producers = await client.done(RequestCode.GET_PRODUCER_CONNECTION_LIST, ForProducerGroup("p"))
             everybody = await client.done(RequestCode.GET_ALL_PRODUCER_INFO)
 
             found = read_body(ConsumerConnection, consumers.body)
@@ -167,8 +168,8 @@ def test_groups_without_members_are_not_online_in_rocketmqs_words() -> None:
         async with served() as room:
             client = await room.connect("c1")
 
-            consumers = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnections("g"))
-            producers = await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnections("p"))
+            consumers = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, ForConsumerGroup("g"))
+            producers = await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, ForProducerGroup("p"))
 
             assert (consumers.code, consumers.remark) == (206, "the consumer group[g] not online")
             assert (producers.code, producers.remark) == (1, "the producer group[p] not exist")
@@ -301,8 +302,8 @@ def test_an_administrator_is_shown_members_in_the_form_of_the_real_broker() -> N
 
             ours = set()
             for code, header in (
-                (RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnections("g")),
-                (RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnections("p")),
+                (RequestCode.GET_CONSUMER_CONNECTION_LIST, ForConsumerGroup("g")),
+                (RequestCode.GET_PRODUCER_CONNECTION_LIST, ForProducerGroup("p")),
             ):
                 shown = read_json((await client.done(code, header)).body)["connectionSet"][0]
                 assert shown["language"] == "GO"

@@ -8,7 +8,7 @@ from tests.broker.running import RunningBroker, in_virtual_time, request, runnin
 
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.names import parse_topic
-from pocketmq.protocol.api.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from pocketmq.protocol.api.messages import QueryConsumerOffset, UpdateConsumerOffset
 from pocketmq.protocol.command import Command
 
 DONE, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND

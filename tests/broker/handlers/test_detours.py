@@ -16,7 +16,7 @@ from pocketmq.codes import Version
 from pocketmq.errors import InvalidMessage, NoPermission
 from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.names import HALF_TOPIC
-from pocketmq.protocol.api.sending import SendMessage
+from pocketmq.protocol.api.messages import SendMessage
 from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.testing import FakeClock
 

@@ -8,21 +8,15 @@ from tests.golden import needs_golden
 
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.api.groups import (
+from pocketmq.protocol.api.administration import (
     DeleteGroup,
+    ForGroup,
     GetAllGroups,
-    GetGroup,
     QuerySubscriptionByConsumer,
-    QueryTopicsByConsumer,
     UpdateGroupForbidden,
 )
-from pocketmq.protocol.bodies import groups as bodies
-from pocketmq.protocol.bodies.groups import (
-    GroupConfigList,
-    GroupForbidden,
-    GroupSubscription,
-    SubscriptionGroupConfig,
-)
+from pocketmq.protocol.bodies import clients as bodies
+from pocketmq.protocol.bodies.clients import GroupConfigList, GroupForbidden, GroupSubscription, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicList
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import run
@@ -185,11 +179,11 @@ def test_a_group_is_told_and_made_when_it_is_new() -> None:
     async def main() -> None:
         broker = Administrated()
 
-        answer = await broker.done(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetGroup("new"))
+        answer = await broker.done(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ForGroup("new"))
 
         assert read_body(SubscriptionGroupConfig, answer.body) == SubscriptionGroupConfig("new")
         assert "new" in broker.after_crash().groups
-        assert (await broker.done(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetGroup("new"))).body == answer.body
+        assert (await broker.done(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ForGroup("new"))).body == answer.body
 
     run(main())
 
@@ -198,7 +192,7 @@ def test_a_group_that_may_not_be_made_by_asking_is_not_found() -> None:
     async def main() -> None:
         broker = Administrated(auto_create_group=False)
 
-        answer = await broker.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetGroup("new"))
+        answer = await broker.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ForGroup("new"))
 
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert "new" not in broker.groups
@@ -250,7 +244,7 @@ def test_topics_of_a_group_are_those_in_which_it_has_an_offset() -> None:
         broker.offsets.commit("g", "T", 0, 1)
         broker.offsets.commit("other", "U", 0, 1)
 
-        answer = await broker.done(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumer("g"))
+        answer = await broker.done(RequestCode.QUERY_TOPICS_BY_CONSUMER, ForGroup("g"))
 
         assert read_body(TopicList, answer.body) == TopicList(("T",), str(ADDRESS))
 

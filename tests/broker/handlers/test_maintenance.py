@@ -8,7 +8,7 @@ from tests.golden import needs_golden
 from tests.store.open_store import OpenStore, numbered
 
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.bodies.stats import ReplicationStatus
+from pocketmq.protocol.bodies.topics import ReplicationStatus
 from pocketmq.protocol.java_json import read_body
 from pocketmq.testing import run
 

@@ -9,8 +9,8 @@ from tests.store.open_store import OpenStore, numbered
 
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.api.pulling import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
-from pocketmq.protocol.bodies.stats import ConsumeQueueContent, ConsumeQueueEntry
+from pocketmq.protocol.api.messages import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
+from pocketmq.protocol.bodies.topics import ConsumeQueueContent, ConsumeQueueEntry
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, read_json

@@ -7,15 +7,8 @@ from tests.store.open_store import OpenStore, numbered
 
 from pocketmq.broker.handlers import offsets as handlers
 from pocketmq.codes import BoundaryType, RequestCode, ResponseCode
-from pocketmq.protocol.api.offsets import (
-    GetEarliestStoreTime,
-    GetMaxOffset,
-    GetMinOffset,
-    OffsetReply,
-    SearchOffset,
-    StoreTimeReply,
-)
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets
+from pocketmq.protocol.api.messages import ForQueue, GetMaxOffset, OffsetReply, SearchOffset, StoreTimeReply
+from pocketmq.protocol.bodies.topics import ConsumerOffsets
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields
 from pocketmq.protocol.java_json import read_body
@@ -64,7 +57,7 @@ def test_bounds_follow_what_was_dropped() -> None:
         desk.store.drop_expired()
         desk.opened.tick()
 
-        smallest = await offset(desk, RequestCode.GET_MIN_OFFSET, GetMinOffset("T", 0))
+        smallest = await offset(desk, RequestCode.GET_MIN_OFFSET, ForQueue("T", 0))
         largest = await offset(desk, RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0, committed=True))
 
         assert 0 < smallest < 60
@@ -78,7 +71,7 @@ def test_the_first_store_time_of_a_queue_is_told() -> None:
         desk = three_messages()
 
         async def earliest(queue_id: int) -> int:
-            header = GetEarliestStoreTime("T", queue_id)
+            header = ForQueue("T", queue_id)
             answer = await desk.done(RequestCode.GET_EARLIEST_MSG_STORETIME, header)
             return read_fields(StoreTimeReply, answer.ext).timestamp
 
@@ -93,7 +86,7 @@ def test_a_queue_that_is_not_there_is_empty() -> None:
         desk = Desk()
 
         assert await offset(desk, RequestCode.GET_MAX_OFFSET, GetMaxOffset("NoTopic", 7)) == 0
-        assert await offset(desk, RequestCode.GET_MIN_OFFSET, GetMinOffset("NoTopic", -7)) == 0
+        assert await offset(desk, RequestCode.GET_MIN_OFFSET, ForQueue("NoTopic", -7)) == 0
         assert await at_time(desk, 0, topic="../..") == 0
 
     run(main())

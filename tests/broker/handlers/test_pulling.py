@@ -20,7 +20,7 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.names import parse_topic
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.hot_headers import PullHead
 from pocketmq.protocol.record import decode_records
 

@@ -11,9 +11,8 @@ from tests.broker.running import RunningBroker, in_virtual_time, pulling, runnin
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.subscription import ExpressionType, Subscription
-from pocketmq.protocol.api.pulling import PullMessage
-from pocketmq.protocol.bodies.clients import MessageModel
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.api.messages import PullMessage
+from pocketmq.protocol.bodies.clients import MessageModel, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 
 pytestmark = pytest.mark.usefixtures("twin")

@@ -21,8 +21,8 @@ from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.names import parse_topic
-from pocketmq.protocol.api.groups import UpdateGroupForbidden
-from pocketmq.protocol.api.offsets import ResetOffset
+from pocketmq.protocol.api.administration import UpdateGroupForbidden
+from pocketmq.protocol.api.messages import ResetOffset
 from pocketmq.protocol.command import Command
 from pocketmq.store.queues.consume_queue import ConsumeQueue
 

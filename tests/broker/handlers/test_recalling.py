@@ -20,7 +20,7 @@ from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.properties import parse_properties
 from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.server import Server, ServerSettings
-from pocketmq.protocol.api.sending import RecallMessage
+from pocketmq.protocol.api.messages import RecallMessage
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.recall_handle import RecallHandle

@@ -12,11 +12,9 @@ from tests.store.kit import HOST
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.message_id import OffsetId, offset_id
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly, GetConsumerRunningInfo
-from pocketmq.protocol.api.offsets import GetConsumerStatus
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.offsets import ConsumerStatus
-from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.api.messages import ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import ConsumerStatus, TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, write_body

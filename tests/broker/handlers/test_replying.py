@@ -15,7 +15,7 @@ from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.properties import format_properties, parse_properties
-from pocketmq.protocol.api.sending import PushReplyMessage, SendMessage, SendMessageV2, SendReply
+from pocketmq.protocol.api.messages import PushReplyMessage, SendMessage, SendMessageV2, SendReply
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.store.settings import FlushMode

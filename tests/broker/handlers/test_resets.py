@@ -11,9 +11,9 @@ from pocketmq.codes import Language, RequestCode, ResponseCode
 from pocketmq.errors import StoreFull
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.api.offsets import CloneGroupOffset, QueryCorrectionOffset, ResetOffset
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.offsets import CorrectionOffsets, CppResetOffsets, ResetOffsets
+from pocketmq.protocol.api.messages import CloneGroupOffset, QueryCorrectionOffset, ResetOffset
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import CorrectionOffsets, CppResetOffsets, ResetOffsets
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, read_json

@@ -23,8 +23,8 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.net.dispatcher import Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import SendMessage, SendMessageBack, SendMessageV2
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.api.messages import SendMessage, SendMessageBack, SendMessageV2
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_records

@@ -14,8 +14,8 @@ from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import Version
 from pocketmq.errors import GroupNotFound, NoPermission
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.sending import SendMessage, SendMessageBack
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.api.messages import SendMessage, SendMessageBack
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.testing import FakeClock
 

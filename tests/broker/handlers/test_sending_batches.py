@@ -8,7 +8,7 @@ from tests.broker.running import RunningBroker, in_virtual_time, running, sendin
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import UniqueId
-from pocketmq.protocol.api.sending import SendMessageV2
+from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.recall_handle import RecallHandle

@@ -15,7 +15,7 @@ from tests.broker.running import (
 )
 
 from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.protocol.api.sending import SendMessageV2
+from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.command import Command
 

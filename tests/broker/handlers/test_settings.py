@@ -15,7 +15,7 @@ from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server
-from pocketmq.protocol.api.brokers import BrokerConfigReply
+from pocketmq.protocol.api.administration import BrokerConfigReply
 from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.protocol.command import Command

@@ -8,10 +8,9 @@ from tests.store.open_store import OpenStore, numbered
 
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.brokers import GetBrokerConsumeStats, ViewBrokerStats
-from pocketmq.protocol.api.groups import GetConsumeStats
-from pocketmq.protocol.api.offsets import QueryConsumeTimeSpan
-from pocketmq.protocol.bodies.stats import (
+from pocketmq.protocol.api.administration import GetBrokerConsumeStats, GetConsumeStats, ViewBrokerStats
+from pocketmq.protocol.api.messages import QueryConsumeTimeSpan
+from pocketmq.protocol.bodies.topics import (
     BrokerStatsData,
     ConsumeStats,
     ConsumeStatsList,

@@ -15,11 +15,17 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import StoreError
 from pocketmq.model.flags import Perm
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.groups import QueryTopicConsumers
-from pocketmq.protocol.api.topics import CreateTopic, DeleteTopic, GetAllTopics, GetTopic, GetTopicStats
-from pocketmq.protocol.bodies.groups import GroupList
-from pocketmq.protocol.bodies.stats import TopicOffset, TopicStatsTable
-from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig, TopicConfigList, TopicFilterType, TopicList
+from pocketmq.protocol.api.administration import CreateTopic, ForTopic, GetAllTopics
+from pocketmq.protocol.bodies.clients import GroupList
+from pocketmq.protocol.bodies.topics import (
+    MappedTopicTable,
+    TopicConfig,
+    TopicConfigList,
+    TopicFilterType,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import run
@@ -173,7 +179,7 @@ def test_a_topic_is_deleted_with_its_queues_and_offsets_and_stays_deleted() -> N
             broker.offsets.commit("g", topic, 0, 1)
         broker.opened.run_workers()
 
-        await broker.done(DELETE, DeleteTopic("T"))
+        await broker.done(DELETE, ForTopic("T"))
 
         assert broker.store.max_offset("T", 0) == 0
         for one in (broker, broker.after_crash()):
@@ -192,7 +198,7 @@ def test_held_pulls_of_a_deleted_topic_are_woken_and_no_others() -> None:
         waiting = [asyncio.create_task(broker.arrivals.wait(topic, 0, EVERYTHING, 60)) for topic in ("T", "U")]
         await asyncio.sleep(1)
 
-        await broker.done(DELETE, DeleteTopic("T"))
+        await broker.done(DELETE, ForTopic("T"))
         await asyncio.sleep(1)
 
         assert [task.done() for task in waiting] == [True, False]
@@ -207,7 +213,7 @@ def test_a_topic_that_is_not_there_is_deleted_all_the_same() -> None:
         broker = Administrated()
         broker.offsets.commit("g", "Gone", 0, 1)
 
-        await broker.done(DELETE, DeleteTopic("Gone"))
+        await broker.done(DELETE, ForTopic("Gone"))
 
         assert broker.offsets.topics_of("g") == []
 
@@ -220,7 +226,7 @@ def test_what_belongs_to_the_broker_or_is_no_name_is_not_deleted(topic: str) -> 
         broker = Administrated()
         rows = len(broker.topics)
 
-        answer = await broker.ask(DELETE, DeleteTopic(topic))
+        answer = await broker.ask(DELETE, ForTopic(topic))
 
         assert answer.code == ResponseCode.INVALID_PARAMETER
         assert len(broker.topics) == rows
@@ -235,12 +241,12 @@ def test_a_deletion_that_the_disk_interrupted_is_finished_by_the_next() -> None:
         broker.opened.send(b"1", topic="T")
         broker.opened.settle()
         with broker.disk.fail("unlink", path="*/consumequeue/*"):
-            answer = await broker.ask(DELETE, DeleteTopic("T"))
+            answer = await broker.ask(DELETE, ForTopic("T"))
         assert answer.code == StoreError.code
         assert "cannot be removed" in (answer.remark or "")
         assert "T" not in broker.topics
 
-        await broker.done(DELETE, DeleteTopic("T"))
+        await broker.done(DELETE, ForTopic("T"))
 
         assert "T" not in broker.store.topics()
         assert "T" not in broker.after_crash().topics
@@ -270,8 +276,8 @@ def test_a_topic_is_told_as_it_is() -> None:
         broker = Administrated()
         await broker.done(CREATE, creating("T", 3, perm=int(Perm.READ)))
 
-        answer = await broker.done(RequestCode.GET_TOPIC_CONFIG, GetTopic("T"))
-        unknown = await broker.ask(RequestCode.GET_TOPIC_CONFIG, GetTopic("Nothing"))
+        answer = await broker.done(RequestCode.GET_TOPIC_CONFIG, ForTopic("T"))
+        unknown = await broker.ask(RequestCode.GET_TOPIC_CONFIG, ForTopic("Nothing"))
 
         assert read_body(TopicConfig, answer.body) == TopicConfig("T", 3, 3, Perm.READ)
         assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
@@ -348,7 +354,7 @@ def test_the_state_of_every_queue_is_told() -> None:
         broker.clock.advance_ms(500)
         broker.opened.send(b"3", topic="T", queue_id=1)
 
-        answer = await broker.done(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStats("T"))
+        answer = await broker.done(RequestCode.GET_TOPIC_STATS_INFO, ForTopic("T"))
 
         assert read_body(TopicStatsTable, answer.body) == TopicStatsTable(
             {
@@ -369,8 +375,8 @@ def test_groups_of_a_topic_are_those_with_members_or_offsets() -> None:
         broker.offsets.commit("offline", "T", 0, 1)
         broker.offsets.commit("online", "T", 0, 1)
 
-        answer = await broker.done(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumers("T"))
-        nobody = await broker.done(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumers("Nothing"))
+        answer = await broker.done(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ForTopic("T"))
+        nobody = await broker.done(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ForTopic("Nothing"))
 
         assert sorted(read_body(GroupList, answer.body).group_list) == ["offline", "online"]
         assert nobody.body == b'{"groupList":[]}'
@@ -473,7 +479,7 @@ def test_groups_of_a_topic_are_told_as_apache_tells_them_but_for_the_topic_itsel
     async def main() -> None:
         broker = Administrated()
         for asked, theirs in conversations(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, version):
-            topic = read_fields(QueryTopicConsumers, asked.ext).topic
+            topic = read_fields(ForTopic, asked.ext).topic
             wanted = set(read_body(GroupList, theirs.body).group_list) - {topic}
             for group in wanted:
                 broker.offsets.commit(group, topic, 0, 1)

@@ -14,7 +14,7 @@ from pocketmq.errors import FlushDiskTimeout, ImpossibleRequest, InvalidParamete
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC
 from pocketmq.net.dispatcher import Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import EndTransaction, ResumeCheckHalfMessage
+from pocketmq.protocol.api.messages import EndTransaction, ResumeCheckHalfMessage
 from pocketmq.protocol.command import ONEWAY, Command
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import run

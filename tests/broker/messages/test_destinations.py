@@ -12,7 +12,7 @@ from pocketmq.errors import InvalidName, InvalidParameter, NoPermission, PocketM
 from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.names import UNSENDABLE_TOPICS
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import SendMessageV2
+from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.testing import FakeClock
 

@@ -12,7 +12,7 @@ from pocketmq.broker.reads import checked_pulls
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.command import Command
 from pocketmq.testing import run
 

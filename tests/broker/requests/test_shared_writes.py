@@ -13,7 +13,7 @@ from pocketmq.broker.requests.turns import MAX_DEFERRED_BYTES
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
-from pocketmq.protocol.api.offsets import GetMaxOffset
+from pocketmq.protocol.api.messages import GetMaxOffset
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.frames import Frame, split_frames
 from pocketmq.store.settings import FlushMode

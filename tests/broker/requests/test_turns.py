@@ -16,7 +16,7 @@ from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.api.offsets import GetMaxOffset
+from pocketmq.protocol.api.messages import GetMaxOffset
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.protocol.command import RESPONSE, Command, encode_command

@@ -7,7 +7,7 @@ from tests.golden import captured, needs_golden
 
 from pocketmq.broker.stats import BrokerStats, Tally
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
+from pocketmq.protocol.bodies.topics import BrokerStatsData, BrokerStatsItem
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing.fake_clock import START_MS
 

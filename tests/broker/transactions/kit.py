@@ -15,9 +15,8 @@ from pocketmq.broker.transactions.half import as_half
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
-from pocketmq.protocol.api.sending import CheckTransactionState, EndTransaction
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets
-from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction
+from pocketmq.protocol.bodies.topics import ConsumerOffsets, TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_record, decode_records

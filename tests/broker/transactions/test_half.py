@@ -12,7 +12,7 @@ from pocketmq.errors import ImpossibleRequest, InvalidMessage
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import offset_id
 from pocketmq.model.properties import MAX_BYTES, format_properties, parse_properties
-from pocketmq.protocol.api.sending import EndTransaction, SendMessageV2
+from pocketmq.protocol.api.messages import EndTransaction, SendMessageV2
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_record, decode_records

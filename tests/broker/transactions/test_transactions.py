@@ -21,8 +21,8 @@ from pocketmq.broker.transactions.transactions import MAX_UNSENT_BYTES, Transact
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import EndTransaction
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets
+from pocketmq.protocol.api.messages import EndTransaction
+from pocketmq.protocol.bodies.topics import ConsumerOffsets
 from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_record
 from pocketmq.testing import FakeClock, MemoryNetwork, run

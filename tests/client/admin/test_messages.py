@@ -9,7 +9,7 @@ from tests.client.real_cluster import Basket, real_cluster
 from pocketmq.errors import NotFound, ProtocolError, UsageError
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.running_info import ConsumeOutcome
+from pocketmq.protocol.bodies.clients import ConsumeOutcome
 from pocketmq.protocol.trace_text import Outcome
 from pocketmq.testing import run
 

@@ -18,7 +18,7 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import parse_topic
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.testing import run
 
 FIRST = MessageQueue("T", "broker-a", 0)

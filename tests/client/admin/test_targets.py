@@ -13,7 +13,7 @@ from pocketmq.client.cluster.instance import Instance
 from pocketmq.codes import RequestCode
 from pocketmq.errors import NetworkError, TopicNotFound
 from pocketmq.model.names import parse_topic
-from pocketmq.protocol.bodies.routes import BrokerData, ClusterInfo
+from pocketmq.protocol.bodies.topics import BrokerData, ClusterInfo
 from pocketmq.protocol.java_json import write_body
 from pocketmq.testing import run
 

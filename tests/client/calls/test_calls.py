@@ -22,46 +22,55 @@ from pocketmq.errors import (
 )
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly
-from pocketmq.protocol.api.offsets import CloneGroupOffset, ResetOffset
-from pocketmq.protocol.api.pulling import PullMessage, QueryConsumeQueue, QueryMessage
-from pocketmq.protocol.api.sending import EndTransaction, RecallMessage, ResumeCheckHalfMessage, SendMessageBack
-from pocketmq.protocol.api.topics import CreateTopic
+from pocketmq.protocol.api.administration import CreateTopic
+from pocketmq.protocol.api.messages import (
+    CloneGroupOffset,
+    ConsumeMessageDirectly,
+    EndTransaction,
+    PullMessage,
+    QueryConsumeQueue,
+    QueryMessage,
+    RecallMessage,
+    ResetOffset,
+    ResumeCheckHalfMessage,
+    SendMessageBack,
+)
 from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import (
-    ConsumerConnection,
-    LockedQueues,
-    ProducerConnection,
-    ProducerTable,
-    QueueLocks,
-)
-from pocketmq.protocol.bodies.groups import (
     CheckClientConfig,
+    ConsumerConnection,
     ConsumerIdList,
+    ConsumerRunningInfo,
+    DirectConsumption,
     GroupForbidden,
     GroupList,
     GroupSubscription,
     GroupTable,
+    LockedQueues,
+    ProducerConnection,
+    ProducerTable,
+    QueueLocks,
     SubscriptionGroupConfig,
 )
-from pocketmq.protocol.bodies.offsets import (
-    ConsumerOffsets,
-    ConsumerStatus,
-    CorrectionOffsets,
-    DelayOffsets,
-    ResetOffsets,
-)
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
-from pocketmq.protocol.bodies.stats import (
+from pocketmq.protocol.bodies.topics import (
     BrokerStatsData,
     ConsumeQueueContent,
+    ConsumerOffsets,
+    ConsumerStatus,
     ConsumeStats,
     ConsumeStatsList,
     ConsumeTimeSpans,
+    CorrectionOffsets,
+    DelayOffsets,
+    MappedTopicConfig,
+    MappedTopicTable,
     ReplicationStatus,
+    ResetOffsets,
+    TopicConfig,
+    TopicConfigList,
+    TopicList,
     TopicStatsTable,
 )
-from pocketmq.protocol.bodies.topics import MappedTopicConfig, MappedTopicTable, TopicConfig, TopicConfigList, TopicList
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.protocol.record import decode_records, encode_record

@@ -15,10 +15,9 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import CheckTransactionState
-from pocketmq.protocol.bodies.clients import ConsumerData
-from pocketmq.protocol.bodies.offsets import ResetOffsets
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
+from pocketmq.protocol.api.messages import CheckTransactionState
+from pocketmq.protocol.bodies.clients import ConsumerData, ConsumerRunningInfo, DirectConsumption
+from pocketmq.protocol.bodies.topics import ResetOffsets
 from pocketmq.protocol.signing import Credentials
 from pocketmq.testing import run
 

@@ -14,7 +14,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import BodyError, CallTimedOut, InvalidSetting, NetworkError, TopicNotFound
 from pocketmq.net.address import Address
 from pocketmq.net.pool import Pool
-from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from pocketmq.protocol.bodies.topics import ClusterInfo, TopicRouteData
 from pocketmq.protocol.java_json import write_body
 from pocketmq.testing import MemoryNetwork, run
 

@@ -13,7 +13,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import NetworkError, TopicNotFound
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
+from pocketmq.protocol.bodies.topics import BrokerData, QueueData, TopicRouteData
 from pocketmq.testing import run
 
 ASK = RequestCode.GET_ROUTEINFO_BY_TOPIC

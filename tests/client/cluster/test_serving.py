@@ -12,11 +12,15 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly, GetConsumerRunningInfo, NotifyConsumerIdsChanged
-from pocketmq.protocol.api.offsets import GetConsumerStatus, ResetOffset
-from pocketmq.protocol.bodies.clients import ConsumerData
-from pocketmq.protocol.bodies.offsets import ConsumerStatus, ResetOffsets
-from pocketmq.protocol.bodies.running_info import ConsumeOutcome, ConsumerRunningInfo, DirectConsumption
+from pocketmq.protocol.api.messages import (
+    ConsumeMessageDirectly,
+    ForConsumerGroup,
+    GetConsumerRunningInfo,
+    GetConsumerStatus,
+    ResetOffset,
+)
+from pocketmq.protocol.bodies.clients import ConsumeOutcome, ConsumerData, ConsumerRunningInfo, DirectConsumption
+from pocketmq.protocol.bodies.topics import ConsumerStatus, ResetOffsets
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, write_fields
 from pocketmq.protocol.java_json import read_body, write_body
@@ -84,7 +88,7 @@ def test_a_changed_group_is_shared_out_again() -> None:
     async def main() -> None:
         async with asked() as (broker, consumer):
             for group in ("CG", "other", "CG"):
-                broker.oneway(command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged(group)))
+                broker.oneway(command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ForConsumerGroup(group)))
             await asyncio.sleep(0.1)
 
             assert consumer.told == ["rebalance", "rebalance"]

@@ -25,7 +25,7 @@ from pocketmq.client.consumer.consume_result import (
 from pocketmq.errors import UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.retries import UNLIMITED
-from pocketmq.protocol.bodies.running_info import ConsumeOutcome
+from pocketmq.protocol.bodies.clients import ConsumeOutcome
 from pocketmq.protocol.trace_text import Outcome
 
 DONE = Verdict(True)

@@ -1,7 +1,7 @@
 """Statistics of consumption: rates of the last minute, failures of the last hour."""
 
 from pocketmq.client.consumer.consume_stats import SAMPLE_S, ConsumeStats
-from pocketmq.protocol.bodies.running_info import ConsumeStatus
+from pocketmq.protocol.bodies.clients import ConsumeStatus
 
 
 def test_rates_are_those_of_the_last_minute() -> None:

@@ -13,9 +13,8 @@ from pocketmq.client.hooks import ConsumeEvent, Hooks
 from pocketmq.client.settings import ClientSettings
 from pocketmq.errors import ServerFailed
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly
-from pocketmq.protocol.api.offsets import ResetOffset
-from pocketmq.protocol.bodies.running_info import ConsumeOutcome
+from pocketmq.protocol.api.messages import ConsumeMessageDirectly, ResetOffset
+from pocketmq.protocol.bodies.clients import ConsumeOutcome
 from pocketmq.protocol.trace_text import Outcome
 from pocketmq.testing import run
 

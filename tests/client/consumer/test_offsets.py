@@ -22,8 +22,8 @@ from pocketmq.client.consumer.offsets import (
 from pocketmq.client.consumer.settings import PushSettings
 from pocketmq.errors import ConnectFailed, InvalidSetting, PocketMQError, StoreError
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.offsets import LocalOffsets as OffsetsFile
-from pocketmq.protocol.bodies.offsets import LogMark
+from pocketmq.protocol.bodies.topics import LocalOffsets as OffsetsFile
+from pocketmq.protocol.bodies.topics import LogMark
 from pocketmq.testing import FaultyFiles, run
 
 A, B, C = (MessageQueue("T", "broker-a", number) for number in range(3))

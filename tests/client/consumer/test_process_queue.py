@@ -12,7 +12,7 @@ from pocketmq.client.consumer.process_queue import LOCK_SECONDS, MAX_OVERDUE, PU
 from pocketmq.client.consumer.pull_position import PullPosition
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.running_info import ProcessQueueInfo
+from pocketmq.protocol.bodies.clients import ProcessQueueInfo
 
 NOW = 1000.0
 

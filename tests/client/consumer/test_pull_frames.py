@@ -12,7 +12,7 @@ from pocketmq.client.cluster.rpc import STREAM_MARKS, RpcClient
 from pocketmq.client.consumer.pulling import pull_writer
 from pocketmq.codes import VERSION, RequestCode, Version
 from pocketmq.net.pool import Pool
-from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.fields import read_fields, write_fields
 from pocketmq.protocol.frames import split_frames

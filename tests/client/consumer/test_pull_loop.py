@@ -18,11 +18,9 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import InvalidExpression
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
-from pocketmq.protocol.api.clients import GetConsumerList
-from pocketmq.protocol.api.pulling import PullMessage
-from pocketmq.protocol.bodies.clients import HeartbeatData
-from pocketmq.protocol.bodies.groups import ConsumerIdList
-from pocketmq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
+from pocketmq.protocol.api.messages import ForConsumerGroup, PullMessage
+from pocketmq.protocol.bodies.clients import ConsumerIdList, HeartbeatData
+from pocketmq.protocol.bodies.topics import BrokerData, QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body, write_body
@@ -58,7 +56,7 @@ class PulledBroker(FakeBroker):
         ]
 
     def _members(self, command: Command) -> Command:
-        assert read_fields(GetConsumerList, command.ext).consumer_group == "G"
+        assert read_fields(ForConsumerGroup, command.ext).consumer_group == "G"
         heard = read_body(HeartbeatData, self.requests(RequestCode.HEART_BEAT)[-1].body)
         return command.reply(body=write_body(ConsumerIdList((heard.client_id,))))
 

@@ -11,7 +11,7 @@ from pocketmq.errors import CallTimedOut, RemoteError, TooManyCalls, UsageError
 from pocketmq.model.flags import Compression, with_compression
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.properties import format_properties
-from pocketmq.protocol.api.sending import PushReplyMessage
+from pocketmq.protocol.api.messages import PushReplyMessage
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.compression import compress
 from pocketmq.protocol.fields import write_fields

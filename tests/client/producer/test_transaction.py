@@ -12,7 +12,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
-from pocketmq.protocol.api.sending import CheckTransactionState
+from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.record import encode_record

@@ -10,62 +10,47 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.bodies.access import AccessKeys, AclInfo, UserInfo
 from pocketmq.protocol.bodies.body import DataVersion, KVConfigFile, KVTable
 from pocketmq.protocol.bodies.clients import (
-    ConsumerConnection,
-    HeartbeatData,
-    LockedQueues,
-    ProducerConnection,
-    ProducerTable,
-    QueueLocks,
-)
-from pocketmq.protocol.bodies.groups import (
     CheckClientConfig,
+    ConsumerConnection,
     ConsumerIdList,
-    FilterTable,
+    ConsumerRunningInfo,
+    DirectConsumption,
     GroupConfigList,
     GroupForbidden,
     GroupList,
     GroupSubscription,
     GroupTable,
+    HeartbeatData,
+    LockedQueues,
+    ProducerConnection,
+    ProducerTable,
+    QueueLocks,
     SubscriptionGroupConfig,
 )
-from pocketmq.protocol.bodies.offsets import (
+from pocketmq.protocol.bodies.registration import RegisterBrokerBody
+from pocketmq.protocol.bodies.topics import (
+    BrokerMemberGroup,
+    BrokerStatsData,
+    ClusterInfo,
+    ConsumeQueueContent,
     ConsumerOffsets,
     ConsumerStatus,
-    CorrectionOffsets,
-    DelayOffsets,
-    LocalOffsets,
-    ResetOffsets,
-)
-from pocketmq.protocol.bodies.pop import (
-    BatchAcks,
-    PopOrderTable,
-    QueryAssignment,
-    QueueAssignments,
-    RequestMode,
-    RequestModes,
-)
-from pocketmq.protocol.bodies.routes import BrokerMemberGroup, ClusterInfo, RegisterBrokerBody, TopicRouteData
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
-from pocketmq.protocol.bodies.stats import (
-    BrokerStatsData,
-    ColdReadLimits,
-    ConsumeQueueContent,
     ConsumeStats,
     ConsumeStatsList,
     ConsumeTimeSpans,
-    EpochHistory,
-    ReplicationStatus,
-    TopicStatsTable,
-)
-from pocketmq.protocol.bodies.topics import (
+    CorrectionOffsets,
+    DelayOffsets,
+    LocalOffsets,
     MappedTopicConfig,
     MappedTopicTable,
-    QueueMappingDetail,
+    ReplicationStatus,
+    ResetOffsets,
     TopicConfigList,
     TopicList,
+    TopicRouteData,
+    TopicStatsTable,
     TopicTable,
 )
 
@@ -75,7 +60,6 @@ class BodyKind(Enum):
     MESSAGE = "the body of one message, or of several in a batch, as the producer gave it"
     RECORDS = "stored messages back to back"
     PROPERTIES = "Java properties"
-    TEXT = "a name"
 
 
 class BodyForm(NamedTuple):
@@ -98,8 +82,20 @@ _MESSAGE = BodyForm(BodyKind.MESSAGE)
 _RECORDS = BodyForm(BodyKind.RECORDS)
 _PROPERTIES = BodyForm(BodyKind.PROPERTIES)
 
+NOT_SERVED = {
+    RequestCode.QUERY_ASSIGNMENT,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+    RequestCode.RESET_MASTER_FLUSH_OFFSET,
+    RequestCode.GET_BROKER_EPOCH_CACHE,
+    *(code for code in RequestCode if code >= RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG),
+}
+"""What PocketMQ neither serves nor sends: cold data, users, access rules, pop consumption and the like."""
+
 BODIES: dict[RequestCode, BodyForms] = {
-    **dict.fromkeys(RequestCode, BodyForms()),
+    **dict.fromkeys(set(RequestCode) - NOT_SERVED, BodyForms()),
     # messages
     RequestCode.SEND_MESSAGE: BodyForms(_MESSAGE),
     RequestCode.SEND_MESSAGE_V2: BodyForms(_MESSAGE),
@@ -115,8 +111,6 @@ BODIES: dict[RequestCode, BodyForms] = {
     RequestCode.LOCK_BATCH_MQ: _json(QueueLocks, LockedQueues),
     RequestCode.UNLOCK_BATCH_MQ: _json(QueueLocks),
     RequestCode.CHECK_CLIENT_CONFIG: _json(CheckClientConfig),
-    RequestCode.QUERY_ASSIGNMENT: _json(QueryAssignment, QueueAssignments),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: _json(RequestMode),
     # the broker asks its clients
     RequestCode.CHECK_TRANSACTION_STATE: BodyForms(_RECORDS),
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _json(ResetOffsets),
@@ -148,7 +142,6 @@ BODIES: dict[RequestCode, BodyForms] = {
     RequestCode.GET_BROKER_RUNTIME_INFO: _json(None, KVTable),
     RequestCode.GET_ALL_CONSUMER_OFFSET: _json(None, ConsumerOffsets),
     RequestCode.GET_ALL_DELAY_OFFSET: _json(None, DelayOffsets),
-    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: _json(None, AccessKeys),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _json(SubscriptionGroupConfig),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _json(None, GroupTable),
     RequestCode.GET_TOPIC_STATS_INFO: _json(None, TopicStatsTable),
@@ -171,25 +164,7 @@ BODIES: dict[RequestCode, BodyForms] = {
     RequestCode.GET_TOPIC_CONFIG: _json(None, MappedTopicConfig),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _json(None, SubscriptionGroupConfig),
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _json(None, GroupForbidden),
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _json(None, RequestModes),
-    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: _json(QueueMappingDetail),
     RequestCode.GET_BROKER_HA_STATUS: _json(None, ReplicationStatus),
-    RequestCode.GET_BROKER_EPOCH_CACHE: _json(None, EpochHistory),
-    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: BodyForms(_PROPERTIES),
-    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: BodyForms(BodyForm(BodyKind.TEXT)),
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _json(None, ColdReadLimits),
-    RequestCode.AUTH_CREATE_USER: _json(UserInfo),
-    RequestCode.AUTH_UPDATE_USER: _json(UserInfo),
-    RequestCode.AUTH_GET_USER: _json(None, UserInfo),
-    RequestCode.AUTH_LIST_USER: _json(None, tuple[UserInfo, ...]),
-    RequestCode.AUTH_CREATE_ACL: _json(AclInfo),
-    RequestCode.AUTH_UPDATE_ACL: _json(AclInfo),
-    RequestCode.AUTH_GET_ACL: _json(None, AclInfo),
-    RequestCode.AUTH_LIST_ACL: _json(None, tuple[AclInfo, ...]),
-    # pop consumption
-    RequestCode.POP_MESSAGE: BodyForms(None, _RECORDS),
-    RequestCode.PEEK_MESSAGE: BodyForms(None, _RECORDS),
-    RequestCode.BATCH_ACK_MESSAGE: _json(BatchAcks),
 }
 
 FILES: dict[str, Any] = {
@@ -197,8 +172,6 @@ FILES: dict[str, Any] = {
     "subscriptionGroup.json": GroupTable,
     "consumerOffset.json": ConsumerOffsets,
     "delayOffset.json": DelayOffsets,
-    "consumerFilter.json": FilterTable,
-    "consumerOrderInfo.json": PopOrderTable,
     "kvConfig.json": KVConfigFile,
     "offsets.json": LocalOffsets,
 }

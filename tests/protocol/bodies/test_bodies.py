@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
-from tests.protocol.bodies.forms import BODIES, FILES, BodyForm, BodyKind
+from tests.protocol.bodies.forms import BODIES, FILES, NOT_SERVED, BodyForm, BodyKind
 
 from pocketmq.codes import RequestCode
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.body import Body
 from pocketmq.protocol.bodies.clients import LockedQueues
-from pocketmq.protocol.bodies.offsets import CppResetOffsets
-from pocketmq.protocol.bodies.topics import TopicConfig, TopicTable
+from pocketmq.protocol.bodies.topics import CppResetOffsets, TopicConfig, TopicTable
 from pocketmq.protocol.java_json import read_body, write_body, write_pretty_json
 
 FORMS = [form for forms in BODIES.values() for form in forms if form]
@@ -50,8 +49,8 @@ PLAIN: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
 }
 
 
-def test_every_request_has_its_row() -> None:
-    assert BODIES.keys() == set(RequestCode)
+def test_every_request_that_is_served_has_its_row() -> None:
+    assert BODIES.keys() | NOT_SERVED == set(RequestCode)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -60,7 +59,7 @@ def test_a_form_has_a_type_exactly_when_it_is_json(form: BodyForm) -> None:
 
 
 def test_the_types_were_really_found() -> None:
-    assert len(TYPES) > 50
+    assert len(TYPES) > 40
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: getattr(kind, "__name__", str(kind)))

@@ -1,7 +1,7 @@
 """Offset tables, for Java and for C++."""
 
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.offsets import (
+from pocketmq.protocol.bodies.topics import (
     ConsumerOffsets,
     CorrectionOffsets,
     CppQueueOffset,

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from pocketmq.codes import Version
 from pocketmq.errors import BodyError, UsageError
 from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.bodies.routes import RegisterBrokerBody, read_registration, write_registration
-from pocketmq.protocol.bodies.topics import (
-    MappedTopicTable,
-    QueueMappingInfo,
-    TopicConfig,
-    TopicFilterType,
-    TopicTable,
-)
+from pocketmq.protocol.bodies.registration import RegisterBrokerBody, read_registration, write_registration
+from pocketmq.protocol.bodies.topics import MappedTopicTable, QueueMappingInfo, TopicConfig, TopicFilterType, TopicTable
 from pocketmq.protocol.java_json import write_body
 
 TOPICS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.protocol.bodies.routes import (
+from pocketmq.protocol.bodies.topics import (
     BrokerData,
     BrokerMemberGroup,
     BrokerMembers,

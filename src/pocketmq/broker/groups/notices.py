@@ -27,7 +27,7 @@ from pocketmq.broker.settings import SettingsInUse
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import ConnectionLost, ImpossibleRequest, PocketMQError
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.clients import NotifyConsumerIdsChanged
+from pocketmq.protocol.api.messages import ForConsumerGroup
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, write_fields
 
@@ -114,7 +114,7 @@ class Notices:
     def _notify(self, notice: Notice) -> None:
         if not self._settings.now.notify_changes:
             return
-        command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, write_fields(NotifyConsumerIdsChanged(notice.group)))
+        command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, write_fields(ForConsumerGroup(notice.group)))
         for connection in notice.connections:
             try:
                 peer_of(connection).oneway(command)

@@ -15,12 +15,16 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, NoPermission
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.brokers import BrokerConfigReply, GetBrokerConsumeStats, ViewBrokerStats
-from pocketmq.protocol.api.groups import GetConsumeStats
-from pocketmq.protocol.api.offsets import QueryConsumeTimeSpan
+from pocketmq.protocol.api.administration import (
+    BrokerConfigReply,
+    GetBrokerConsumeStats,
+    GetConsumeStats,
+    ViewBrokerStats,
+)
+from pocketmq.protocol.api.messages import QueryConsumeTimeSpan
 from pocketmq.protocol.bodies.body import DataVersion, KVTable
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
-from pocketmq.protocol.bodies.stats import ReplicationStatus
+from pocketmq.protocol.bodies.topics import ReplicationStatus
 from pocketmq.protocol.fields import NoFields
 from pocketmq.protocol.java_json import write_body
 from pocketmq.store.message_store import MessageStore

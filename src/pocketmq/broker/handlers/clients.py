@@ -28,15 +28,17 @@ from pocketmq.model.names import GroupName, retry_topic
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.clients import (
-    GetConsumerConnections,
-    GetConsumerList,
-    GetProducerConnections,
-    HeartbeatReply,
-    UnregisterClient,
+from pocketmq.protocol.api.administration import ForProducerGroup
+from pocketmq.protocol.api.messages import ForConsumerGroup, HeartbeatReply, UnregisterClient
+from pocketmq.protocol.bodies.clients import (
+    CheckClientConfig,
+    ConsumerData,
+    ConsumerIdList,
+    HeartbeatData,
+    LockedQueues,
+    QueueLocks,
+    SubscriptionGroupConfig,
 )
-from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, LockedQueues, QueueLocks
-from pocketmq.protocol.bodies.groups import CheckClientConfig, ConsumerIdList, SubscriptionGroupConfig
 from pocketmq.protocol.fields import NoFields
 from pocketmq.protocol.java_json import read_body, write_body
 
@@ -187,7 +189,7 @@ class ClientHandlers:
 
     # queries of clients
 
-    def consumer_list(self, request: Request[GetConsumerList]) -> Reply:
+    def consumer_list(self, request: Request[ForConsumerGroup]) -> Reply:
         group = request.header.consumer_group
         client_ids = self._members.client_ids(group)
         if not client_ids:
@@ -225,13 +227,13 @@ class ClientHandlers:
 
     # queries of administrators
 
-    def consumer_connections(self, request: Request[GetConsumerConnections]) -> Reply:
+    def consumer_connections(self, request: Request[ForConsumerGroup]) -> Reply:
         group = request.header.consumer_group
         if self._members.group(group) is None:
             raise ConsumerNotOnline(f"the consumer group[{group}] not online")
         return Reply(body=write_body(self._members.consumer_connections(group)))
 
-    def producer_connections(self, request: Request[GetProducerConnections]) -> Reply:
+    def producer_connections(self, request: Request[ForProducerGroup]) -> Reply:
         group = request.header.producer_group
         try:
             found = self._members.producers.connections(group)

@@ -21,21 +21,15 @@ from pocketmq.model.names import parse_group
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.groups import (
+from pocketmq.protocol.api.administration import (
     AllGroupsReply,
     DeleteGroup,
+    ForGroup,
     GetAllGroups,
-    GetGroup,
     QuerySubscriptionByConsumer,
-    QueryTopicsByConsumer,
     UpdateGroupForbidden,
 )
-from pocketmq.protocol.bodies.groups import (
-    GroupConfigList,
-    GroupForbidden,
-    GroupSubscription,
-    SubscriptionGroupConfig,
-)
+from pocketmq.protocol.bodies.clients import GroupConfigList, GroupForbidden, GroupSubscription, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicList
 from pocketmq.protocol.fields import NoFields
 from pocketmq.protocol.java_json import read_body, write_body
@@ -124,7 +118,7 @@ class GroupHandlers:
 
     # queries
 
-    async def get(self, request: Request[GetGroup]) -> Reply:
+    async def get(self, request: Request[ForGroup]) -> Reply:
         """The group, created if it is new and automatic creation is on, as in RocketMQ."""
         is_new = request.header.group not in self._groups
         config = self._groups.ensure(request.header.group, self._clock.now_ms())
@@ -143,7 +137,7 @@ class GroupHandlers:
         rows = asked.of(table.subscription_group_table, table.data_version)
         return Reply(count, write_body(replace(table, subscription_group_table=rows)))
 
-    def topics(self, request: Request[QueryTopicsByConsumer]) -> Reply:
+    def topics(self, request: Request[ForGroup]) -> Reply:
         """Topics in which the group has an offset."""
         topics = tuple(self._offsets.topics_of(request.header.group))
         return Reply(body=write_body(TopicList(topics, str(self._address()))))

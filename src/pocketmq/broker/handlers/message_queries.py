@@ -14,8 +14,8 @@ from pocketmq.errors import ImpossibleRequest, InvalidExpression, InvalidParamet
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.net.loops import Steps
-from pocketmq.protocol.api.pulling import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
-from pocketmq.protocol.bodies.stats import ConsumeQueueContent, ConsumeQueueEntry
+from pocketmq.protocol.api.messages import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
+from pocketmq.protocol.bodies.topics import ConsumeQueueContent, ConsumeQueueEntry
 from pocketmq.protocol.java_json import write_body
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import Entry, is_message

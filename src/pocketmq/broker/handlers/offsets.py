@@ -36,18 +36,17 @@ from pocketmq.errors import (
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.offsets import (
+from pocketmq.protocol.api.messages import (
     CloneGroupOffset,
-    GetEarliestStoreTime,
+    ForQueue,
     GetMaxOffset,
-    GetMinOffset,
     OffsetReply,
     QueryCorrectionOffset,
     ResetOffset,
     SearchOffset,
     StoreTimeReply,
 )
-from pocketmq.protocol.bodies.offsets import CorrectionOffsets, CppResetOffsets, ResetOffsets
+from pocketmq.protocol.bodies.topics import CorrectionOffsets, CppResetOffsets, ResetOffsets
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import NoFields, write_fields
 from pocketmq.protocol.hot_headers import OFFSET_UPDATED, QueryOffsetHead, UpdateOffsetHead, offset_reply
@@ -88,10 +87,10 @@ class OffsetHandlers:
     def max_offset(self, request: Request[GetMaxOffset]) -> Reply:
         return Reply(OffsetReply(self._store.max_offset(request.header.topic, request.header.queue_id)))
 
-    def min_offset(self, request: Request[GetMinOffset]) -> Reply:
+    def min_offset(self, request: Request[ForQueue]) -> Reply:
         return Reply(OffsetReply(self._store.min_offset(request.header.topic, request.header.queue_id)))
 
-    def earliest(self, request: Request[GetEarliestStoreTime]) -> Reply:
+    def earliest(self, request: Request[ForQueue]) -> Reply:
         topic, queue_id = request.header.topic, request.header.queue_id
         found = self._store.store_ms(topic, queue_id, self._store.min_offset(topic, queue_id))
         return Reply(StoreTimeReply(-1 if found is None else found))

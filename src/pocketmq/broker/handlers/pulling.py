@@ -40,9 +40,8 @@ from pocketmq.model.flags import Perm, PullFlag
 from pocketmq.model.names import is_retry
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.pulling import PullMessage
-from pocketmq.protocol.bodies.clients import MessageModel
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.api.messages import PullMessage
+from pocketmq.protocol.bodies.clients import MessageModel, SubscriptionGroupConfig
 from pocketmq.protocol.body_pack import pack_bodies
 from pocketmq.protocol.command import ONEWAY, Command, encode_command
 from pocketmq.protocol.hot_headers import LitePullHead, PullHead, PullReplies

@@ -24,7 +24,7 @@ from pocketmq.model import properties as names
 from pocketmq.model.flags import Perm
 from pocketmq.model.names import TIMER_TOPIC, is_retry
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.sending import RecallMessage, RecallReply
+from pocketmq.protocol.api.messages import RecallMessage, RecallReply
 from pocketmq.protocol.recall_handle import RecallHandle
 
 _BODY = b"0"

@@ -19,9 +19,8 @@ from pocketmq.errors import CallTimedOut, ConsumeTimedOut, ImpossibleRequest, Ne
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly, GetConsumerRunningInfo
-from pocketmq.protocol.api.offsets import GetConsumerStatus
-from pocketmq.protocol.bodies.offsets import ConsumerStatus
+from pocketmq.protocol.api.messages import ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus
+from pocketmq.protocol.bodies.topics import ConsumerStatus
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.java_json import read_body, write_body

@@ -25,7 +25,7 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import Host
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.sending import PushReplyMessage, SendMessage, SendReply
+from pocketmq.protocol.api.messages import PushReplyMessage, SendMessage, SendReply
 
 log = logging.getLogger("pocketmq.broker")
 

@@ -29,8 +29,8 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import GroupName, dlq_topic, group_of
 from pocketmq.model.retries import DEAD_LETTER_LEVEL, max_attempts, resent_is_dead, retry_level, sent_back_is_dead
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.sending import SendMessage, SendMessageBack
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
+from pocketmq.protocol.api.messages import SendMessage, SendMessageBack
+from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.store.message_store import MessageStore
 

@@ -34,7 +34,7 @@ from pocketmq.model.names import is_retry, parse_topic
 from pocketmq.model.properties import parse_properties, raw_property
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import SendMessage
+from pocketmq.protocol.api.messages import SendMessage
 from pocketmq.protocol.batch import MAX_ITEMS, decode_batch
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.frames import Frame

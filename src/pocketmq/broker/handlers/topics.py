@@ -25,18 +25,16 @@ from pocketmq.errors import InvalidParameter, TopicNotFound
 from pocketmq.model.names import LMQ_PREFIX, parse_topic
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.groups import QueryTopicConsumers
-from pocketmq.protocol.api.topics import (
-    AllTopicsReply,
-    CreateTopic,
-    DeleteTopic,
-    GetAllTopics,
-    GetTopic,
-    GetTopicStats,
+from pocketmq.protocol.api.administration import AllTopicsReply, CreateTopic, ForTopic, GetAllTopics
+from pocketmq.protocol.bodies.clients import GroupList
+from pocketmq.protocol.bodies.topics import (
+    TopicConfig,
+    TopicConfigList,
+    TopicFilterType,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
 )
-from pocketmq.protocol.bodies.groups import GroupList
-from pocketmq.protocol.bodies.stats import TopicOffset, TopicStatsTable
-from pocketmq.protocol.bodies.topics import TopicConfig, TopicConfigList, TopicFilterType, TopicList
 from pocketmq.protocol.fields import NoFields
 from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.store.message_store import MessageStore
@@ -109,7 +107,7 @@ class TopicHandlers:
             await registered
         return Reply()
 
-    async def delete(self, request: Request[DeleteTopic]) -> Reply:
+    async def delete(self, request: Request[ForTopic]) -> Reply:
         topic = parse_topic(request.header.topic)
         known = self._topics.delete(topic, self._clock.now_ms())
         self._offsets.delete_topic(topic)
@@ -135,7 +133,7 @@ class TopicHandlers:
 
     # queries
 
-    def get(self, request: Request[GetTopic]) -> Reply:
+    def get(self, request: Request[ForTopic]) -> Reply:
         found = self._topics.get(request.header.topic)
         if found is None:
             raise TopicNotFound(f"No topic in this broker. topic: {request.header.topic}")
@@ -155,7 +153,7 @@ class TopicHandlers:
     def system_topics(self, request: Request[NoFields]) -> Reply:
         return Reply(body=write_body(TopicList(tuple(self._topics.system_topics()))))
 
-    def stats(self, request: Request[GetTopicStats]) -> Reply:
+    def stats(self, request: Request[ForTopic]) -> Reply:
         name = request.header.topic
         topic = self._topics.get(name)
         if topic is None:
@@ -170,7 +168,7 @@ class TopicHandlers:
         last_ms = self._store.store_ms(topic, queue_id, end - 1) if end else None
         return TopicOffset(self._store.min_offset(topic, queue_id), end, last_ms or 0)
 
-    def consumers(self, request: Request[QueryTopicConsumers]) -> Reply:
+    def consumers(self, request: Request[ForTopic]) -> Reply:
         """Groups that subscribe to the topic, or have an offset in it."""
         topic = request.header.topic
         groups = dict.fromkeys([*self._members.groups_of_topic(topic), *self._offsets.groups_of(topic)])

@@ -13,7 +13,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import FlushDiskTimeout, InvalidParameter, PocketMQError
 from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.protocol.api.sending import EndTransaction, ResumeCheckHalfMessage
+from pocketmq.protocol.api.messages import EndTransaction, ResumeCheckHalfMessage
 
 log = logging.getLogger("pocketmq.broker")
 

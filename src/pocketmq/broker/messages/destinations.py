@@ -15,7 +15,7 @@ from pocketmq.errors import InvalidParameter, NoPermission
 from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.names import TIMER_TOPIC, UNSENDABLE_TOPICS, TopicName, is_retry, parse_topic
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import SendMessage
+from pocketmq.protocol.api.messages import SendMessage
 from pocketmq.protocol.bodies.topics import TopicConfig
 
 log = logging.getLogger("pocketmq.broker")

@@ -30,11 +30,10 @@ from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, Waiting
 from pocketmq.broker.requests.log_turn import LogTurn, Pulls, PutStats, Sends, StagedSend
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.clock import Clock
-from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectionLost, PocketMQError, PoolEmpty, StoreBusy
 from pocketmq.net.dispatcher import Check
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api import API
+from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.frames import Frame
@@ -262,7 +261,7 @@ class Turns:
             make_head = _HEADS.get(command.code)
             if make_head is None:
                 return command
-            ext = read_fields(API[RequestCode(command.code)].request, command.ext)
+            ext = read_fields(request_header(command.code), command.ext)
         except PocketMQError as error:
             peer.answer(command, failure_reply(command, error))
             return None

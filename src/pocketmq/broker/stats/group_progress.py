@@ -23,14 +23,14 @@ from pocketmq.broker.topics import TopicTable
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.loops import Steps
-from pocketmq.protocol.bodies.stats import (
+from pocketmq.protocol.bodies.topics import (
     ConsumeStats,
     ConsumeStatsList,
     ConsumeTimeSpans,
     OffsetProgress,
     QueueTimeSpan,
+    TopicConfig,
 )
-from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.retention import Dropped
 

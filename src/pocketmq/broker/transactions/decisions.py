@@ -21,7 +21,7 @@ from pocketmq.model import properties as names
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import HALF_TOPIC
-from pocketmq.protocol.api.sending import EndTransaction
+from pocketmq.protocol.api.messages import EndTransaction
 from pocketmq.store.message_store import MessageStore
 
 MAX_IMMUNITY_S = 365 * 24 * 3600

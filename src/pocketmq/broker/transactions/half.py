@@ -31,7 +31,7 @@ from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.model.properties import format_properties
 from pocketmq.model.transactions import checks_of, origin_of
-from pocketmq.protocol.api.sending import CheckTransactionState
+from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.record import encode_record, host_flags

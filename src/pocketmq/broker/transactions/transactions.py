@@ -21,7 +21,7 @@ from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from pocketmq.model.transactions import Undecided, describe
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import EndTransaction
+from pocketmq.protocol.api.messages import EndTransaction
 from pocketmq.store.message_store import MessageStore
 
 MAX_UNSENT_BYTES: Final = 1024 * 1024

@@ -11,21 +11,19 @@ from pocketmq.client.admin.targets import BrokerAddress, Targets
 from pocketmq.client.admin.topics import ORDER_NAMESPACE
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
-from pocketmq.protocol.api.routes import (
-    AddWritePerm,
+from pocketmq.protocol.api.administration import (
     AddWritePermReply,
-    DeleteKvConfig,
-    GetKvConfig,
-    GetKvList,
+    ForBrokerName,
+    ForNamespace,
     KvConfigReply,
+    KvKey,
     PutKvConfig,
-    WipeWritePerm,
     WipeWritePermReply,
 )
 from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import ClientConnection, ProducerInfo
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
-from pocketmq.protocol.bodies.stats import BrokerStatsData
+from pocketmq.protocol.bodies.topics import BrokerStatsData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.java_json import read_body
@@ -142,7 +140,7 @@ class ClusterAdmin:
         counts = await self._targets.gather(
             self._targets.instance.name_servers.addresses,
             lambda address: self._targets.instance.rpc.ask(
-                address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePerm(broker)
+                address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, ForBrokerName(broker)
             ),
         )
         return max(read_fields(WipeWritePermReply, answer.ext).wipe_topic_count for answer in counts)
@@ -152,7 +150,7 @@ class ClusterAdmin:
         counts = await self._targets.gather(
             self._targets.instance.name_servers.addresses,
             lambda address: self._targets.instance.rpc.ask(
-                address, RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePerm(broker)
+                address, RequestCode.ADD_WRITE_PERM_OF_BROKER, ForBrokerName(broker)
             ),
         )
         return max(read_fields(AddWritePermReply, answer.ext).add_topic_count for answer in counts)
@@ -216,14 +214,14 @@ class NameServerAdmin:
     async def values(self, namespace: str) -> dict[str, str]:
         """All keys and values of a namespace of the key-value configuration."""
         try:
-            answer = await self._ask(RequestCode.GET_KVLIST_BY_NAMESPACE, GetKvList(namespace))
+            answer = await self._ask(RequestCode.GET_KVLIST_BY_NAMESPACE, ForNamespace(namespace))
         except NotFound:
             return {}
         return dict(read_body(KVTable, answer.body).table)
 
     async def value(self, namespace: str, key: str) -> str | None:
         try:
-            answer = await self._ask(RequestCode.GET_KV_CONFIG, GetKvConfig(namespace, key))
+            answer = await self._ask(RequestCode.GET_KV_CONFIG, KvKey(namespace, key))
         except NotFound:
             return None
         return read_fields(KvConfigReply, answer.ext).value
@@ -232,7 +230,7 @@ class NameServerAdmin:
         await self._targets.send_to_name_servers(RequestCode.PUT_KV_CONFIG, PutKvConfig(namespace, key, value))
 
     async def delete(self, namespace: str, key: str) -> None:
-        await self._targets.send_to_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKvConfig(namespace, key))
+        await self._targets.send_to_name_servers(RequestCode.DELETE_KV_CONFIG, KvKey(namespace, key))
 
     async def order(self, topic: str) -> dict[str, int]:
         """The number of queues of an ordered topic by broker; empty without an order configuration."""
@@ -265,5 +263,5 @@ class NameServerAdmin:
         """Change settings of all name servers at run time. They refuse those that they read only at their start."""
         await self._targets.send_to_name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, body=write_properties(changes))
 
-    async def _ask(self, code: RequestCode, header: GetKvList | GetKvConfig) -> Command:
+    async def _ask(self, code: RequestCode, header: ForNamespace | KvKey) -> Command:
         return await self._targets.instance.name_servers.ask(code, header)

@@ -14,8 +14,7 @@ from pocketmq.model.delay import DELAY_LEVELS, DelayLevels, queue_of_level
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import INNER_PRODUCER_GROUP, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.pulling import QueryMessage
-from pocketmq.protocol.api.sending import RecallMessage
+from pocketmq.protocol.api.messages import QueryMessage, RecallMessage
 from pocketmq.protocol.recall_handle import RecallHandle
 
 DEFAULT_LIMIT = 1_000

@@ -19,10 +19,14 @@ from pocketmq.model.names import GroupName, dlq_topic, is_internal_group, is_sys
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.retries import MAX_RECONSUME_TIMES
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.api.routes import DeleteTopicRoute
-from pocketmq.protocol.bodies.clients import ConsumerConnection, ConsumeType, MessageModel
-from pocketmq.protocol.bodies.groups import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
+from pocketmq.protocol.api.administration import DeleteTopicRoute
+from pocketmq.protocol.bodies.clients import (
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeType,
+    MessageModel,
+    SubscriptionGroupConfig,
+)
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

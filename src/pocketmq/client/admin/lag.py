@@ -20,7 +20,7 @@ from pocketmq.codes import VERSION, Version
 from pocketmq.errors import GroupNotFound, PocketMQError, TopicNotFound
 from pocketmq.model.names import GroupName, TopicName
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.stats import ConsumeStats, OffsetProgress
+from pocketmq.protocol.bodies.topics import ConsumeStats, OffsetProgress
 
 
 class QueueLag(msgspec.Struct, frozen=True, kw_only=True):

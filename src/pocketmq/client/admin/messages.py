@@ -19,10 +19,8 @@ from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import TopicName, parse_topic
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly
-from pocketmq.protocol.api.pulling import QueryMessage
-from pocketmq.protocol.api.sending import SendMessageBack
-from pocketmq.protocol.bodies.running_info import DirectConsumption
+from pocketmq.protocol.api.messages import ConsumeMessageDirectly, QueryMessage, SendMessageBack
+from pocketmq.protocol.bodies.clients import DirectConsumption
 from pocketmq.protocol.trace_text import EndTransaction, Outcome, Pub, Recall, SubAfter, SubBefore, Trace, decode_trace
 
 

@@ -21,7 +21,7 @@ from pocketmq.client.consumer.first_offsets import start_time_ms
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest, NotFound, UsageError
 from pocketmq.model.names import GroupName, TopicName
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.offsets import ResetOffset
+from pocketmq.protocol.api.messages import ResetOffset
 
 ResetTo = Literal["earliest", "latest"] | int | datetime | timedelta | Mapping[MessageQueue, int]
 """`"earliest"`, `"latest"`, a time (milliseconds, a datetime, a timedelta before now), or offsets by queue."""

@@ -33,8 +33,8 @@ from pocketmq.model.names import TOOLS_GROUP, GroupName, TopicName, parse_group,
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import ALL, ExpressionType
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.pulling import PullMessage
-from pocketmq.protocol.bodies.routes import ClusterInfo
+from pocketmq.protocol.api.messages import PullMessage
+from pocketmq.protocol.bodies.topics import ClusterInfo
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.record import decode_records
 

@@ -18,11 +18,8 @@ from pocketmq.model.names import (
     reply_topic,
 )
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.routes import DeleteKvConfig, DeleteTopicRoute
-from pocketmq.protocol.api.topics import CreateTopic
-from pocketmq.protocol.bodies.routes import BrokerData
-from pocketmq.protocol.bodies.stats import TopicStatsTable
-from pocketmq.protocol.bodies.topics import TopicConfig, TopicList
+from pocketmq.protocol.api.administration import CreateTopic, DeleteTopicRoute, KvKey
+from pocketmq.protocol.bodies.topics import BrokerData, TopicConfig, TopicList, TopicStatsTable
 from pocketmq.protocol.java_json import read_body
 
 DEFAULT_QUEUES = 8
@@ -224,7 +221,7 @@ class TopicAdmin:
             await self._targets.send_to_name_servers(
                 RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(name, cluster)
             )
-        await self._targets.send_to_name_servers(RequestCode.DELETE_KV_CONFIG, DeleteKvConfig(ORDER_NAMESPACE, name))
+        await self._targets.send_to_name_servers(RequestCode.DELETE_KV_CONFIG, KvKey(ORDER_NAMESPACE, name))
 
     async def _put(self, broker: BrokerAddress, config: TopicConfig, attributes: Mapping[str, str]) -> None:
         header = CreateTopic(

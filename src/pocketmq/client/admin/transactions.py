@@ -14,7 +14,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.transactions import Undecided, describe, undecided
-from pocketmq.protocol.api.sending import EndTransaction, ResumeCheckHalfMessage
+from pocketmq.protocol.api.messages import EndTransaction, ResumeCheckHalfMessage
 
 DEFAULT_LIMIT = 10_000
 

@@ -15,7 +15,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectFailed, InvalidSetting
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.bodies.routes import BrokerData
+from pocketmq.protocol.bodies.topics import BrokerData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 

@@ -15,59 +15,56 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ServerFailed
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.brokers import GetBrokerConsumeStats, ViewBrokerStats
-from pocketmq.protocol.api.clients import (
+from pocketmq.protocol.api.administration import (
+    CreateTopic,
+    DeleteGroup,
+    ForGroup,
+    ForProducerGroup,
+    ForTopic,
+    GetBrokerConsumeStats,
+    GetConsumeStats,
+    QuerySubscriptionByConsumer,
+    UpdateGroupForbidden,
+    ViewBrokerStats,
+)
+from pocketmq.protocol.api.messages import (
     ConsumeMessageDirectly,
-    GetConsumerConnections,
-    GetConsumerList,
+    ForConsumerGroup,
     GetConsumerRunningInfo,
-    GetProducerConnections,
     UnregisterClient,
 )
-from pocketmq.protocol.api.groups import (
-    DeleteGroup,
-    GetConsumeStats,
-    GetGroup,
-    QuerySubscriptionByConsumer,
-    QueryTopicConsumers,
-    QueryTopicsByConsumer,
-    UpdateGroupForbidden,
-)
-from pocketmq.protocol.api.topics import CreateTopic, DeleteTopic, GetTopic, GetTopicStats
 from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import (
-    ConsumerConnection,
-    LockedQueues,
-    ProducerConnection,
-    ProducerTable,
-    QueueLocks,
-)
-from pocketmq.protocol.bodies.groups import (
     CheckClientConfig,
+    ConsumerConnection,
     ConsumerIdList,
+    ConsumerRunningInfo,
+    DirectConsumption,
     GroupConfigList,
     GroupForbidden,
     GroupList,
     GroupSubscription,
     GroupTable,
+    LockedQueues,
+    ProducerConnection,
+    ProducerTable,
+    QueueLocks,
     SubscriptionGroupConfig,
 )
-from pocketmq.protocol.bodies.offsets import ConsumerOffsets, DelayOffsets
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
-from pocketmq.protocol.bodies.stats import (
+from pocketmq.protocol.bodies.topics import (
     BrokerStatsData,
+    ConsumerOffsets,
     ConsumeStats,
     ConsumeStatsList,
-    ReplicationStatus,
-    TopicStatsTable,
-)
-from pocketmq.protocol.bodies.topics import (
+    DelayOffsets,
     MappedTopicConfig,
     MappedTopicTable,
+    ReplicationStatus,
     TopicConfig,
     TopicConfigList,
     TopicList,
+    TopicStatsTable,
 )
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
@@ -157,7 +154,7 @@ class GroupCalls(Calls):
     async def config(self, target: Target, group: str) -> SubscriptionGroupConfig:
         """The group's settings; GroupNotFound when it does not exist. A broker with autoCreateSubscriptionGroup creates it."""
         code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-        return await self._read(target, code, SubscriptionGroupConfig, GetGroup(group))
+        return await self._read(target, code, SubscriptionGroupConfig, ForGroup(group))
 
     async def all_configs(self, target: Target) -> GroupTable:
         return await self._read(target, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable)
@@ -169,12 +166,12 @@ class GroupCalls(Calls):
     async def reading(self, target: Target, topic: str) -> GroupList:
         """The groups that read `topic`."""
         code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-        return await self._read(target, code, GroupList, QueryTopicConsumers(topic))
+        return await self._read(target, code, GroupList, ForTopic(topic))
 
     async def topics(self, target: Target, group: str) -> TopicList:
         """The topics that `group` reads."""
         code = RequestCode.QUERY_TOPICS_BY_CONSUMER
-        return await self._read(target, code, TopicList, QueryTopicsByConsumer(group))
+        return await self._read(target, code, TopicList, ForGroup(group))
 
     async def subscription(self, target: Target, group: str, topic: str) -> GroupSubscription:
         code = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
@@ -206,7 +203,7 @@ class MemberCalls(Calls):
         """The client ids of all members; empty when the broker knows none."""
         try:
             found = await self._read(
-                target, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerIdList, GetConsumerList(group)
+                target, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerIdList, ForConsumerGroup(group)
             )
         except ServerFailed as error:
             if error.response_code != ResponseCode.SYSTEM_ERROR:
@@ -238,11 +235,11 @@ class MemberCalls(Calls):
 
     async def consumers(self, target: Target, group: str) -> ConsumerConnection:
         """The connected members of a consumer group; ConsumerNotOnline when it has none."""
-        header = GetConsumerConnections(group)
+        header = ForConsumerGroup(group)
         return await self._read(target, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
 
     async def producers(self, target: Target, group: str) -> ProducerConnection:
-        header = GetProducerConnections(group)
+        header = ForProducerGroup(group)
         return await self._read(target, RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerConnection, header)
 
     async def all_producers(self, target: Target) -> ProducerTable:
@@ -317,17 +314,17 @@ class TopicCalls(Calls):
 
     async def delete(self, target: Target, topic: str) -> None:
         """Delete a topic with its messages and offsets."""
-        await self._brokers.ask(target, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic(topic))
+        await self._brokers.ask(target, RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic(topic))
 
     async def config(self, target: Target, topic: str) -> MappedTopicConfig:
-        return await self._read(target, RequestCode.GET_TOPIC_CONFIG, MappedTopicConfig, GetTopic(topic))
+        return await self._read(target, RequestCode.GET_TOPIC_CONFIG, MappedTopicConfig, ForTopic(topic))
 
     async def all_configs(self, target: Target) -> MappedTopicTable:
         return await self._read(target, RequestCode.GET_ALL_TOPIC_CONFIG, MappedTopicTable)
 
     async def stats(self, target: Target, topic: str) -> TopicStatsTable:
         """The smallest and largest offset of each queue of the topic."""
-        return await self._read(target, RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable, GetTopicStats(topic))
+        return await self._read(target, RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable, ForTopic(topic))
 
     async def system_topics(self, target: Target) -> TopicList:
         return await self._read(target, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, TopicList)

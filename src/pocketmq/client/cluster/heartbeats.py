@@ -25,10 +25,15 @@ from pocketmq.model.names import INNER_PRODUCER_GROUP
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import CheckTransactionState
-from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, ProducerData
-from pocketmq.protocol.bodies.offsets import ResetOffsets
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
+from pocketmq.protocol.api.messages import CheckTransactionState
+from pocketmq.protocol.bodies.clients import (
+    ConsumerData,
+    ConsumerRunningInfo,
+    DirectConsumption,
+    HeartbeatData,
+    ProducerData,
+)
+from pocketmq.protocol.bodies.topics import ResetOffsets
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import write_body
 

@@ -14,38 +14,38 @@ from pocketmq.errors import ConnectFailed, ConnectionLost, NotFound, PocketMQErr
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.protocol.api.offsets import (
+from pocketmq.protocol.api.messages import (
     CloneGroupOffset,
+    EndTransaction,
+    ForQueue,
     GetConsumerStatus,
-    GetEarliestStoreTime,
     GetMaxOffset,
-    GetMinOffset,
     OffsetReply,
-    QueryConsumerOffset,
-    QueryConsumeTimeSpan,
-    QueryCorrectionOffset,
-    ResetOffset,
-    SearchOffset,
-    StoreTimeReply,
-    UpdateConsumerOffset,
-)
-from pocketmq.protocol.api.pulling import (
     PullMessage,
     PullReply,
     QueryConsumeQueue,
+    QueryConsumerOffset,
+    QueryConsumeTimeSpan,
+    QueryCorrectionOffset,
     QueryMessage,
     QueryMessageReply,
-    ViewMessage,
-)
-from pocketmq.protocol.api.sending import (
-    EndTransaction,
     RecallMessage,
     RecallReply,
+    ResetOffset,
     ResumeCheckHalfMessage,
+    SearchOffset,
     SendMessageBack,
+    StoreTimeReply,
+    UpdateConsumerOffset,
+    ViewMessage,
 )
-from pocketmq.protocol.bodies.offsets import ConsumerStatus, CorrectionOffsets, ResetOffsets
-from pocketmq.protocol.bodies.stats import ConsumeQueueContent, ConsumeTimeSpans
+from pocketmq.protocol.bodies.topics import (
+    ConsumeQueueContent,
+    ConsumerStatus,
+    ConsumeTimeSpans,
+    CorrectionOffsets,
+    ResetOffsets,
+)
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields
 from pocketmq.protocol.java_json import read_optional_body
@@ -180,7 +180,7 @@ class OffsetCalls(Calls):
 
     async def smallest(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that `queue` still has."""
-        header = GetMinOffset(queue.topic, queue.queue_id)
+        header = ForQueue(queue.topic, queue.queue_id)
         return _offset_in(await self._ask_any(queue, RequestCode.GET_MIN_OFFSET, header))
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int, boundary: BoundaryType = BoundaryType.LOWER) -> int:
@@ -190,7 +190,7 @@ class OffsetCalls(Calls):
 
     async def earliest_store_ms(self, queue: MessageQueue) -> int:
         """When the oldest message of `queue` was stored; -1 when it is empty."""
-        header = GetEarliestStoreTime(queue.topic, queue.queue_id)
+        header = ForQueue(queue.topic, queue.queue_id)
         answer = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         return read_fields(StoreTimeReply, answer.ext).timestamp
 

@@ -22,8 +22,8 @@ from pocketmq.errors import (
 )
 from pocketmq.net.address import Address
 from pocketmq.net.connection import CloseReason
-from pocketmq.protocol.api.routes import GetRoute
-from pocketmq.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from pocketmq.protocol.api.administration import GetRoute
+from pocketmq.protocol.bodies.topics import ClusterInfo, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.java_json import read_body

@@ -27,7 +27,7 @@ from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
 from pocketmq.model.flags import Perm
 from pocketmq.model.names import unwrap
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.routes import QueueData, TopicRouteData
+from pocketmq.protocol.bodies.topics import QueueData, TopicRouteData
 
 log = logging.getLogger("pocketmq.client")
 

@@ -28,10 +28,16 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import Host
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.clients import ConsumeMessageDirectly, GetConsumerRunningInfo, NotifyConsumerIdsChanged
-from pocketmq.protocol.api.offsets import GetConsumerStatus, ResetOffset
-from pocketmq.protocol.api.sending import CheckTransactionState, PushReplyMessage
-from pocketmq.protocol.bodies.offsets import ConsumerStatus, ResetOffsets
+from pocketmq.protocol.api.messages import (
+    CheckTransactionState,
+    ConsumeMessageDirectly,
+    ForConsumerGroup,
+    GetConsumerRunningInfo,
+    GetConsumerStatus,
+    PushReplyMessage,
+    ResetOffset,
+)
+from pocketmq.protocol.bodies.topics import ConsumerStatus, ResetOffsets
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.compression import decompress
 from pocketmq.protocol.fields import read_fields
@@ -132,7 +138,7 @@ class BrokerRequests:
         return handler(peer, command)
 
     def _rebalance(self, peer: Peer, command: Command) -> None:
-        consumer = self._members.consumer(read_fields(NotifyConsumerIdsChanged, command.ext).consumer_group)
+        consumer = self._members.consumer(read_fields(ForConsumerGroup, command.ext).consumer_group)
         if consumer is not None:
             consumer.rebalance_soon()
 

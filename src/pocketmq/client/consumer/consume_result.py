@@ -28,7 +28,7 @@ from pocketmq.errors import UnreadableMessage, UsageError
 from pocketmq.model.delay import DELAY_LEVELS, delay_level_fault
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.retries import DEAD_LETTER_LEVEL
-from pocketmq.protocol.bodies.running_info import ConsumeOutcome
+from pocketmq.protocol.bodies.clients import ConsumeOutcome
 from pocketmq.protocol.trace_text import Outcome
 
 SUSPEND_MS: Final = 1000

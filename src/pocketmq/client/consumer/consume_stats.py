@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 from pocketmq.client.consumer.settings import GroupSettings
-from pocketmq.protocol.bodies.running_info import ConsumeStatus
+from pocketmq.protocol.bodies.clients import ConsumeStatus
 
 SAMPLE_S: Final = 10.0
 _MINUTE: Final = 6

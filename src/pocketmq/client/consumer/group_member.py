@@ -33,19 +33,20 @@ from pocketmq.model.names import TopicName
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.loops import Repeating
-from pocketmq.protocol.bodies.clients import ConsumerData, ConsumeType
-from pocketmq.protocol.bodies.groups import CheckClientConfig
-from pocketmq.protocol.bodies.offsets import ResetOffsets
-from pocketmq.protocol.bodies.running_info import (
+from pocketmq.protocol.bodies.clients import (
     CLIENT_VERSION,
     CONSUME_ORDERLY,
     CONSUME_TYPE,
     CONSUMER_START_TIMESTAMP,
     NAMESERVER_ADDR,
     THREADPOOL_CORE_SIZE,
+    CheckClientConfig,
+    ConsumerData,
     ConsumerRunningInfo,
+    ConsumeType,
     DirectConsumption,
 )
+from pocketmq.protocol.bodies.topics import ResetOffsets
 
 log = logging.getLogger("pocketmq.client")
 

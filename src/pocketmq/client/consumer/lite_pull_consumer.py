@@ -23,7 +23,7 @@ from pocketmq.client.settings import checked_seconds
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import refuse_unknown
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo
+from pocketmq.protocol.bodies.clients import ConsumerRunningInfo
 
 QueuesChanged = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
 """Called with a topic, all its queues, and those of this member."""

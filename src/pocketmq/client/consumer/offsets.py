@@ -41,8 +41,8 @@ from pocketmq.errors import InvalidSetting, PocketMQError, StoreError
 from pocketmq.files import Files, user_folder
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.offsets import LocalOffsets as OffsetsFile
-from pocketmq.protocol.bodies.offsets import LogMark
+from pocketmq.protocol.bodies.topics import LocalOffsets as OffsetsFile
+from pocketmq.protocol.bodies.topics import LogMark
 from pocketmq.protocol.java_json import read_body, write_pretty_json
 from pocketmq.store.tables import TABLE_LIMITS, Tables
 

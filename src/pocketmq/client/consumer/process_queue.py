@@ -38,7 +38,7 @@ from typing import Final, Protocol
 
 from pocketmq.client.consumer.pull_position import PullPosition
 from pocketmq.model.message import StoredMessage
-from pocketmq.protocol.bodies.running_info import ProcessQueueInfo
+from pocketmq.protocol.bodies.clients import ProcessQueueInfo
 
 
 class OffsetRange:

@@ -42,15 +42,16 @@ from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.retries import DEAD_LETTER_LEVEL
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.clients import ConsumerData, ConsumeType
-from pocketmq.protocol.bodies.offsets import ResetOffsets
-from pocketmq.protocol.bodies.running_info import (
+from pocketmq.protocol.bodies.clients import (
     CONSUME_TYPE,
     CONSUMER_START_TIMESTAMP,
     NAMESERVER_ADDR,
+    ConsumerData,
     ConsumerRunningInfo,
+    ConsumeType,
     DirectConsumption,
 )
+from pocketmq.protocol.bodies.topics import ResetOffsets
 
 REBALANCE_S = 20.0
 

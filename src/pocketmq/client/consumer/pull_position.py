@@ -20,7 +20,7 @@ from pocketmq.errors import RemoteError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.bodies.offsets import LogMark
+from pocketmq.protocol.bodies.topics import LogMark
 
 log = logging.getLogger("pocketmq.client")
 

@@ -46,7 +46,7 @@ from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer, Waiting
-from pocketmq.protocol.api.pulling import PullMessage
+from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.frames import PREFIX_SIZE

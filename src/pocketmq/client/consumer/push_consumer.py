@@ -50,8 +50,7 @@ from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import TopicName, refuse_unknown
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.clients import ConsumeType
-from pocketmq.protocol.bodies.running_info import ConsumerRunningInfo, DirectConsumption
+from pocketmq.protocol.bodies.clients import ConsumerRunningInfo, ConsumeType, DirectConsumption
 
 log = logging.getLogger("pocketmq.client")
 

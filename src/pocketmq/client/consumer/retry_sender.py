@@ -31,7 +31,7 @@ from pocketmq.errors import MessageIllegal, PocketMQError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import INNER_PRODUCER_GROUP, GroupName
 from pocketmq.model.retries import MAX_RECONSUME_TIMES, UNLIMITED
-from pocketmq.protocol.api.sending import SendMessageBack
+from pocketmq.protocol.api.messages import SendMessageBack
 
 log = logging.getLogger("pocketmq.client")
 

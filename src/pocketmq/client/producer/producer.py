@@ -41,7 +41,7 @@ from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.names import refuse_unknown, wrap
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.sending import RecallMessage
+from pocketmq.protocol.api.messages import RecallMessage
 from pocketmq.protocol.recall_handle import RecallHandle
 
 _AWAITED: Final = SendKind.AWAITED

@@ -20,7 +20,7 @@ from pocketmq.codes import VERSION, Language, RequestCode
 from pocketmq.model import properties as names
 from pocketmq.model.names import wrap
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.sending import SendMessageV2
+from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import write_fields
 

@@ -38,7 +38,7 @@ from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.names import reply_topic, unwrap, wrap
 from pocketmq.net.loops import Repeating
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import CheckTransactionState
+from pocketmq.protocol.api.messages import CheckTransactionState
 
 REPLY_TYPE = "reply"
 _REPLY_PROPERTIES = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)

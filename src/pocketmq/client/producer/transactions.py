@@ -34,7 +34,7 @@ from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import wrap
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import CheckTransactionState, EndTransaction
+from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction
 
 log = logging.getLogger("pocketmq.client")
 

@@ -31,7 +31,7 @@ from pocketmq.model.names import MAX_GROUP_CHARS, TRACE_GROUP_PREFIX, TRACE_TOPI
 from pocketmq.model.properties import KEY_SEPARATOR
 from pocketmq.net.loops import Repeating
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.sending import CheckTransactionState
+from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.trace_text import (
     Decision,
     EndTransaction,

@@ -1,8 +1,12 @@
-"""Topics: settings, tables and lists, and queue mappings of static topics."""
+"""Topics: settings, queue mappings of static topics, routes, offsets of groups, and statistics."""
 
 from enum import StrEnum
 
+import msgspec
+
 from pocketmq.model.flags import Perm
+from pocketmq.model.queue import MessageQueue
+from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.body import EMPTY_MAP, Body, DataVersion
 from pocketmq.protocol.fields import Int32, Int64
 
@@ -88,3 +92,266 @@ class TopicList(Body, frozen=True):
 
     topic_list: tuple[str, ...] = ()
     broker_addr: str | None = None
+
+
+class QueueData(Body, frozen=True):
+    """A topic's queues on one broker name."""
+
+    broker_name: str
+    read_queue_nums: Int32 = 0
+    write_queue_nums: Int32 = 0
+    perm: Int32 = 0
+    topic_sys_flag: Int32 = 0
+    topic_syn_flag: Int32 | msgspec.UnsetType = msgspec.UNSET
+    """The spelling of `topic_sys_flag` up to 4.8. Read as that, never written."""
+
+    def __post_init__(self) -> None:
+        if self.topic_syn_flag is not msgspec.UNSET:
+            msgspec.structs.force_setattr(self, "topic_sys_flag", self.topic_syn_flag)
+            msgspec.structs.force_setattr(self, "topic_syn_flag", msgspec.UNSET)
+
+
+class BrokerData(Body, frozen=True):
+    """A broker name and its addresses: id → address, 0 is the master."""
+
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_addrs: dict[Int64, str] = EMPTY_MAP
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+class TopicRouteData(Body, frozen=True):
+    """The route of a topic. `order_topic_conf` is `broker:queues;broker2:queues`."""
+
+    queue_datas: tuple[QueueData, ...] = ()
+    broker_datas: tuple[BrokerData, ...] = ()
+    filter_server_table: dict[str, tuple[str, ...]] = EMPTY_MAP
+    order_topic_conf: str | None = None
+    topic_queue_mapping_by_broker: dict[str, QueueMappingInfo] | None = None
+
+
+class ClusterInfo(Body, frozen=True):
+    """All registered brokers by name, and broker names by cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = EMPTY_MAP
+    cluster_addr_table: dict[str, tuple[str, ...]] = EMPTY_MAP
+
+
+class BrokerMembers(Body, frozen=True):
+    """The addresses of one broker name."""
+
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_addrs: dict[Int64, str] = EMPTY_MAP
+
+
+class BrokerMemberGroup(Body, frozen=True):
+    """The response that contains them."""
+
+    broker_member_group: BrokerMembers | None = None
+
+
+class ConsumerOffsets(Body, frozen=True):
+    """The committed offsets of all groups: `topic@group` → queue id → offset."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
+
+
+class SavedOffsets(ConsumerOffsets, frozen=True):
+    """The file consumerOffset.json. It also contains resets that no pull has used yet, and the groups with offsets in a deleted topic with
+    the queues that they have pulled since. RocketMQ does not store these, and ignores them.
+    """
+
+    reset_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
+    recreated_table: dict[str, tuple[Int32, ...]] = EMPTY_MAP
+
+
+class DelayOffsets(Body, frozen=True):
+    """The file delayOffset.json: delay level → offset in that level's queue."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[Int32, Int64] = EMPTY_MAP
+
+
+class LogMark(Body, frozen=True):
+    """A message that was pulled. If another message has its offset, the queue belongs to another log."""
+
+    queue_offset: Int64
+    store_ms: Int64
+
+
+class LocalOffsets(Body, frozen=True):
+    """The file offsets.json with the offsets of a broadcasting client. RocketMQ ignores `log_table`."""
+
+    offset_table: dict[MessageQueue, Int64] = EMPTY_MAP
+    log_table: dict[MessageQueue, LogMark] | None = None
+
+
+class ResetOffsets(Body, frozen=True):
+    """The new offset of a group in each queue."""
+
+    offset_table: dict[MessageQueue, Int64] = EMPTY_MAP
+
+
+class CppQueueOffset(Body, frozen=True):
+    topic: str
+    broker_name: str
+    queue_id: Int32
+    offset: Int64
+
+
+class CppResetOffsets(Body, frozen=True):
+    """The same for C++ callers, whose maps cannot have objects as keys."""
+
+    offset_table: tuple[CppQueueOffset, ...] = ()
+
+    @classmethod
+    def of(cls, offsets: ResetOffsets) -> "CppResetOffsets":
+        return cls(
+            tuple(
+                CppQueueOffset(queue.topic, queue.broker_name, queue.queue_id, offset)
+                for queue, offset in offsets.offset_table.items()
+            )
+        )
+
+    def offsets(self) -> ResetOffsets:
+        return ResetOffsets(
+            {MessageQueue(one.topic, one.broker_name, one.queue_id): one.offset for one in self.offset_table}
+        )
+
+
+class ConsumerStatus(Body, frozen=True):
+    """The offsets of clients: one client sends the first table, a broker that queried all of them the second."""
+
+    message_queue_table: dict[MessageQueue, Int64] = EMPTY_MAP
+    consumer_table: dict[str, dict[MessageQueue, Int64]] = EMPTY_MAP
+
+
+class CorrectionOffsets(Body, frozen=True):
+    """The smallest offset over some groups, by queue id."""
+
+    correction_offsets: dict[Int32, Int64] = EMPTY_MAP
+
+
+class OffsetProgress(Body, frozen=True):
+    """A group in one queue. `last_timestamp` is the store time of the last message it consumed."""
+
+    broker_offset: Int64 = 0
+    consumer_offset: Int64 = 0
+    pull_offset: Int64 = 0
+    last_timestamp: Int64 = 0
+
+
+class ConsumeStats(Body, frozen=True):
+    """A group in all its queues."""
+
+    offset_table: dict[MessageQueue, OffsetProgress] = EMPTY_MAP
+    consume_tps: float = 0.0
+
+
+class ConsumeStatsList(Body, frozen=True):
+    """The statistics of all groups of a broker, by topic."""
+
+    consume_stats_list: tuple[dict[str, tuple[ConsumeStats, ...]], ...] = ()
+    broker_addr: str | None = None
+    total_diff: Int64 = 0
+    total_inflight_diff: Int64 = 0
+
+
+class TopicOffset(Body, frozen=True):
+    """The offsets of one queue."""
+
+    min_offset: Int64 = 0
+    max_offset: Int64 = 0
+    last_update_timestamp: Int64 = 0
+
+
+class TopicStatsTable(Body, frozen=True):
+    """The offsets of all queues of a topic."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = EMPTY_MAP
+    topic_put_tps: float = 0.0
+
+
+class BrokerStatsItem(Body, frozen=True):
+    """Sum, rate per second, and average per call."""
+
+    sum: Int64 = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(Body, frozen=True):
+    """One counter of a broker over three spans."""
+
+    stats_minute: BrokerStatsItem = BrokerStatsItem()
+    stats_hour: BrokerStatsItem = BrokerStatsItem()
+    stats_day: BrokerStatsItem = BrokerStatsItem()
+
+
+class QueueTimeSpan(Body, frozen=True):
+    """Store times of the first, last and last consumed message of a queue. Java adds each as a date text too."""
+
+    message_queue: MessageQueue | None = None
+    min_time_stamp: Int64 = 0
+    max_time_stamp: Int64 = 0
+    consume_time_stamp: Int64 = 0
+    delay_time: Int64 = 0
+
+
+class ConsumeTimeSpans(Body, frozen=True):
+    consume_time_span_set: tuple[QueueTimeSpan, ...] = ()
+
+
+class ConsumeQueueEntry(Body, frozen=True):
+    """One consume queue entry, and whether a SQL92 filter matches it."""
+
+    physic_offset: Int64 = 0
+    physic_size: Int32 = 0
+    tags_code: Int64 = 0
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+class ConsumeQueueContent(Body, frozen=True):
+    """A range of a consume queue."""
+
+    subscription_data: Subscription | None = None
+    filter_data: str | None = None
+    queue_data: tuple[ConsumeQueueEntry, ...] | None = None
+    max_queue_index: Int64 = 0
+    min_queue_index: Int64 = 0
+
+
+class ReplicaConnection(Body, frozen=True):
+    """A replica, from its master's view."""
+
+    addr: str | None = None
+    slave_ack_offset: Int64 = 0
+    diff: Int64 = 0
+    in_sync: bool = False
+    transferred_byte_in_second: Int64 = 0
+    transfer_from_where: Int64 = 0
+
+
+class ReplicaClient(Body, frozen=True):
+    """A replica, from its own view."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: Int64 = 0
+    max_offset: Int64 = 0
+    last_read_timestamp: Int64 = 0
+    last_write_timestamp: Int64 = 0
+    master_flush_offset: Int64 = 0
+
+
+class ReplicationStatus(Body, frozen=True):
+    master: bool = False
+    master_commit_log_max_offset: Int64 = 0
+    in_sync_slave_nums: Int32 = 0
+    ha_connection_info: tuple[ReplicaConnection, ...] = ()
+    ha_client_runtime_info: ReplicaClient = ReplicaClient()

@@ -1,6 +1,9 @@
-"""Both headers of a send are one to those who handle them."""
+"""Both headers of a send have the same attributes, and an offset search asks for one end of equal times."""
 
-from pocketmq.protocol.api.sending import SendMessage, SendMessageV2
+import pytest
+
+from pocketmq.codes import BoundaryType
+from pocketmq.protocol.api.messages import SearchOffset, SendMessage, SendMessageV2
 from pocketmq.protocol.fields import read_fields, write_fields
 
 LONG = {
@@ -34,3 +37,24 @@ def test_letters_and_long_names_give_the_same_values() -> None:
     assert write_fields(long) == LONG
     assert write_fields(short) == by_letter
     assert (short.queue_id, short.max_reconsume_times, short.batch, short.broker_name) == (1, 16, True, "broker-a")
+
+
+ASKED = {"topic": "T", "queueId": "0", "timestamp": "5"}
+
+
+@pytest.mark.parametrize(
+    ("text", "boundary"),
+    [
+        ("LOWER", BoundaryType.LOWER),
+        ("UPPER", BoundaryType.UPPER),
+        ("upper", BoundaryType.UPPER),
+        ("lower", BoundaryType.LOWER),
+        ("sideways", BoundaryType.LOWER),
+    ],
+)
+def test_a_boundary_is_read_in_any_case_and_lower_when_unknown(text: str, boundary: BoundaryType) -> None:
+    assert read_fields(SearchOffset, ASKED | {"boundaryType": text}).boundary_type is boundary
+
+
+def test_no_boundary_is_told_as_none() -> None:
+    assert read_fields(SearchOffset, ASKED).boundary_type is None

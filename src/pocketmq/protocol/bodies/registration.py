@@ -1,4 +1,4 @@
-"""Routes of topics, clusters, and the registration of a broker with a name server: its topics, as JSON or packed.
+"""The registration of a broker with a name server: its topics, as JSON or packed.
 
 Packed, after decompressing a zlib stream:
 
@@ -17,69 +17,9 @@ import msgspec
 
 from pocketmq.codes import VERSION, Version
 from pocketmq.errors import BodyError, UsageError
-from pocketmq.protocol.bodies.body import EMPTY_MAP, Body, DataVersion
+from pocketmq.protocol.bodies.body import Body, DataVersion
 from pocketmq.protocol.bodies.topics import MappedTopicTable, QueueMappingInfo, TopicConfig, TopicTable
-from pocketmq.protocol.fields import Int32, Int64
 from pocketmq.protocol.java_json import read_body, write_body, write_json
-
-
-class QueueData(Body, frozen=True):
-    """A topic's queues on one broker name."""
-
-    broker_name: str
-    read_queue_nums: Int32 = 0
-    write_queue_nums: Int32 = 0
-    perm: Int32 = 0
-    topic_sys_flag: Int32 = 0
-    topic_syn_flag: Int32 | msgspec.UnsetType = msgspec.UNSET
-    """The spelling of `topic_sys_flag` up to 4.8. Read as that, never written."""
-
-    def __post_init__(self) -> None:
-        if self.topic_syn_flag is not msgspec.UNSET:
-            msgspec.structs.force_setattr(self, "topic_sys_flag", self.topic_syn_flag)
-            msgspec.structs.force_setattr(self, "topic_syn_flag", msgspec.UNSET)
-
-
-class BrokerData(Body, frozen=True):
-    """A broker name and its addresses: id → address, 0 is the master."""
-
-    cluster: str | None = None
-    broker_name: str | None = None
-    broker_addrs: dict[Int64, str] = EMPTY_MAP
-    enable_acting_master: bool = False
-    zone_name: str | None = None
-
-
-class TopicRouteData(Body, frozen=True):
-    """The route of a topic. `order_topic_conf` is `broker:queues;broker2:queues`."""
-
-    queue_datas: tuple[QueueData, ...] = ()
-    broker_datas: tuple[BrokerData, ...] = ()
-    filter_server_table: dict[str, tuple[str, ...]] = EMPTY_MAP
-    order_topic_conf: str | None = None
-    topic_queue_mapping_by_broker: dict[str, QueueMappingInfo] | None = None
-
-
-class ClusterInfo(Body, frozen=True):
-    """All registered brokers by name, and broker names by cluster."""
-
-    broker_addr_table: dict[str, BrokerData] = EMPTY_MAP
-    cluster_addr_table: dict[str, tuple[str, ...]] = EMPTY_MAP
-
-
-class BrokerMembers(Body, frozen=True):
-    """The addresses of one broker name."""
-
-    cluster: str | None = None
-    broker_name: str | None = None
-    broker_addrs: dict[Int64, str] = EMPTY_MAP
-
-
-class BrokerMemberGroup(Body, frozen=True):
-    """The response that contains them."""
-
-    broker_member_group: BrokerMembers | None = None
-
 
 INFLATED_BYTES = 64 * 1024 * 1024
 """The largest registration after decompression."""
