@@ -161,7 +161,7 @@ def test_a_store_without_queues_has_none(queues: Queues) -> None:
     assert queues.foreign == []
 
 
-@pytest.mark.parametrize("size", [1, 20, FILE_BYTES - 1, FILE_BYTES + 1, 2 * FILE_BYTES])
+@pytest.mark.parametrize("size", [20, FILE_BYTES + 1, 2 * FILE_BYTES])
 def test_a_file_of_another_size_is_damage_and_named(disk: FaultyFiles, queues: Queues, size: int) -> None:
     path = put_file(disk, FOLDER / "T" / "0" / f"{FILE_BYTES:020d}", bytes(size))
 

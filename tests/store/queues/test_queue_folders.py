@@ -86,3 +86,36 @@ def test_files_that_may_be_ours_are_told_without_touching_them(disk: FaultyFiles
     assert folders.starts(FOLDER / "T" / "1") == []
     assert disk.position == before
     assert folders.foreign == []
+
+
+def test_a_file_that_lost_its_end_after_a_clean_stop_gets_its_size_back_and_its_queue_is_damaged(
+    disk: FaultyFiles, folders: QueueFolders
+) -> None:
+    put_file(disk, f"T/0/{file_name(200)}", 120)
+    put_file(disk, f"T/1/{file_name(0)}")
+
+    assert list(folders.scan(mend=False)) == [("T", 0, [200]), ("T", 1, [0])]
+
+    assert folders.damaged == {("T", 0): 200}
+    status = disk.status(FOLDER / "T" / "0" / file_name(200))
+    assert status is not None
+    assert status.size == FILE_BYTES
+
+
+@pytest.mark.parametrize("size", [119, 121])
+def test_a_file_that_ends_within_an_entry_has_lost_its_end_whatever_the_settings_are(
+    disk: FaultyFiles, folders: QueueFolders, size: int
+) -> None:
+    put_file(disk, f"T/0/{file_name(0)}", size)
+
+    assert list(folders.scan(mend=False)) == [("T", 0, [0])]
+    assert folders.damaged == {("T", 0): 0}
+
+
+def test_files_that_are_all_of_another_size_show_wrong_settings(disk: FaultyFiles, folders: QueueFolders) -> None:
+    put_file(disk, f"T/0/{file_name(0)}", 100)
+    put_file(disk, f"T/1/{file_name(0)}", 100)
+    put_file(disk, "notes/x", 1)
+
+    with pytest.raises(StoreDamaged, match="Set queue_file_entries"):
+        list(folders.scan(mend=False))

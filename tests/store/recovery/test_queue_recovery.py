@@ -1,5 +1,6 @@
 """Files of queues that somebody removed or cut while the store was closed: no message is passed over for it."""
 
+import msgspec
 import pytest
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore
@@ -43,11 +44,20 @@ def test_a_queue_whose_files_are_missing_is_made_anew(which: tuple[int, ...], si
 
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize("bytes_left", [100, 117])
-def test_a_file_that_was_cut_is_told(which: int, bytes_left: int) -> None:
+def test_a_queue_whose_file_was_cut_is_rebuilt(which: int, bytes_left: int, caplog: pytest.LogCaptureFixture) -> None:
     opened = closed(1)
     name = opened.disk.list(QUEUE)[which]
     with opened.disk.open(QUEUE / name) as file:
         file.truncate(bytes_left)
 
-    with pytest.raises(StoreDamaged, match=f"{name} has {bytes_left} bytes"):
-        OpenStore(opened.settings, opened.clock, opened.disk)
+    again = OpenStore(opened.settings, opened.clock, opened.disk)
+
+    assert again.bodies() == [b"%d" % number for number in range(MESSAGES)]
+    assert f"{name} has only {bytes_left} of 200 bytes; rebuilding its queue from the log" in caplog.text
+
+
+def test_a_store_whose_files_are_all_shorter_than_the_settings_say_is_refused() -> None:
+    opened = closed(1)
+
+    with pytest.raises(StoreDamaged, match=r"has 200 bytes; .* of this store have 400.*Set queue_file"):
+        OpenStore(msgspec.structs.replace(opened.settings, queue_file_entries=20), opened.clock, opened.disk)

@@ -242,16 +242,54 @@ def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:
 
 def test_queue_files_that_came_back_behind_a_hole_are_passed_over() -> None:
     """Retention unlinks old files without waiting: after a crash, any of them may be there again."""
-    opened = filled(queue_file_entries=4)
+    opened = filled(queue_file_entries=2)
     folder = QUEUES / "T" / "0"
-    opened.disk.unlink(folder / f"{4 * 20:020d}")
+    old = opened.disk.read(folder / f"{0:020d}")
+    opened.clock.advance_ms(100 * 3_600_000)
+    opened.store.drop_expired()
+    opened.settle()
+    first = opened.store.min_offset("T", 0)
+    assert first >= 4
+    with opened.disk.open(folder / f"{0:020d}", create=True) as file:
+        file.write_at(0, old)
 
     again = opened.crash()
 
     assert again.store.max_offset("T", 0) == 20
-    assert again.bodies("T") == ALL[0][8:]
-    assert again.bodies("U") == ALL[1]
+    assert again.bodies("T") == ALL[0][first:]
     assert again.report.rebuilt_queues == []
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("missing", [(0,), (4,), (0, 4), (0, 4, 8)])
+def test_queue_files_that_are_missing_are_made_again_while_the_log_has_their_messages(
+    missing: tuple[int, ...], clean: bool
+) -> None:
+    opened = filled(queue_file_entries=4)
+    if clean:
+        opened.store.close()
+        opened.disk.unlink(ResumeFile(opened.disk, ROOT).path)  # as in a store of RocketMQ
+    for offset in missing:
+        opened.disk.unlink(QUEUES / "T" / "0" / f"{offset * 20:020d}")
+
+    again = opened._again(opened.disk) if clean else opened.crash()
+
+    assert bodies_of(again) == ALL
+    assert again.report.rebuilt_queues == ["T:0"]
+
+
+def test_a_file_behind_missing_ones_does_not_let_a_queue_begin_in_the_middle() -> None:
+    opened = OpenStore.small()
+    opened.send(*numbered(31))
+    opened.settle()
+    remove_all(opened.disk, [QUEUES / "T" / "0" / name for name in opened.names("consumequeue/T/0")])
+    opened.send(*numbered(34)[31:])
+    opened.settle()
+
+    again = opened.crash()
+
+    assert again.report.scanned_from > 0
+    assert again.bodies() == numbered(34)
 
 
 def test_stale_queue_entries_behind_the_end_of_the_log_do_not_come_back() -> None:

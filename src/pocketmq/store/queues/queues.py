@@ -6,10 +6,12 @@ Entries are pending in memory, then in files, then safe. Bytes are safe after th
 names after the folders from `take_new_folders` are. Before that a crash may lose any part of them, so the checkpoint
 covers entries only after both syncs.
 
-Files with other names are left alone. A file of another size is damage, with one exception: a new file gets its full
-size before its first entry, but a crash may lose that size, or a part of it, until the file is synced.
+Files with other names are left alone. A file that is too long is damage. A new file gets its full size before its first
+entry, but a crash may lose that size, or a part of it, until the file is synced. After a clean stop, a file that is too
+short has lost its end, and its queue is rebuilt. If no file has the right size, the settings are wrong.
 """
 
+import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
@@ -21,6 +23,9 @@ from pocketmq.store.log.segments import MAX_OFFSET, NAME_DIGITS, OpenFiles, zero
 from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 
+log = logging.getLogger("pocketmq.store")
+
+QueueKey = tuple[str, int]
 MAX_QUEUE_ID: Final = 2**31 - 1
 _ADVICE = "Set queue_file_entries (mappedFileSizeConsumeQueue) to the values of its creation"
 
@@ -34,14 +39,17 @@ class QueueFolders:
         self._file_bytes = file_bytes
         self.foreign: list[Path] = []
         """What the last scan found that is not ours."""
+        self.damaged: dict[QueueKey, int] = {}
+        """Queues of which the last scan found a file without its end, and where that file begins."""
 
     def scan(self, *, mend: bool) -> Iterator[tuple[TopicName, int, list[int]]]:
         """Every queue that has a folder: topic, queue id, and where its files begin.
 
-        With `mend` a file that is too short gets its size back; without it, after a clean stop, it is damage. Without it, an empty
-        file before the last one counts as missing.
+        A file that is too short gets its size back. After a crash (`mend`) that is normal; without it, the queue is damaged, and an
+        empty file before the last one counts as missing.
         """
         self.foreign = []
+        self.damaged = {}
         for name in self._names_in(self._folder):
             folder = self._folder / name
             try:
@@ -59,6 +67,8 @@ class QueueFolders:
                 self.foreign += foreign
                 for start, size in ours:
                     self._check(folder / queue_name / file_name(start), start, size, mend=mend)
+                    if 0 < size < self._file_bytes and not mend:
+                        self.damaged[topic, queue_id] = start
                 yield topic, queue_id, [start for start, size in ours if size or mend or start == ours[-1][0]]
 
     def starts(self, folder: Path) -> list[int]:
@@ -94,14 +104,23 @@ class QueueFolders:
             raise StoreDamaged(
                 f"{path} begins at {start}, which is not a multiple of the file size {self._file_bytes}. {_ADVICE}"
             )
-        if size > self._file_bytes or (0 < size < self._file_bytes and not mend):
+        is_cut = 0 < size < self._file_bytes and not mend
+        if size > self._file_bytes or (is_cut and size % ENTRY_BYTES == 0 and not self._has_whole_file()):
             raise StoreDamaged(
                 f"{path} has {size} bytes; consume queue files of this store have {self._file_bytes}. {_ADVICE}"
             )
+        if is_cut:
+            log.warning("%s has only %d of %d bytes; rebuilding its queue from the log", path, size, self._file_bytes)
         if size < self._file_bytes:
             with self._files.open(path) as file:
                 file.truncate(self._file_bytes)
                 file.sync()
+
+    def _has_whole_file(self) -> bool:
+        """Whether any file has the size of the settings: else these are wrong, and the files may be right."""
+        topics = [folder for name in self._files.list(self._folder) if self._find(folder := self._folder / name)]
+        queues = (self._find(folder / name) for folder in topics for name in self._files.list(folder))
+        return any(size == self._file_bytes for found in queues if found for _, size in found[0])
 
 
 def file_name(start: int) -> str:
@@ -117,7 +136,6 @@ def _parse_queue_id(name: str) -> int | None:
     return queue_id if str(queue_id) == name and queue_id <= MAX_QUEUE_ID else None
 
 
-QueueKey = tuple[str, int]
 _BEHIND_BYTES = 4096 * ENTRY_BYTES
 _NO_ENTRY = (0, 0, 0)
 
@@ -234,7 +252,7 @@ class Queues:
     def scan(self, *, mend: bool = True) -> Iterator[tuple[ConsumeQueue, list[int]]]:
         """Every queue that has a folder, with the byte offsets of its files in order.
 
-        Files whose size a crash has lost get it back with `mend`; without it they are damage, as after a clean stop.
+        Files that are too short get their size back; without `mend`, as after a clean stop, that is damage.
         """
         for topic, queue_id, starts in self._folders.scan(mend=mend):
             yield self.get(topic, queue_id), starts
@@ -242,8 +260,8 @@ class Queues:
     def load(self) -> dict[QueueKey, int]:
         """Read the bounds of every queue from its files: the entries from the first file on, up to the first empty one.
 
-        Returns the queues of which a file in between is missing, or that have entries behind an empty one, with an offset that
-        they had reached: entries behind the hole cannot be used, so these queues must be rebuilt.
+        Returns the queues of which a file in between is missing, or a part of a file, or that have entries behind an empty one, with
+        an offset that they had reached: entries behind the hole cannot be used, so these queues must be rebuilt.
         """
         holes = {}
         for queue, starts in self.scan(mend=False):
@@ -253,6 +271,8 @@ class Queues:
                     holes[queue.key] = starts[-1] // ENTRY_BYTES
                 for offset, _ in self.entries_behind(queue):
                     holes[queue.key] = max(offset + 1, holes.get(queue.key, 0))
+        for key, start in self._folders.damaged.items():
+            holes[key] = max(start // ENTRY_BYTES, holes.get(key, 0))
         return holes
 
     def entries_behind(self, queue: ConsumeQueue) -> Iterator[tuple[int, Entry]]:

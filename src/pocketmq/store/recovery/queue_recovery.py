@@ -19,7 +19,7 @@ import msgspec
 from pocketmq.errors import InvalidName
 from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import parse_topic
+from pocketmq.model.names import LMQ_PREFIX, parse_topic
 from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.log.segments import MAX_OFFSET
 from pocketmq.store.parts import StoreParts
@@ -29,6 +29,7 @@ from pocketmq.store.queues.consume_queue import (
     ConsumeQueue,
     Entry,
     is_entry,
+    is_head,
     is_message,
     log_offset_of,
 )
@@ -123,6 +124,8 @@ class QueueRecovery:
             self._record_gap(key, reached)
         newest = -1
         for queue in self._queues:
+            if self._has_lost_head(queue):
+                self._record_gap(queue.key, queue.max_offset)
             entry = queue.entry(queue.max_offset - 1) if queue.max_offset > queue.min_offset else None
             if entry is not None and is_message(entry):
                 newest = max(newest, entry[0])
@@ -151,8 +154,23 @@ class QueueRecovery:
             if queue.topic in self._known.deleted:
                 self._queues.remove_files(queue)
                 queue.begin_anew()
-        if not self._is_sound(queue, queue.min_offset) or self._goes_on(queue, log_offset):
+        if (
+            not self._is_sound(queue, queue.min_offset)
+            or self._has_lost_head(queue)
+            or self._goes_on(queue, log_offset)
+        ):
             self._record_gap(queue.key, queue.max_offset)
+
+    def _has_lost_head(self, queue: ConsumeQueue) -> bool:
+        """Whether files before the first one may be missing: only files whose messages expired are deleted, and its own first
+        message is not expired.
+        """
+        first = queue.min_offset - queue.min_offset % self._parts.settings.queue_file_entries
+        low, _ = self._known.queues.get(queue.key, (0, 0))
+        if first <= low or first >= queue.max_offset or queue.topic.startswith(LMQ_PREFIX):
+            return False
+        entry = queue.entry(first)
+        return entry is not None and is_entry(entry) and not is_head(entry) and log_offset_of(entry) >= self._log.start
 
     def _goes_on(self, queue: ConsumeQueue, log_offset: int) -> bool:
         """Whether sound entries that point below `log_offset` follow the end that was found, so entries between are damaged."""
@@ -223,7 +241,11 @@ class QueueRecovery:
             self._enter(queue, log_offset, message)
         elif offset > queue.next_offset:
             self._record_gap(queue.key, offset)
-        elif not (self._report.clean and self._is_entered(queue, offset, log_offset)):
+        elif self._report.clean and self._is_entered(queue, offset, log_offset):
+            pass
+        elif offset:
+            self._record_gap(queue.key, queue.next_offset)  # files before the end that was found are missing or damaged
+        else:
             # The topic was deleted and made again: its offsets began anew, and the older entries are not its messages.
             self._queues.remove_files(queue)
             queue.begin_anew(offset)
