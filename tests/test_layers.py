@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "doctor": (*VOCABULARY, "protocol", "net", "client"),
     "embedded": (*SERVERS, "nameserver", "broker"),
     FRONT: (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded"),
-    "console": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", FRONT),
+    "console": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", "cli.commands", "cli.options", FRONT),
     "demo": (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded", "console", FRONT),
     "cli": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", "demo", FRONT),
     "testing": (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),
@@ -163,6 +163,7 @@ COMES_LATE = {
     "pocketmq.client": "a program that needs a few of its modules imports only these",
     "pocketmq.spark": "Spark imports it in every Python process",
     "pocketmq.demo": "the command line imports it, and one command needs Spark",
+    "pocketmq.cli": "the console uses its options, and needs none of its commands",
 }
 """Packages whose names may come when they are asked for, and why."""
 

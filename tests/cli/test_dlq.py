@@ -67,7 +67,7 @@ def test_a_replay_shows_its_plan_and_asks(buried: RunningCluster) -> None:
     dry = buried.run("dlq", "replay", "billing", "--dry-run")
     refused = buried.run("dlq", "replay", "billing", text_in="n\n")
 
-    assert dry.stdout == "2 dead letters of group billing to topic orders.\n"
+    assert dry.stdout == "2 dead letters of group billing to topic orders.\nNothing changed.\n"
     assert len(buried.ask("dlq", "replay", "billing", "--dry-run")) == 2
     assert refused.exit_code == 1
     assert orders(buried) == ["1", "2"]

@@ -14,7 +14,9 @@ Commands parse options, call the public API, print the result and choose the exi
 Modules in reading order:
 
     commands           turns errors into a sentence and an exit code, for all commands
+    options            options by kind: flags, numbers, ports, files
     output             tables, JSON lines and progress bars
+    changes            commands that change something: plan, dry run, confirmation, result
     cluster_options    options and connections of the commands for running clusters; shell completion
     programs           runs a server until SIGINT or SIGTERM; child processes
     server_options     options and banner of all servers
@@ -38,58 +40,19 @@ Modules in reading order:
     pipeline_lake      `pocketmq pipeline lake`
     pipeline_project   `pocketmq pipeline new` and `pocketmq pipeline run`
     demo               `pocketmq demo`
+    all_commands       `pocketmq` with all commands
 """
 
-import logging
+from typing import TYPE_CHECKING
 
-import click
+if TYPE_CHECKING:
+    from pocketmq.cli.all_commands import main as main
+else:
 
-from pocketmq import __version__
-from pocketmq.cli.bench import bench
-from pocketmq.cli.broker import broker
-from pocketmq.cli.cluster import cluster_commands
-from pocketmq.cli.cluster_options import completion
-from pocketmq.cli.commands import CommandGroup
-from pocketmq.cli.console import console
-from pocketmq.cli.delay import delay_commands
-from pocketmq.cli.demo import demo
-from pocketmq.cli.dlq import dlq_commands
-from pocketmq.cli.doctor import doctor
-from pocketmq.cli.group import group_commands
-from pocketmq.cli.msg import msg_commands
-from pocketmq.cli.nameserver import nameserver
-from pocketmq.cli.pipeline import pipeline_commands
-from pocketmq.cli.serve import serve
-from pocketmq.cli.store import store_commands
-from pocketmq.cli.topic import topic_commands
-from pocketmq.cli.tx import tx_commands
+    def __getattr__(name: str) -> object:
+        """The web console uses the options of this package without its commands, which need much more memory."""
+        if name == "main":
+            from pocketmq.cli.all_commands import main
 
-__all__ = ["main"]
-
-# Commands print their errors themselves.
-logging.getLogger("pocketmq").addHandler(logging.NullHandler())
-
-
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="pocketmq")
-def main() -> None:
-    """PocketMQ: Apache RocketMQ in Python."""
-
-
-main.add_command(serve)
-main.add_command(nameserver)
-main.add_command(broker)
-main.add_command(console)
-main.add_command(store_commands)
-main.add_command(topic_commands)
-main.add_command(group_commands)
-main.add_command(msg_commands)
-main.add_command(dlq_commands)
-main.add_command(tx_commands)
-main.add_command(delay_commands)
-main.add_command(cluster_commands)
-main.add_command(doctor)
-main.add_command(bench)
-main.add_command(completion)
-main.add_command(pipeline_commands)
-main.add_command(demo)
+            return main
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,6 +20,7 @@ import msgspec
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, with_advice
 from pocketmq.cli.commands import ExitCode
+from pocketmq.cli.options import number_option
 from pocketmq.cli.output import Column, json_option, show_json, show_rows, show_text
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import NetworkError, PocketMQError
@@ -180,30 +181,9 @@ _COLUMNS: Final = (
     show_default=True,
     help="The duration of the load.",
 )
-@click.option(
-    "--body-bytes",
-    type=click.IntRange(INDEX_BYTES, MAX_BODY_BYTES),
-    default=1_024,
-    show_default=True,
-    metavar="N",
-    help="The size of each message body.",
-)
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1, MAX_CONCURRENCY),
-    default=32,
-    show_default=True,
-    metavar="N",
-    help="The number of concurrent sends.",
-)
-@click.option(
-    "--queues",
-    type=click.IntRange(1, 1_024),
-    default=4,
-    show_default=True,
-    metavar="N",
-    help="The number of queues of the topic.",
-)
+@number_option("--body-bytes", "The size of each message body.", least=INDEX_BYTES, most=MAX_BODY_BYTES, default=1_024)
+@number_option("--concurrency", "The number of concurrent sends.", most=MAX_CONCURRENCY, default=32)
+@number_option("--queues", "The number of queues of the topic.", most=1_024, default=4)
 @json_option
 def bench(cluster: Cluster, seconds: float, body_bytes: int, concurrency: int, queues: int, as_json: bool) -> int:
     """Send messages to a running cluster, consume them, and show the latencies.

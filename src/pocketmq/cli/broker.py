@@ -11,6 +11,7 @@ from pocketmq.access.accounts_file import read_accounts
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
+from pocketmq.cli.options import flag, path_option, port_option, text_option
 from pocketmq.cli.programs import log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import (
     ServerOptions,
@@ -23,7 +24,6 @@ from pocketmq.cli.server_options import (
 )
 from pocketmq.errors import BodyError, InvalidSetting, UsageError
 from pocketmq.files import DiskFiles
-from pocketmq.net.address import LARGEST_PORT
 from pocketmq.net.loops import end_of_input
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.store.layout import find_log_file_bytes
@@ -46,73 +46,44 @@ def parse_settings(set_keys: tuple[str, ...]) -> dict[str, str]:
     return properties
 
 
-set_option = click.option(
-    "--set",
-    "set_keys",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of broker.conf; may be repeated.",
+set_option = text_option(
+    "--set", "set_keys", "A setting of broker.conf; may be repeated.", multiple=True, metavar="KEY=VALUE"
 )
 flush_option = click.option(
     "--flush",
     type=FLUSH_CHOICE,
     help="Acknowledge a send when it is written (async) or synced to disk (sync).  [default: async]",
 )
-advertise_option = click.option(
+advertise_option = text_option(
     "--advertise",
+    "The address that clients connect to, if it is not the listening address (brokerIP1).",
     metavar="HOST",
-    help="The address that clients connect to, if it is not the listening address (brokerIP1).",
 )
 
 
 @click.command()
-@click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
-@click.option(
-    "--port",
-    type=click.IntRange(0, LARGEST_PORT),
-    metavar="PORT",
-    help=f"The port to listen on; 0 is any free port.  [default: {DEFAULT_PORT}]",
-)
+@text_option("--host", "The address to listen on.  [default: 127.0.0.1]", metavar="HOST")
+@port_option("--port", f"The port to listen on; 0 is any free port.  [default: {DEFAULT_PORT}]")
 @advertise_option
-@click.option(
+@text_option(
     "-n",
     "--namesrv",
     "name_servers",
+    f"The name servers to register with.  [default: ${NAME_SERVERS_VARIABLE}]",
     metavar="HOST:PORT;…",
-    help=f"The name servers to register with.  [default: ${NAME_SERVERS_VARIABLE}]",
 )
-@click.option("--name", metavar="NAME", help="The name of the broker.  [default: broker-a]")
-@click.option("--cluster", metavar="NAME", help="The cluster of the broker.  [default: DefaultCluster]")
-@click.option(
-    "--data",
-    "folder",
-    metavar="DIR",
-    help=f"The folder of the store (storePathRootDir).  [default: {DEFAULT_FOLDER}/NAME]",
+@text_option("--name", "The name of the broker.  [default: broker-a]", metavar="NAME")
+@text_option("--cluster", "The cluster of the broker.  [default: DefaultCluster]", metavar="NAME")
+@text_option(
+    "--data", "folder", f"The folder of the store (storePathRootDir).  [default: {DEFAULT_FOLDER}/NAME]", metavar="DIR"
 )
 @flush_option
 @set_option
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A RocketMQ broker.conf. Options override its settings.",
-)
-@click.option("--register-as", metavar="KEY", help="The account for registering with name servers.")
-@click.option(
-    "--namesrv-tls", is_flag=True, help="Use TLS to name servers, and verify them with the certificates of this system."
-)
-@click.option(
-    "--namesrv-ca",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Use TLS to name servers, and verify them with this certificate authority.",
-)
-@click.option(
-    "--until-end-of-input",
-    is_flag=True,
-    help="Also stop when stdin ends, as it does when the parent process ends.",
-)
+@path_option("-c", "--config", "A RocketMQ broker.conf. Options override its settings.")
+@text_option("--register-as", "The account for registering with name servers.", metavar="KEY")
+@flag("--namesrv-tls", "Use TLS to name servers, and verify them with the certificates of this system.")
+@path_option("--namesrv-ca", "Use TLS to name servers, and verify them with this certificate authority.")
+@flag("--until-end-of-input", "Also stop when stdin ends, as it does when the parent process ends.")
 @server_options
 def broker(
     options: ServerOptions,

@@ -8,16 +8,10 @@ import click
 
 import pocketmq
 from pocketmq.broker.setting_keys import KEYS
-from pocketmq.cli.cluster_options import (
-    Cluster,
-    cluster_options,
-    complete_broker,
-    confirm,
-    dry_run_option,
-    require_brokers,
-    yes_option,
-)
-from pocketmq.cli.commands import CommandGroup, ExitCode, parsed
+from pocketmq.cli.changes import Change, change_options
+from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_broker, require_brokers
+from pocketmq.cli.commands import CommandGroup, ExitCode
+from pocketmq.cli.options import text_option
 from pocketmq.cli.output import Column, json_option, numbers, show_json, show_rows, show_text, texts
 from pocketmq.errors import NetworkError, PocketMQError, UsageError
 from pocketmq.model.human import number, parse_pair, percent
@@ -28,32 +22,23 @@ if TYPE_CHECKING:
 CHANGEABLE: Final = frozenset(name for name, key in KEYS.items() if key.at_run_time)
 """Settings that a PocketMQ broker accepts while it runs. Paths, names, addresses and roles need a restart."""
 _SETTINGS: Final = (Column("broker"), Column("name"), Column("value"))
-_CHANGES: Final = (Column("broker"), Column("name"), Column("before"), Column("after"), Column("problem"))
+_CHANGES: Final = (Column("broker"), Column("name"), Column("before"), Column("after"))
 
 
 @click.command("config")
 @cluster_options
 @click.argument("broker", required=False, shell_complete=complete_broker)
-@click.option("--contains", metavar="TEXT", help="Only settings whose name contains this text, ignoring case.")
-@click.option(
-    "--set",
-    "changes",
-    type=parsed(parse_pair),
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Change a setting; may be repeated.",
+@text_option("--contains", "Only settings whose name contains this text, ignoring case.", metavar="TEXT")
+@text_option(
+    "--set", "changes", "Change a setting; may be repeated.", parse=parse_pair, multiple=True, metavar="NAME=VALUE"
 )
-@dry_run_option
-@yes_option
-@json_option
+@change_options
 def config(
     cluster: Cluster,
     broker: str | None,
     contains: str | None,
     changes: Iterable[tuple[str, str]],
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    change: Change,
 ) -> int:
     """Show the settings of a broker, or of all brokers. With --set, change settings of running brokers.
 
@@ -71,17 +56,14 @@ def config(
             for key, value in sorted(current.items())
             if needle in key.lower()
         ]
-        show_rows(rows, _SETTINGS, as_json=as_json, empty="No setting has such a name.")
+        show_rows(rows, _SETTINGS, as_json=change.as_json, empty="No setting has such a name.")
         return ExitCode.OK
     plan = _plan(before, settings)
-    if not as_json:
-        show_rows(plan, _CHANGES[:4], as_json=False, empty="")
-    if dry_run:
-        if as_json:
-            show_json({**row, "is_done": False, "problem": ""} for row in plan)
+    change.show_plan(plan, _CHANGES)
+    if not change.is_confirmed(f"Change {', '.join(before)}?"):
+        change.show_result(({**row, "problem": ""} for row in plan), "")
         return ExitCode.OK
-    confirm(f"Change {', '.join(before)}?", yes=yes)
-    return _change(cluster, settings, plan, as_json=as_json)
+    return _change(cluster, settings, plan, as_json=change.as_json)
 
 
 def _checked(changes: dict[str, str]) -> dict[str, str]:
@@ -162,7 +144,7 @@ def cluster_commands() -> None:
 
 @cluster_commands.command("show")
 @cluster_options
-@click.option("--cluster", "name", metavar="NAME", help="Only the brokers of this cluster.")
+@text_option("--cluster", "name", "Only the brokers of this cluster.", metavar="NAME")
 @json_option
 def show(cluster: Cluster, name: str | None, as_json: bool) -> None:
     """Show every broker with its address, version, load and disk use.

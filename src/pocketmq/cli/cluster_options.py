@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.exceptions import Exit
 from click.shell_completion import CompletionItem, get_completion_class
 
 import pocketmq
-from pocketmq.cli.commands import ExitCode, options
+from pocketmq.cli.commands import options
+from pocketmq.cli.options import flag, number_option, path_option, text_option
 from pocketmq.cli.output import Column, Row, late_bar, late_line, show_rows
 from pocketmq.errors import (
     GroupNotFound,
@@ -109,37 +109,31 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def name_servers_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(
+    return text_option(
         "--namesrv",
         "-n",
+        text,
         envvar="NAMESRV_ADDR",
         default=DEFAULT_NAME_SERVER,
-        show_default=True,
         show_envvar=True,
         metavar="HOST:PORT[;…]",
-        help=text,
     )
 
 
 _CLUSTER_OPTIONS: Final = options(
     name_servers_option("The name servers of the cluster."),
-    click.option(
+    text_option(
         "--access-key",
+        f"Sign requests as this account; its secret is in {SECRET_VARIABLE}.",
         envvar="ROCKETMQ_ACCESS_KEY",
         show_envvar=True,
         metavar="NAME",
-        help=f"Sign requests as this account; its secret is in {SECRET_VARIABLE}.",
     ),
-    click.option("--tls", is_flag=True, help="Use TLS, and verify servers with the certificates of this system."),
-    click.option(
-        "--tls-ca",
-        type=_FILE,
-        metavar="FILE",
-        help="Use TLS, and verify servers with this certificate authority (PEM).",
-    ),
-    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Use TLS with this client certificate (PEM)."),
-    click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key, if it is not in the same file."),
-    click.option("--tls-no-verify", is_flag=True, help="Use TLS, but do not verify the server's certificate."),
+    flag("--tls", "Use TLS, and verify servers with the certificates of this system."),
+    path_option("--tls-ca", "Use TLS, and verify servers with this certificate authority (PEM)."),
+    path_option("--tls-cert", "Use TLS with this client certificate (PEM)."),
+    path_option("--tls-key", "The private key, if it is not in the same file."),
+    flag("--tls-no-verify", "Use TLS, but do not verify the server's certificate."),
 )
 
 
@@ -203,21 +197,6 @@ def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerAd
     return places
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation unless `--yes` is set, and exit if the answer is no or there is no terminal."""
-    try:
-        if yes or click.confirm(question):
-            return
-    except click.Abort:
-        click.echo(err=True)
-    click.echo("Nothing changed. Use --yes to skip this question.", err=True)
-    raise Exit(ExitCode.REPAIRABLE)
-
-
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and exit.")
-
-
 def _tls(params: Mapping[str, Any]) -> bool | ssl.SSLContext:
     """False, True for the certificates of this system, or a context with the files of the options."""
     names = ("tls_ca", "tls_cert", "tls_key", "tls_no_verify")
@@ -235,7 +214,7 @@ def _tls(params: Mapping[str, Any]) -> bool | ssl.SSLContext:
 
 def limit_option(default: int, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """`--limit`; `text` says what it limits."""
-    return click.option("--limit", type=click.IntRange(1), default=default, show_default=True, metavar="N", help=text)
+    return number_option("--limit", text, default=default)
 
 
 def show_some(rows: Iterable[Row], columns: Sequence[Column], *, as_json: bool, empty: str, more: str) -> None:

@@ -20,11 +20,11 @@ from click.shell_completion import CompletionItem
 
 from pocketmq.access.accounts_file import read_accounts
 from pocketmq.cli.commands import options
+from pocketmq.cli.options import flag, path_option, port_option, text_option
 from pocketmq.cli.programs import ChildProgram
 from pocketmq.embedded.server import name_server_tls
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
-from pocketmq.net.address import LARGEST_PORT
 from pocketmq.net.tls import ServerTlsFiles
 from pocketmq.protocol.signing import SECRET_VARIABLE
 
@@ -83,19 +83,10 @@ class ConsoleSettings(NamedTuple):
 
 
 console_options: Final = options(
-    click.option("--console", "with_console", is_flag=True, help="Also run the web console."),
-    click.option(
-        "--console-host", default="127.0.0.1", metavar="HOST", help="The address of the console.", show_default=True
-    ),
-    click.option(
-        "--console-port",
-        type=click.IntRange(0, LARGEST_PORT),
-        default=DEFAULT_PORT,
-        metavar="PORT",
-        show_default=True,
-        help="The port of the console; 0 is any free port.",
-    ),
-    click.option("--console-users", type=click.Path(path_type=Path), metavar="FILE", help="The users of the console."),
+    flag("--console", "with_console", "Also run the web console."),
+    text_option("--console-host", "The address of the console.", default="127.0.0.1", metavar="HOST"),
+    port_option("--console-port", "The port of the console; 0 is any free port.", default=DEFAULT_PORT),
+    path_option("--console-users", "The users of the console."),
 )
 """Arguments `with_console`, `console_host`, `console_port` and `console_users`."""
 

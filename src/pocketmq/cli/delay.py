@@ -4,18 +4,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.cluster_options import (
-    Cluster,
-    cluster_options,
-    complete_topic,
-    confirm,
-    dry_run_option,
-    limit_option,
-    show_some,
-    yes_option,
-)
+from pocketmq.cli.changes import Change, change_options
+from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_topic, limit_option, show_some
 from pocketmq.cli.commands import CommandGroup
-from pocketmq.cli.output import Column, json_option, show_json, show_rows, show_text, texts
+from pocketmq.cli.options import text_option
+from pocketmq.cli.output import Column, json_option, show_json, show_text, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, ProtocolError, UsageError
 from pocketmq.model.human import count, duration, local_time
@@ -43,7 +36,7 @@ def delay_commands() -> None:
 
 @delay_commands.command("ls")
 @cluster_options
-@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="Only this topic.")
+@text_option("--topic", "Only this topic.", shell_complete=complete_topic, metavar="NAME")
 @delay_limit
 @json_option
 def ls(cluster: Cluster, topic: str | None, limit: int, as_json: bool) -> None:
@@ -58,21 +51,15 @@ def ls(cluster: Cluster, topic: str | None, limit: int, as_json: bool) -> None:
 @delay_commands.command("cancel")
 @cluster_options
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--handle", "handles", multiple=True, metavar="HANDLE", help="The recall handle of a message; may be repeated."
-)
+@text_option("--handle", "handles", "The recall handle of a message; may be repeated.", multiple=True, metavar="HANDLE")
 @delay_limit
-@dry_run_option
-@yes_option
-@json_option
+@change_options
 def cancel(
     cluster: Cluster,
     ids: tuple[str, ...],
     handles: tuple[str, ...],
     limit: int,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    change: Change,
 ) -> None:
     """Recall delayed messages before they are due, by their IDs (see `delay ls`) or recall handles.
 
@@ -85,14 +72,11 @@ def cancel(
     chosen = _chosen(_delayed(cluster, limit).found, ids) if ids else []
     chosen += [one for one in _of_handles(cluster, handles, limit) if one not in chosen]
     rows = [_row(one, now_ms) for one in chosen]
-    if not as_json:
-        show_rows(rows, _COLUMNS, as_json=False, empty="")
-    if dry_run:
-        if as_json:
-            show_json({**row, "is_done": False} for row in rows)
-        return
-    confirm(f"Recall {count(len(rows), 'message')}?", yes=yes)
-    _recall(cluster, chosen, rows, as_json=as_json)
+    change.show_plan(rows, _COLUMNS)
+    if change.is_confirmed(f"Recall {count(len(rows), 'message')}?"):
+        _recall(cluster, chosen, rows, as_json=change.as_json)
+    else:
+        change.show_result(rows, "")
 
 
 def _recall(cluster: Cluster, chosen: "list[Delayed]", rows: list[dict[str, Any]], *, as_json: bool) -> None:

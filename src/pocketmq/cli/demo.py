@@ -6,8 +6,8 @@ import click
 
 from pocketmq import demo as shop
 from pocketmq.cli.commands import ExitCode, program_name
+from pocketmq.cli.options import flag, number_option, port_option
 from pocketmq.cli.output import screen, show_json, show_text
-from pocketmq.net.address import LARGEST_PORT
 
 DEFAULT_FOLDER = Path("pocketmq-demo")
 DEFAULT_MESSAGES = 100_000
@@ -16,13 +16,8 @@ MOST_MESSAGES = 50_000_000
 
 
 @click.command()
-@click.option(
-    "--messages",
-    type=click.IntRange(LEAST_MESSAGES, MOST_MESSAGES),
-    default=DEFAULT_MESSAGES,
-    metavar="N",
-    show_default=True,
-    help="The number of orders.",
+@number_option(
+    "--messages", "The number of orders.", least=LEAST_MESSAGES, most=MOST_MESSAGES, default=DEFAULT_MESSAGES
 )
 @click.option(
     "--dir",
@@ -34,17 +29,10 @@ MOST_MESSAGES = 50_000_000
     help="The folder of the demo. Without --resume, an earlier demo in it is removed.",
 )
 @click.option("--seed", type=int, default=1, metavar="N", show_default=True, help="The seed of the random data.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted demo in DIR, with its --messages and --seed.")
-@click.option("--keep", is_flag=True, help="Keep the broker and the web console running at the end, until ctrl-C.")
-@click.option(
-    "--console-port",
-    type=click.IntRange(0, LARGEST_PORT),
-    default=0,
-    metavar="PORT",
-    show_default=True,
-    help="The port of the web console; 0 is any free port.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print only the result, as JSON.")
+@flag("--resume", "Continue an interrupted demo in DIR, with its --messages and --seed.")
+@flag("--keep", "Keep the broker and the web console running at the end, until ctrl-C.")
+@port_option("--console-port", "The port of the web console; 0 is any free port.", default=0)
+@flag("--json", "as_json", "Print only the result, as JSON.")
 def demo(messages: int, folder: Path, seed: int, resume: bool, keep: bool, console_port: int, as_json: bool) -> int:
     """Simulate a shop's day: broker, web console, producers, consumers and a Spark pipeline in one command.
 

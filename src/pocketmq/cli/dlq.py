@@ -10,18 +10,11 @@ import click
 import msgspec
 
 import pocketmq
-from pocketmq.cli.cluster_options import (
-    Cluster,
-    cluster_options,
-    complete_topic,
-    confirm,
-    dry_run_option,
-    group_argument,
-    limit_option,
-    yes_option,
-)
+from pocketmq.cli.changes import Change, change_options, confirm
+from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_topic, group_argument, limit_option
 from pocketmq.cli.commands import CommandGroup, ExitCode
 from pocketmq.cli.msg import body_option
+from pocketmq.cli.options import choice_option, flag, number_option, path_option, text_option, yes_option
 from pocketmq.cli.output import (
     CELL_BODY_BYTES,
     Column,
@@ -71,16 +64,9 @@ PAGE: Final = 500
 @click.command("export")
 @cluster_options
 @group_argument
-@click.option(
-    "--to", "path", type=click.Path(path_type=Path), metavar="FILE", help="Write to this file instead of stdout."
-)
-@click.option(
-    "--body",
-    "form",
-    type=click.Choice([form.value for form in BodyForm]),
-    default=BodyForm.BASE64.value,
-    show_default=True,
-    help="The format of bodies; base64 keeps every byte.",
+@path_option("--to", "path", "Write to this file instead of stdout.")
+@choice_option(
+    "--body", "form", "The format of bodies; base64 keeps every byte.", of=BodyForm, default=BodyForm.BASE64.value
 )
 @yes_option
 def export(cluster: Cluster, group: str, path: Path | None, form: str, yes: bool) -> None:
@@ -175,7 +161,7 @@ def ls(cluster: Cluster, as_json: bool) -> None:
 @cluster_options
 @group_argument
 @limit_option(100, "Show at most N dead letters.")
-@click.option("--newest", is_flag=True, help="Show the newest instead of the oldest.")
+@flag("--newest", "Show the newest instead of the oldest.")
 @body_option
 @json_option
 def show(cluster: Cluster, group: str, limit: int, newest: bool, form: str, as_json: bool) -> None:
@@ -192,18 +178,16 @@ def show(cluster: Cluster, group: str, limit: int, newest: bool, form: str, as_j
 @dlq_commands.command("replay")
 @cluster_options
 @group_argument
-@click.option("--id", "ids", multiple=True, metavar="ID", help="Only the dead letter with this id; may be repeated.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the N oldest.  [default: all]")
-@click.option("--newest", is_flag=True, help="With --limit: the newest instead of the oldest.")
-@click.option(
+@text_option("--id", "ids", "Only the dead letter with this id; may be repeated.", multiple=True, metavar="ID")
+@number_option("--limit", "Only the N oldest.  [default: all]")
+@flag("--newest", "With --limit: the newest instead of the oldest.")
+@text_option(
     "--topic",
+    "Send them to this topic instead of their original topics.",
     shell_complete=complete_topic,
     metavar="NAME",
-    help="Send them to this topic instead of their original topics.",
 )
-@dry_run_option
-@yes_option
-@json_option
+@change_options
 def replay(
     cluster: Cluster,
     group: str,
@@ -211,9 +195,7 @@ def replay(
     limit: int | None,
     newest: bool,
     topic: str | None,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    change: Change,
 ) -> int:
     """Send dead letters again. All consumer groups of the topic receive them.
 
@@ -225,42 +207,33 @@ def replay(
                3  some were not sent
     """
     letters = _chosen(cluster, group, ids, limit, newest=newest)
-    if not as_json:
+    if not change.as_json:
         _show_plan(group, letters, topic)
-    if dry_run:
-        if as_json:
-            show_json({**dead_letter_row(letter, BodyForm.NONE), "sent_as": None, "problem": ""} for letter in letters)
-        return ExitCode.OK
     if not letters:
         return ExitCode.OK
-    confirm(f"Send {count(len(letters), 'message')}?", yes=yes)
-    outcomes = _send(cluster, letters, topic)
-    return _show_outcome(outcomes, as_json=as_json)
+    if not change.is_confirmed(f"Send {count(len(letters), 'message')}?"):
+        rows = ({**dead_letter_row(letter, BodyForm.NONE), "sent_as": None, "problem": ""} for letter in letters)
+        change.show_result(rows, "")
+        return ExitCode.OK
+    return _show_outcome(_send(cluster, letters, topic), as_json=change.as_json)
 
 
 @dlq_commands.command("drop")
 @cluster_options
 @group_argument
-@dry_run_option
-@yes_option
-@json_option
-def drop(cluster: Cluster, group: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+@change_options
+def drop(cluster: Cluster, group: str, change: Change) -> None:
     """Delete all dead letters of a group. RocketMQ cannot delete single messages."""
     with cluster.admin() as admin:
         letters = _letter_count(admin, group)
-    if not as_json:
-        show_text(
-            f"{count(letters, 'dead letter')} of group {group} will be deleted; `pocketmq dlq export {group}` keeps a copy."
-        )
-    if not dry_run and letters:
-        confirm("Delete them?", yes=yes)
+    change.show_text(
+        f"{count(letters, 'dead letter')} of group {group} will be deleted; `pocketmq dlq export {group}` keeps a copy."
+    )
+    is_done = bool(letters) and change.is_confirmed("Delete them?")
+    if is_done:
         with cluster.admin() as admin:
             admin.dead_letters.drop(group)
-    is_done = bool(letters) and not dry_run
-    if as_json:
-        show_json([{"group": group, "letters": letters, "is_done": is_done}])
-    else:
-        show_text("Deleted." if is_done else "Nothing changed.")
+    change._replace(dry_run=not is_done).show_result([{"group": group, "letters": letters}], "Deleted.")
 
 
 dlq_commands.add_command(export)

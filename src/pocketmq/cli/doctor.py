@@ -8,6 +8,7 @@ from rich.text import Text
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_group, complete_topic
 from pocketmq.cli.commands import ExitCode
+from pocketmq.cli.options import text_option
 from pocketmq.cli.output import json_option, one_line, screen, show_json, show_text
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ _NAME_WIDTH: Final = 13
 
 @click.command("doctor")
 @cluster_options
-@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="The topic to examine.")
-@click.option("--group", shell_complete=complete_group, metavar="NAME", help="The consumer group to examine.")
+@text_option("--topic", "The topic to examine.", shell_complete=complete_topic, metavar="NAME")
+@text_option("--group", "The consumer group to examine.", shell_complete=complete_group, metavar="NAME")
 @json_option
 def doctor(cluster: Cluster, topic: str | None, group: str | None, as_json: bool) -> int:
     """Find out why messages do not arrive: check every step from the address to the message handler.

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pocketmq
+from pocketmq.cli.changes import Change, change_options, confirm
 from pocketmq.cli.cluster_options import (
     Cluster,
     cluster_options,
     complete_group,
     complete_topic,
-    confirm,
-    dry_run_option,
     group_argument,
     show_named,
     topic_argument,
-    yes_option,
 )
 from pocketmq.cli.commands import CommandGroup, parsed
+from pocketmq.cli.options import flag, text_option, yes_option
 from pocketmq.cli.output import Column, json_option, numbers, show_facts, show_json, show_rows, show_text, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, UsageError
@@ -64,10 +63,8 @@ def group_commands() -> None:
 
 @group_commands.command("ls")
 @cluster_options
-@click.option(
-    "--all", "everything", is_flag=True, help="Include internal groups: of RocketMQ, of traces, of Spark sinks."
-)
-@click.option("--long", "-l", "is_long", is_flag=True, help="Show members and lag; sends requests for each group.")
+@flag("--all", "everything", "Include internal groups: of RocketMQ, of traces, of Spark sinks.")
+@flag("--long", "-l", "is_long", "Show members and lag; sends requests for each group.")
 @json_option
 def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:
     """List groups."""
@@ -134,7 +131,7 @@ def show(cluster: Cluster, group: str, as_json: bool) -> None:
 @group_commands.command("lag")
 @cluster_options
 @group_argument
-@click.option("--topic", shell_complete=complete_topic, metavar="NAME", help="Only this topic.")
+@text_option("--topic", "Only this topic.", shell_complete=complete_topic, metavar="NAME")
 @json_option
 def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) -> None:
     """Show the lag of a group in each queue, in messages and in time.
@@ -170,12 +167,12 @@ def members(cluster: Cluster, group: str, as_json: bool) -> None:
 @cluster_options
 @group_argument
 @topic_argument
-@click.option(
+@text_option(
     "--to",
     "moment",
-    type=parsed(parse_start),
+    "earliest, latest, a time such as 2026-03-01T12:00, or a duration before now such as 2h.",
+    parse=parse_start,
     metavar="POSITION",
-    help="earliest, latest, a time such as 2026-03-01T12:00, or a duration before now such as 2h.",
 )
 @click.option(
     "--offset",
@@ -185,37 +182,28 @@ def members(cluster: Cluster, group: str, as_json: bool) -> None:
     metavar="BROKER:QUEUE N",
     help="Set the offset of one queue; may be repeated.",
 )
-@dry_run_option
-@yes_option
-@json_option
+@change_options
 def reset(
     cluster: Cluster,
     group: str,
     topic: str,
     moment: Any,
     offsets: Iterable[tuple[tuple[str, int], int]],
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    change: Change,
 ) -> None:
     """Reset the offsets of a group in a topic: messages are consumed again, or skipped."""
     to = _reset_to(topic, moment, dict(offsets))
     with cluster.admin() as admin:
         plan = admin.offsets.reset(group, topic, to, dry_run=True)
     rows = [_reset_row(each) for each in plan.queues]
-    if not as_json:
-        show_rows(rows, _RESET, as_json=False, empty=f"Topic {topic} has no readable queue.")
-        again, skipped = sum(each.again for each in plan.queues), sum(each.skipped for each in plan.queues)
-        show_text(f"\nGroup {group}: {count(again, 'message')} to be consumed again, {skipped:,} to be skipped.")
-    if not dry_run:
-        confirm(f"Reset group {group} in topic {topic}?", yes=yes)
+    change.show_plan(rows, _RESET, empty=f"Topic {topic} has no readable queue.")
+    again, skipped = sum(each.again for each in plan.queues), sum(each.skipped for each in plan.queues)
+    change.show_text(f"\nGroup {group}: {count(again, 'message')} to be consumed again, {skipped:,} to be skipped.")
+    if change.is_confirmed(f"Reset group {group} in topic {topic}?"):
         with cluster.admin() as admin:
             done = admin.offsets.reset(group, topic, to)
         rows = [_reset_row(each) for each in done.queues]
-    if as_json:
-        show_json({**row, "is_done": not dry_run} for row in rows)
-    else:
-        show_text("Nothing changed." if dry_run else "Done.")
+    change.show_result(rows, "Done.")
 
 
 @group_commands.command("clone")
@@ -223,32 +211,25 @@ def reset(
 @click.argument("source", shell_complete=complete_group)
 @click.argument("target", shell_complete=complete_group)
 @topic_argument
-@dry_run_option
-@yes_option
-@json_option
-def clone(cluster: Cluster, source: str, target: str, topic: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+@change_options
+def clone(cluster: Cluster, source: str, target: str, topic: str, change: Change) -> None:
     """Copy the offsets of group SOURCE in a topic to group TARGET."""
     with cluster.admin() as admin:
         admin.groups.describe(target)
         offsets = admin.offsets.clone(source, target, topic, dry_run=True)
         before = admin.offsets.committed(target, topic)
     rows = [{**_queue_fields(queue), "before": before.get(queue), "after": after} for queue, after in offsets.items()]
-    if not as_json:
-        show_rows(rows, _RESET[:5], as_json=False, empty="")
-    if not dry_run:
-        confirm(f"Set these offsets of group {target}?", yes=yes)
+    change.show_plan(rows, _RESET[:5])
+    if change.is_confirmed(f"Set these offsets of group {target}?"):
         with cluster.admin() as admin:
             admin.offsets.clone(source, target, topic)
-    if as_json:
-        show_json({**row, "is_done": not dry_run} for row in rows)
-    else:
-        show_text("Nothing changed." if dry_run else f"Copied the offsets of group {source} to group {target}.")
+    change.show_result(rows, f"Copied the offsets of group {source} to group {target}.")
 
 
 @group_commands.command("rm")
 @cluster_options
 @group_argument
-@click.option("--keep-topics", is_flag=True, help="Keep its retry and dead letter topics.")
+@flag("--keep-topics", "Keep its retry and dead letter topics.")
 @yes_option
 def rm(cluster: Cluster, group: str, keep_topics: bool, yes: bool) -> None:
     """Delete a group with its offsets, retries and dead letters. Rejected while the group has members."""

@@ -17,9 +17,10 @@ from rich.text import Text
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, topic_argument
-from pocketmq.cli.commands import CommandGroup, parsed
+from pocketmq.cli.commands import CommandGroup
 from pocketmq.cli.msg_send import argument_bytes, send
 from pocketmq.cli.msg_trace import trace
+from pocketmq.cli.options import choice_option, flag, number_option, text_option
 from pocketmq.cli.output import CELL_BODY_BYTES, body_cell, cell, json_option, screen, show_messages
 from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
@@ -120,14 +121,7 @@ MAX_BY_KEY: Final = 64
 POLL_S: Final = 0.5
 """The pause between polls without new messages."""
 
-body_option = click.option(
-    "--body",
-    "form",
-    type=click.Choice([form.value for form in BodyForm]),
-    default=BodyForm.TEXT.value,
-    show_default=True,
-    help="The format of bodies.",
-)
+body_option = choice_option("--body", "form", "The format of bodies.", of=BodyForm, default=BodyForm.TEXT.value)
 
 
 def wait_for_next_poll() -> None:
@@ -143,20 +137,13 @@ def msg_commands() -> None:
 @msg_commands.command("tail")
 @cluster_options
 @topic_argument
-@click.option(
-    "--last",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Start with the N newest messages.",
-)
-@click.option("--from-start", is_flag=True, help="Start with the oldest message.")
-@click.option("--no-follow", is_flag=True, help="Exit after the messages that exist now.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Exit after N messages.")
-@click.option("--tag", metavar="A||B", help="Only messages with one of these tags.")
-@click.option("--key", metavar="KEY", help="Only messages with this key.")
-@click.option("--contains", metavar="TEXT", help="Only messages whose body contains this text.")
+@number_option("--last", "Start with the N newest messages.", least=0, default=10)
+@flag("--from-start", "Start with the oldest message.")
+@flag("--no-follow", "Exit after the messages that exist now.")
+@number_option("--limit", "Exit after N messages.")
+@text_option("--tag", "Only messages with one of these tags.", metavar="A||B")
+@text_option("--key", "Only messages with this key.", metavar="KEY")
+@text_option("--contains", "Only messages whose body contains this text.", metavar="TEXT")
 @json_option
 def tail(
     cluster: Cluster,
@@ -219,16 +206,13 @@ def get(cluster: Cluster, topic: str, message_id: str, form: str, as_json: bool)
 @msg_commands.command("find")
 @cluster_options
 @topic_argument
-@click.option("--key", metavar="KEY", help="Messages with this key.")
-@click.option(
-    "--since",
-    type=parsed(parse_time),
-    metavar="WHEN",
-    help="Stored at or after: 2026-03-01T12:00, or 2h for 2 hours ago.",
+@text_option("--key", "Messages with this key.", metavar="KEY")
+@text_option(
+    "--since", "Stored at or after: 2026-03-01T12:00, or 2h for 2 hours ago.", parse=parse_time, metavar="WHEN"
 )
-@click.option("--until", type=parsed(parse_time), metavar="WHEN", help="Stored before.")
-@click.option("--queue", type=parsed(parse_queue), metavar="BROKER:QUEUE", help="In this queue, starting at --offset.")
-@click.option("--offset", type=click.IntRange(0), metavar="N", help="The first offset, with --queue.")
+@text_option("--until", "Stored before.", parse=parse_time, metavar="WHEN")
+@text_option("--queue", "In this queue, starting at --offset.", parse=parse_queue, metavar="BROKER:QUEUE")
+@number_option("--offset", "The first offset, with --queue.", least=0)
 @limit_option(64, "Show at most N messages.")
 @body_option
 @json_option

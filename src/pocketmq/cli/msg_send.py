@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argument
-from pocketmq.cli.commands import ExitCode, parsed
+from pocketmq.cli.commands import ExitCode
+from pocketmq.cli.options import flag, number_option, text_option
 from pocketmq.cli.output import Column, json_option, late_bar, show_rows, texts
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
@@ -30,29 +31,21 @@ _SENT: Final = (
 @cluster_options
 @topic_argument
 @click.argument("body")
-@click.option("--lines", is_flag=True, help="With BODY -: send every line as a message.")
-@click.option("--tag", "tags", metavar="TAG", help="The tag of the message.")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key of the message; may be repeated.")
-@click.option(
+@flag("--lines", "With BODY -: send every line as a message.")
+@text_option("--tag", "tags", "The tag of the message.", metavar="TAG")
+@text_option("--key", "keys", "A key of the message; may be repeated.", multiple=True, metavar="KEY")
+@text_option(
     "--property",
     "properties",
-    type=parsed(parse_pair),
+    "A property of the message; may be repeated.",
+    parse=parse_pair,
     multiple=True,
     metavar="NAME=VALUE",
-    help="A property of the message; may be repeated.",
 )
-@click.option(
-    "--sharding-key", metavar="TEXT", help="Messages with the same sharding key go to the same queue, in order."
-)
-@click.option(
-    "--delay-level", type=click.IntRange(1), metavar="N", help="Deliver it after this delay level of the broker."
-)
-@click.option(
-    "--delay",
-    "delay_ms",
-    type=parsed(parse_duration_ms),
-    metavar="DURATION",
-    help="Deliver it after this time, such as 30s or 2h.",
+@text_option("--sharding-key", "Messages with the same sharding key go to the same queue, in order.", metavar="TEXT")
+@number_option("--delay-level", "Deliver it after this delay level of the broker.")
+@text_option(
+    "--delay", "delay_ms", "Deliver it after this time, such as 30s or 2h.", parse=parse_duration_ms, metavar="DURATION"
 )
 @json_option
 def send(

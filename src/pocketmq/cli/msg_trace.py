@@ -7,6 +7,7 @@ import click
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argument
+from pocketmq.cli.options import text_option
 from pocketmq.cli.output import Column, json_option, show_rows, show_text, texts
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
 from pocketmq.model.human import duration, local_time
@@ -27,8 +28,8 @@ _COLUMNS: Final = (
 @cluster_options
 @topic_argument
 @click.argument("message_id", metavar="[ID]", required=False)
-@click.option("--key", metavar="KEY", help="All messages with this key, instead of ID.")
-@click.option("--trace-topic", metavar="NAME", help="The trace topic, if it is not RocketMQ's default.")
+@text_option("--key", "All messages with this key, instead of ID.", metavar="KEY")
+@text_option("--trace-topic", "The trace topic, if it is not RocketMQ's default.", metavar="NAME")
 @json_option
 def trace(
     cluster: Cluster, topic: str, message_id: str | None, key: str | None, trace_topic: str | None, as_json: bool

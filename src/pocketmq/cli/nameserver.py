@@ -6,13 +6,13 @@ from typing import Any
 import click
 import msgspec
 
+from pocketmq.cli.options import path_option, port_option, text_option
 from pocketmq.cli.programs import log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import ServerOptions, server_facts, server_options, server_rows, show_banner, show_json
 from pocketmq.errors import BodyError, InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import DEFAULT_PORT, NameServerSettings, read_keys
-from pocketmq.net.address import LARGEST_PORT
 from pocketmq.protocol.bodies.properties_text import read_properties
 
 DEFAULT_FOLDER = Path("pocketmq-data", "nameserver")
@@ -20,27 +20,15 @@ KV_CONFIG_FILE = "kvConfig.json"
 
 
 @click.command()
-@click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
-@click.option(
-    "--port",
-    type=click.IntRange(0, LARGEST_PORT),
-    metavar="PORT",
-    help=f"The port to listen on; 0 is any free port.  [default: {DEFAULT_PORT}]",
-)
-@click.option(
+@text_option("--host", "The address to listen on.  [default: 127.0.0.1]", metavar="HOST")
+@port_option("--port", f"The port to listen on; 0 is any free port.  [default: {DEFAULT_PORT}]")
+@path_option(
     "--data",
     "folder",
-    type=click.Path(path_type=Path),
+    f"The folder of the KV config, created when it is first used.  [default: {DEFAULT_FOLDER}]",
     metavar="DIR",
-    help=f"The folder of the KV config, created when it is first used.  [default: {DEFAULT_FOLDER}]",
 )
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A RocketMQ namesrv.conf. Options override its settings.",
-)
+@path_option("-c", "--config", "A RocketMQ namesrv.conf. Options override its settings.")
 @server_options
 def nameserver(
     options: ServerOptions, host: str | None, port: int | None, folder: Path | None, config: Path | None

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pocketmq.cli.commands import ExitCode
+from pocketmq.cli.options import flag
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.human import UNKNOWN, duration, number, offset, percent
@@ -233,9 +234,7 @@ def one_line(text: str) -> str:
 
 Row = Mapping[str, Any]
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, one object per line, instead of a table."
-)
+json_option = flag("--json", "as_json", "Print JSON, one object per line, instead of a table.")
 
 
 def known(value: Any) -> str:

@@ -26,6 +26,7 @@ from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, parse_settings, set_option
 from pocketmq.cli.console import console_options, console_settings
 from pocketmq.cli.console import with_console as beside_console
+from pocketmq.cli.options import number_option, path_option, port_option, text_option
 from pocketmq.cli.programs import ChildProgram, log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import (
     ServerOptions,
@@ -149,32 +150,16 @@ class ServeOptions(NamedTuple):
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", metavar="HOST", show_default=True, help="The address to listen on.")
-@click.option(
-    "--namesrv-port",
-    type=PORT,
-    default=NAME_SERVER_PORT,
-    metavar="PORT",
-    show_default=True,
-    help="The port of the name server; 0 is any free port.",
-)
-@click.option(
+@text_option("--host", "The address to listen on.", default="127.0.0.1", metavar="HOST")
+@port_option("--namesrv-port", "The port of the name server; 0 is any free port.", default=NAME_SERVER_PORT)
+@port_option(
     "--broker-port",
-    type=PORT,
+    f"The port of the broker; 0 is any free port. Each further broker adds {PORT_STEP}.",
     default=BROKER_PORT,
-    metavar="PORT",
-    show_default=True,
-    help=f"The port of the broker; 0 is any free port. Each further broker adds {PORT_STEP}.",
 )
 @advertise_option
-@click.option(
-    "--data",
-    "folder",
-    type=click.Path(path_type=Path),
-    default=DEFAULT_FOLDER,
-    metavar="DIR",
-    show_default=True,
-    help="The data folder, with one subfolder per broker.",
+@path_option(
+    "--data", "folder", "The data folder, with one subfolder per broker.", default=DEFAULT_FOLDER, metavar="DIR"
 )
 @click.option(
     "--flush",
@@ -183,14 +168,12 @@ class ServeOptions(NamedTuple):
     show_default=True,
     help="Acknowledge a send when it is written (async) or synced to disk (sync).",
 )
-@click.option(
+@number_option(
     "--brokers",
     "count",
-    type=click.IntRange(1, MOST_BROKERS),
+    "The number of brokers. Several brokers run in processes of their own.",
+    most=MOST_BROKERS,
     default=1,
-    metavar="N",
-    show_default=True,
-    help="The number of brokers. Several brokers run in processes of their own.",
 )
 @set_option
 @console_options

@@ -14,12 +14,13 @@ from rich.text import Text
 import pocketmq
 from pocketmq.access.settings import OPEN_FLAG
 from pocketmq.cli.commands import options
+from pocketmq.cli.options import choice_option, flag, path_option, port_option, text_option
 from pocketmq.cli.output import screen
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.log_lines import FORMS
 from pocketmq.metrics.page import PATH as METRICS_PATH
 from pocketmq.metrics.settings import MetricsSettings
-from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles, TlsMode
 from pocketmq.store.settings import FlushMode
 
@@ -194,44 +195,27 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _SERVER_OPTIONS: Final = options(
-    click.option(
-        "--accounts",
-        type=_FILE,
-        metavar="FILE",
-        help="Accounts (TOML); every request must be signed by one of them.  [default: no authentication]",
+    path_option(
+        "--accounts", "Accounts (TOML); every request must be signed by one of them.  [default: no authentication]"
     ),
-    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Use TLS with this certificate (PEM)."),
-    click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key, if it is not in the same file."),
-    click.option(
-        "--tls-client-ca", type=_FILE, metavar="FILE", help="Require client certificates signed by this authority."
+    path_option("--tls-cert", "Use TLS with this certificate (PEM)."),
+    path_option("--tls-key", "The private key, if it is not in the same file."),
+    path_option("--tls-client-ca", "Require client certificates signed by this authority."),
+    choice_option(
+        "--tls-mode", "enforcing rejects plain text, permissive accepts it too.  [default: enforcing]", of=TlsMode
     ),
-    click.option(
-        "--tls-mode",
-        type=click.Choice([mode.value for mode in TlsMode]),
-        help="enforcing rejects plain text, permissive accepts it too.  [default: enforcing]",
-    ),
-    click.option(
+    port_option(
         "--metrics-port",
-        type=click.IntRange(0, LARGEST_PORT),
-        metavar="PORT",
-        help="Expose Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 is any free port.  [default: off]",
+        "Expose Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 is any free port.  [default: off]",
     ),
-    click.option(
+    text_option(
         "--metrics-host",
-        metavar="HOST",
-        help="Expose metrics at this address. Outside loopback, they require TLS if the server has a certificate, and an "
+        "Expose metrics at this address. Outside loopback, they require TLS if the server has a certificate, and an "
         "account with permission to read the cluster if it has accounts.  [default: 127.0.0.1]",
+        metavar="HOST",
     ),
-    click.option(OPEN_METRICS_FLAG, "metrics_is_open", is_flag=True, help="Serve metrics without authentication."),
-    click.option(
-        OPEN_FLAG, "is_open", is_flag=True, help="Allow other machines to connect although there are no accounts."
-    ),
-    click.option(
-        "--log-format",
-        type=click.Choice(FORMS),
-        default="text",
-        show_default=True,
-        help="The format of the log on stderr, one line per event.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="When ready, print one line of JSON instead of the banner."),
+    flag(OPEN_METRICS_FLAG, "metrics_is_open", "Serve metrics without authentication."),
+    flag(OPEN_FLAG, "is_open", "Allow other machines to connect although there are no accounts."),
+    choice_option("--log-format", "The format of the log on stderr, one line per event.", of=FORMS, default="text"),
+    flag("--json", "as_json", "When ready, print one line of JSON instead of the banner."),
 )

@@ -10,8 +10,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pocketmq.cli.cluster_options import confirm, yes_option
+from pocketmq.cli.changes import confirm
 from pocketmq.cli.commands import CommandGroup, ExitCode, options
+from pocketmq.cli.options import choice_option, flag, number_option, text_option, yes_option
 from pocketmq.cli.output import FIELD_NAMES, choose_fields, late_bar, screen, show_json, show_messages
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.files import DiskFiles
@@ -185,7 +186,7 @@ def store_commands() -> None:
 
 
 def _size_option(flag: str, text: str, key: str, default: str, least: int = 1) -> Callable[..., Any]:
-    return click.option(flag, type=click.IntRange(least), metavar="N", help=f"{text} ({key}).  [default: {default}]")
+    return number_option(flag, f"{text} ({key}).  [default: {default}]", least=least)
 
 
 on_a_store: Final = options(
@@ -196,10 +197,10 @@ on_a_store: Final = options(
     ),
     _size_option("--index-slots", "Slots of an index file", "maxHashSlotNum", "as in the files"),
     _size_option("--index-entries", "Entries of an index file", "maxIndexNum", "as in the files", least=2),
-    click.option(
+    text_option(
         "--delay-levels",
+        "The broker's messageDelayLevel, such as '1s 5s 10s', if it is not the default.",
         metavar="TEXT",
-        help="The broker's messageDelayLevel, such as '1s 5s 10s', if it is not the default.",
     ),
 )
 """The folder, and the sizes of its files."""
@@ -212,8 +213,8 @@ def _layout(folder: Path, sizes: dict[str, Any]) -> StoreLayout:
 
 @store_commands.command()
 @on_a_store
-@click.option("--no-index", is_flag=True, help="Skip the key index.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line: each finding, then a summary.")
+@flag("--no-index", "Skip the key index.")
+@flag("--json", "as_json", "Print JSON, one object per line: each finding, then a summary.")
 def verify(folder: Path, no_index: bool, as_json: bool, **sizes: Any) -> int:
     """Verify a store, and report damage with exact offsets. Changes nothing.
 
@@ -232,34 +233,21 @@ def verify(folder: Path, no_index: bool, as_json: bool, **sizes: Any) -> int:
 
 @store_commands.command("dump")
 @on_a_store
-@click.option("--topic", metavar="NAME", help="Only this topic, queue by queue.")
-@click.option("--queue", "queue_id", type=click.IntRange(0), metavar="N", help="Only this queue.")
-@click.option(
-    "--order",
-    type=click.Choice([order.value for order in Order]),
-    help="In the order of the log, or queue by queue.  [default: queue with --topic, otherwise log]",
+@text_option("--topic", "Only this topic, queue by queue.", metavar="NAME")
+@number_option("--queue", "queue_id", "Only this queue.", least=0)
+@choice_option(
+    "--order", "In the order of the log, or queue by queue.  [default: queue with --topic, otherwise log]", of=Order
 )
-@click.option(
-    "--from-offset", type=click.IntRange(0), default=0, metavar="N", help="The first offset, of the log or the queue."
+@number_option("--from-offset", "The first offset, of the log or the queue.", least=0, default=0)
+@number_option("--to-offset", "The offset to stop at (exclusive), of the log or the queue.", least=0)
+@number_option("--limit", "Print at most N messages.", least=0)
+@text_option("--key", "--keys", "key", "Only messages with this key or unique key.", metavar="KEY")
+@text_option("--tag", "Only messages with this tag.", metavar="TAG")
+@choice_option(
+    "--body", "The format of bodies; compressed ones are decompressed.", of=BodyForm, default=BodyForm.TEXT.value
 )
-@click.option(
-    "--to-offset",
-    type=click.IntRange(0),
-    metavar="N",
-    help="The offset to stop at (exclusive), of the log or the queue.",
-)
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="Print at most N messages.")
-@click.option("--key", "--keys", "key", metavar="KEY", help="Only messages with this key or unique key.")
-@click.option("--tag", metavar="TAG", help="Only messages with this tag.")
-@click.option(
-    "--body",
-    type=click.Choice([form.value for form in BodyForm]),
-    default=BodyForm.TEXT.value,
-    show_default=True,
-    help="The format of bodies; compressed ones are decompressed.",
-)
-@click.option("--fields", metavar="NAME,…", help=f"The fields to print: {', '.join(FIELD_NAMES)}.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
+@text_option("--fields", f"The fields to print: {', '.join(FIELD_NAMES)}.", metavar="NAME,…")
+@flag("--json", "as_json", "Print JSON, one object per line.")
 def dump_command(
     folder: Path,
     topic: str | None,
@@ -290,7 +278,7 @@ def dump_command(
 @store_commands.command()
 @on_a_store
 @yes_option
-@click.option("--dry-run", is_flag=True, help="Show which files would be replaced, and exit.")
+@flag("--dry-run", "Show which files would be replaced, and exit.")
 def rebuild(folder: Path, yes: bool, dry_run: bool, **sizes: Any) -> int:
     """Rebuild consume queues and key index from the log.
 

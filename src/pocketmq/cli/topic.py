@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import pocketmq
-from pocketmq.cli.cluster_options import (
-    Cluster,
-    cluster_options,
-    confirm,
-    require_brokers,
-    show_named,
-    topic_argument,
-    yes_option,
-)
-from pocketmq.cli.commands import CommandGroup, parsed
+from pocketmq.cli.changes import confirm
+from pocketmq.cli.cluster_options import Cluster, cluster_options, require_brokers, show_named, topic_argument
+from pocketmq.cli.commands import CommandGroup
+from pocketmq.cli.options import flag, number_option, text_option, yes_option
 from pocketmq.cli.output import Column, json_option, numbers, show_facts, show_json, show_rows, show_text, texts
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.flags import Perm
@@ -96,9 +90,7 @@ _QUEUES = (
     Column("last_stored"),
 )
 
-perm_option = click.option(
-    "--perm", type=parsed(parse_perm), metavar="rw|r|w", help="Permission to read, to write, or both."
-)
+perm_option = text_option("--perm", "Permission to read, to write, or both.", parse=parse_perm, metavar="rw|r|w")
 
 
 @click.group("topic", cls=CommandGroup)
@@ -108,8 +100,8 @@ def topic_commands() -> None:
 
 @topic_commands.command("ls")
 @cluster_options
-@click.option("--all", "everything", is_flag=True, help="Include retry, dead letter and internal topics.")
-@click.option("--long", "-l", "is_long", is_flag=True, help="Show queues and messages; sends requests for each topic.")
+@flag("--all", "everything", "Include retry, dead letter and internal topics.")
+@flag("--long", "-l", "is_long", "Show queues and messages; sends requests for each topic.")
 @json_option
 def ls(cluster: Cluster, everything: bool, is_long: bool, as_json: bool) -> None:
     """List topics."""
@@ -154,25 +146,14 @@ def show(cluster: Cluster, topic: str, as_json: bool) -> None:
 @topic_commands.command("create")
 @cluster_options
 @click.argument("topic")
-@click.option(
-    "--queues",
-    type=click.IntRange(1),
-    default=DEFAULT_QUEUES,
-    show_default=True,
-    metavar="N",
-    help="The number of queues on each broker.",
-)
+@number_option("--queues", "The number of queues on each broker.", default=DEFAULT_QUEUES)
 @perm_option
-@click.option("--ordered", is_flag=True, help="Mark the topic as ordered.")
-@click.option(
-    "--attribute",
-    type=parsed(parse_pair),
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="An attribute, such as message.type=FIFO.",
+@flag("--ordered", "Mark the topic as ordered.")
+@text_option(
+    "--attribute", "An attribute, such as message.type=FIFO.", parse=parse_pair, multiple=True, metavar="NAME=VALUE"
 )
-@click.option("--cluster", "cluster_name", metavar="NAME", help="Only on the brokers of this cluster.")
-@click.option("--broker", "brokers", multiple=True, metavar="NAME", help="Only on this broker; may be repeated.")
+@text_option("--cluster", "cluster_name", "Only on the brokers of this cluster.", metavar="NAME")
+@text_option("--broker", "brokers", "Only on this broker; may be repeated.", multiple=True, metavar="NAME")
 def create(
     cluster: Cluster,
     topic: str,
@@ -201,26 +182,15 @@ def create(
 @topic_commands.command("alter")
 @cluster_options
 @topic_argument
-@click.option(
-    "--queues", type=click.IntRange(1), metavar="N", help="The number of read and write queues on each broker."
-)
-@click.option(
-    "--read-queues",
-    type=click.IntRange(1),
-    metavar="N",
-    help="The number of read queues; lower it when all messages are consumed.",
-)
-@click.option("--write-queues", type=click.IntRange(1), metavar="N", help="The number of write queues; lower it first.")
+@number_option("--queues", "The number of read and write queues on each broker.")
+@number_option("--read-queues", "The number of read queues; lower it when all messages are consumed.")
+@number_option("--write-queues", "The number of write queues; lower it first.")
 @perm_option
 @click.option("--ordered/--not-ordered", default=None, help="Whether the topic is ordered.")
-@click.option(
-    "--attribute",
-    type=parsed(parse_pair),
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set an attribute; an empty value removes it.",
+@text_option(
+    "--attribute", "Set an attribute; an empty value removes it.", parse=parse_pair, multiple=True, metavar="NAME=VALUE"
 )
-@click.option("--broker", "brokers", multiple=True, metavar="NAME", help="Only on this broker; may be repeated.")
+@text_option("--broker", "brokers", "Only on this broker; may be repeated.", multiple=True, metavar="NAME")
 @yes_option
 def alter(
     cluster: Cluster,

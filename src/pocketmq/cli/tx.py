@@ -5,17 +5,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pocketmq
-from pocketmq.cli.cluster_options import (
-    Cluster,
-    cluster_options,
-    confirm,
-    dry_run_option,
-    limit_option,
-    show_some,
-    yes_option,
-)
+from pocketmq.cli.changes import Change, change_options, confirm
+from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, show_some
 from pocketmq.cli.commands import CommandGroup
-from pocketmq.cli.output import Column, json_option, show_json, show_rows, show_text
+from pocketmq.cli.options import flag, yes_option
+from pocketmq.cli.output import Column, json_option, show_rows
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError
 from pocketmq.model.human import duration, number
@@ -46,7 +40,7 @@ def tx_commands() -> None:
 @tx_commands.command("ls")
 @cluster_options
 @half_limit
-@click.option("--given-up", is_flag=True, help="List transactions whose checks have ended without a result instead.")
+@flag("--given-up", "List transactions whose checks have ended without a result instead.")
 @json_option
 def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
     """List undecided transactions, oldest first.
@@ -73,12 +67,8 @@ def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
 @click.argument("transaction_id", metavar="TRANSACTION")
 @click.option("--commit/--rollback", "is_commit", required=True, help="Commit or roll back an undecided transaction.")
 @half_limit
-@dry_run_option
-@yes_option
-@json_option
-def resolve(
-    cluster: Cluster, transaction_id: str, is_commit: bool, limit: int, dry_run: bool, yes: bool, as_json: bool
-) -> None:
+@change_options
+def resolve(cluster: Cluster, transaction_id: str, is_commit: bool, limit: int, change: Change) -> None:
     """Commit or roll back an undecided transaction in place of its producer.
 
     The producer knows the right decision: check it first if it is still running. A decision is final.
@@ -86,19 +76,14 @@ def resolve(
     with cluster.admin() as admin:
         one = _open(admin, transaction_id, limit)
     row = {**_row(one, one.broker, SystemClock().now_ms()), "decision": "commit" if is_commit else "rollback"}
-    if not as_json:
-        show_rows([row], (*_COLUMNS, Column("decision")), as_json=False, empty="")
-    if not dry_run:
-        confirm(f"{'Commit' if is_commit else 'Roll back'} transaction {transaction_id}?", yes=yes)
+    change.show_plan([row], (*_COLUMNS, Column("decision")))
+    if change.is_confirmed(f"{'Commit' if is_commit else 'Roll back'} transaction {transaction_id}?"):
         with cluster.admin() as admin:
             if is_commit:
                 admin.transactions.commit(one)
             else:
                 admin.transactions.roll_back(one)
-    if as_json:
-        show_json([{**row, "is_done": not dry_run}])
-    elif not dry_run:
-        show_text("Committed." if is_commit else "Rolled back.")
+    change.show_result([row], "Committed." if is_commit else "Rolled back.")
 
 
 @tx_commands.command("check")
@@ -128,15 +113,12 @@ def check(cluster: Cluster, transaction_id: str, limit: int, yes: bool, as_json:
         )
     one = ended[transaction_id]
     row = _row(one, one.broker, SystemClock().now_ms())
-    if not as_json:
-        show_rows([row], _COLUMNS, as_json=False, empty="")
+    change = Change(dry_run=False, yes=yes, as_json=as_json)
+    change.show_plan([row], _COLUMNS)
     confirm(f"Let {one.broker} check this transaction with group {one.producer_group} again?", yes=yes)
     with cluster.admin() as admin:
         admin.transactions.check_again(one.broker, one.offset_id)
-    if as_json:
-        show_json([{**row, "is_done": True}])
-    else:
-        show_text(f"{one.broker} checks the transaction again with its next round.")
+    change.show_result([row], f"{one.broker} checks the transaction again with its next round.")
 
 
 def _open(admin: "pocketmq.Admin", transaction_id: str, limit: int) -> "OpenTransaction":

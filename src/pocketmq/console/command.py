@@ -19,6 +19,7 @@ import msgspec
 import uvicorn
 
 import pocketmq
+from pocketmq.cli.options import choice_option, flag, path_option, port_option, text_option
 from pocketmq.client.settings import ClientOptions
 from pocketmq.console.app import make_app
 from pocketmq.console.settings import DEFAULT_PORT, ConsoleSettings
@@ -26,7 +27,7 @@ from pocketmq.console.users import Role, User, new_user, parse_users, read_users
 from pocketmq.errors import InvalidSetting, ListenFailed
 from pocketmq.files import DiskFiles
 from pocketmq.metrics.log_lines import FORMS, log_formatter
-from pocketmq.net.address import LARGEST_PORT, Address, reachable
+from pocketmq.net.address import Address, reachable
 from pocketmq.net.loops import end_of_input
 from pocketmq.net.tls import ClientTlsFiles, server_context
 from pocketmq.protocol.signing import SECRET_VARIABLE, credentials_of
@@ -35,82 +36,56 @@ PASSWORD_VARIABLE: Final = "POCKETMQ_CONSOLE_PASSWORD"  # noqa: S105 the name of
 STOP_S: Final = 1
 """The time limit for closing open browser streams."""
 _FILE = click.Path(path_type=Path)
-_users_option = click.option("--users", type=_FILE, required=True, metavar="FILE", help="The users file.")
+_users_option = path_option("--users", "The users file.", required=True)
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
+@text_option(
     "--namesrv",
     "-n",
+    "The name servers of the cluster.",
     envvar="NAMESRV_ADDR",
     default="127.0.0.1:9876",
-    show_default=True,
     show_envvar=True,
     metavar="HOST:PORT[;…]",
-    help="The name servers of the cluster.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, LARGEST_PORT),
-    default=DEFAULT_PORT,
-    show_default=True,
-    metavar="PORT",
-    help="The port to listen on; 0 is any free port.",
-)
-@click.option("--users", type=_FILE, metavar="FILE", help="The users file. Required if other machines can connect.")
-@click.option("--read-only", is_flag=True, help="Do not allow any changes.")
-@click.option(
+@text_option("--host", "The address to listen on.", default="127.0.0.1", metavar="HOST")
+@port_option("--port", "The port to listen on; 0 is any free port.", default=DEFAULT_PORT)
+@path_option("--users", "The users file. Required if other machines can connect.")
+@flag("--read-only", "Do not allow any changes.")
+@text_option(
     "--allowed-host",
     "allowed_hosts",
+    "Allow this host name in URLs, besides IP addresses and localhost; may be repeated.",
     multiple=True,
     metavar="NAME",
-    help="Allow this host name in URLs, besides IP addresses and localhost; may be repeated.",
 )
-@click.option(
+@text_option(
     "--trusted-proxy",
     "trusted_proxies",
+    "Trust the X-Forwarded-For header of this proxy (10.1.2.3 or 10.1.0.0/16); may be repeated.",
     multiple=True,
     metavar="ADDRESS",
-    help="Trust the X-Forwarded-For header of this proxy (10.1.2.3 or 10.1.0.0/16); may be repeated.",
 )
-@click.option("--tls-cert", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
-@click.option("--tls-key", type=_FILE, metavar="FILE", help="The private key, if it is not in the same file.")
-@click.option("--picture", type=_FILE, metavar="FILE", help="Show this SVG on the overview as soon as the file exists.")
-@click.option(
+@path_option("--tls-cert", "Serve HTTPS with this certificate (PEM).")
+@path_option("--tls-key", "The private key, if it is not in the same file.")
+@path_option("--picture", "Show this SVG on the overview as soon as the file exists.")
+@text_option(
     "--access-key",
+    f"Sign requests to the cluster as this account; its secret is in {SECRET_VARIABLE}.",
     envvar="ROCKETMQ_ACCESS_KEY",
     show_envvar=True,
     metavar="NAME",
-    help=f"Sign requests to the cluster as this account; its secret is in {SECRET_VARIABLE}.",
 )
-@click.option("--tls", is_flag=True, help="Use TLS to the cluster, and verify it with the certificates of this system.")
-@click.option(
-    "--tls-ca",
-    type=_FILE,
-    metavar="FILE",
-    help="Use TLS to the cluster, and verify it with this certificate authority (PEM).",
-)
-@click.option(
-    "--pinned-cert",
-    type=_FILE,
-    metavar="FILE",
-    help="Use TLS to the cluster, which must have exactly this certificate (PEM).",
-)
-@click.option("--tls-no-verify", is_flag=True, help="Use TLS to the cluster, but do not verify its certificates.")
-@click.option(
-    "--client-cert", type=_FILE, metavar="FILE", help="Use TLS to the cluster with this client certificate (PEM)."
-)
-@click.option("--client-key", type=_FILE, metavar="FILE", help="The private key, if it is not in the same file.")
-@click.option(
-    "--log-format",
-    type=click.Choice(FORMS),
-    default="text",
-    show_default=True,
-    help="The format of the log on stderr, one line per event.",
-)
-@click.option("--json", "as_json", is_flag=True, help="When ready, print one line of JSON instead of the banner.")
-@click.option("--until-end-of-input", is_flag=True, help="Also stop when stdin ends.")
+@flag("--tls", "Use TLS to the cluster, and verify it with the certificates of this system.")
+@path_option("--tls-ca", "Use TLS to the cluster, and verify it with this certificate authority (PEM).")
+@path_option("--pinned-cert", "Use TLS to the cluster, which must have exactly this certificate (PEM).")
+@flag("--tls-no-verify", "Use TLS to the cluster, but do not verify its certificates.")
+@path_option("--client-cert", "Use TLS to the cluster with this client certificate (PEM).")
+@path_option("--client-key", "The private key, if it is not in the same file.")
+@choice_option("--log-format", "The format of the log on stderr, one line per event.", of=FORMS, default="text")
+@flag("--json", "as_json", "When ready, print one line of JSON instead of the banner.")
+@flag("--until-end-of-input", "Also stop when stdin ends.")
 @click.pass_context
 def console(
     context: click.Context,
@@ -251,7 +226,7 @@ def user() -> None:
 @user.command("add")
 @click.argument("name")
 @_users_option
-@click.option("--viewer", is_flag=True, help="Allow only reading.")
+@flag("--viewer", "Allow only reading.")
 def add_user(name: str, users: Path, viewer: bool) -> None:
     """Add a user, or change the password of one.
 
