@@ -85,7 +85,7 @@ class Busy(Protocol):
 
 def workers_of(broker: Broker) -> list[Busy]:
     """The owners of its store's threads."""
-    parts = broker.parts.store._parts
+    parts = broker.parts.state.store._parts
     return [
         worker
         for worker in (parts.flusher, parts.preparer, parts.pool, parts.writer, parts.queue_writer)
@@ -104,17 +104,17 @@ async def lose_what_was_consumed(lives: Lives) -> None:
             await client.sent(b"lost")
         await client.pull(0)
         await client.commit(10)
-        await broker.parts.snapshots.save_offsets()
+        await broker.parts.state.snapshots.save_offsets()
         lives.crash("nothing")
 
 
 def make_topic(broker: Broker, name: str = "T", queues: int = 4) -> None:
-    broker.parts.topics.put([TopicConfig(name, queues, queues)], 0)
+    broker.parts.state.topics.put([TopicConfig(name, queues, queues)], 0)
 
 
 def stored(broker: Broker, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
     """Every message of a queue, as readers get them."""
-    store = broker.parts.store
+    store = broker.parts.state.store
     found: list[StoredMessage] = []
     offset = store.min_offset(topic, queue_id)
     while offset < store.max_offset(topic, queue_id):

@@ -289,7 +289,7 @@ async def replay(
     name_server = NameServer(guarded, network=network, clock=clock, files=files)
     settings = replace(SETTINGS, accounts=file, credentials=OWN if name_server_too else None)
     async with name_server, Broker(settings, network=network, clock=clock, files=files) as broker:
-        broker.parts.topics.put(topics, clock.now_ms())
+        broker.parts.state.topics.put(topics, clock.now_ms())
         broker.parts.announce()
         await asyncio.sleep(0.1)
         yield Replay(frames, network)

@@ -185,7 +185,7 @@ class RunningBroker:
     def __init__(self, broker: Broker, disk: FaultyFiles, network: MemoryNetwork, clock: TickingClock) -> None:
         self.broker, self.disk, self.network, self.clock = broker, disk, network, clock
         self.parts = broker.parts
-        self.store = broker.parts.store
+        self.store = broker.parts.state.store
         self.turns = broker.parts.turns
 
     async def connect(self, host: str = "10.1.0.1") -> Client:
@@ -229,11 +229,11 @@ class RunningBroker:
         return self.disk.stall("write", "*commitlog*", times=None)
 
     def make_topic(self, name: str = "T", queues: int = 4, perm: int = 6, *, order: bool = False) -> None:
-        self.parts.topics.put([TopicConfig(name, queues, queues, perm, order=order)], 0)
+        self.parts.state.topics.put([TopicConfig(name, queues, queues, perm, order=order)], 0)
 
     def change(self, **settings: Any) -> None:
         """Change settings while the broker runs."""
-        self.parts.settings.now = replace(self.parts.settings.now, **settings)
+        self.parts.state.settings.now = replace(self.parts.state.settings.now, **settings)
 
     def stored(self, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
         """Every message of a queue, as readers get them."""
@@ -272,7 +272,7 @@ async def running(
 
 
 def _threads(broker: Broker) -> Iterable[Callable[[], bool]]:
-    parts = broker.parts.store._parts
+    parts = broker.parts.state.store._parts
     workers = (parts.flusher, parts.preparer, parts.pool, parts.writer, parts.queue_writer)
     return [lambda worker=worker: worker.busy for worker in workers if worker is not None]  # type: ignore[misc]
 

@@ -136,7 +136,7 @@ async def test_who_may_not_is_refused_changes_nothing_and_keeps_its_line(
 ) -> None:
     async with guarded() as broker:
         client = await connect(broker, credentials)
-        before = broker.store.end, broker.parts.topics.version
+        before = broker.store.end, broker.parts.state.topics.version
 
         send = await client.send(binary=binary)
         batch = await client.ask(RequestCode.SEND_BATCH_MESSAGE, sending(batch=True), b"x", binary=binary)
@@ -149,8 +149,8 @@ async def test_who_may_not_is_refused_changes_nothing_and_keeps_its_line(
         assert commit.code == REFUSED
         assert client.peer.is_open
         assert client.peer.unmatched == 0
-        assert (broker.store.end, broker.parts.topics.version) == before
-        assert broker.parts.offsets.snapshot().offset_table == {}
+        assert (broker.store.end, broker.parts.state.topics.version) == before
+        assert broker.parts.state.offsets.snapshot().offset_table == {}
 
 
 @pytest.mark.parametrize("encoding", list(HeaderEncoding), ids=lambda encoding: encoding.name)
@@ -175,7 +175,7 @@ async def test_every_code_is_refused_unsigned_and_answered_to_an_administrator(e
 async def test_a_heartbeat_that_names_what_the_account_may_not_use_leaves_nothing_behind() -> None:
     async with guarded() as broker:
         client = await connect(broker)
-        groups = len(broker.parts.groups)
+        groups = len(broker.parts.state.groups)
         data = [ConsumerData("G", subscription_data_set=(Subscription("T"),)), ConsumerData("H")]
 
         answer = await client.ask(RequestCode.HEART_BEAT, body=write_body(HeartbeatData("c", (), tuple(data))))
@@ -184,8 +184,8 @@ async def test_a_heartbeat_that_names_what_the_account_may_not_use_leaves_nothin
             REFUSED,
             "User:user has no permission to access Group:H",
         )
-        assert broker.parts.members.group("G") is None
-        assert len(broker.parts.groups) == groups
+        assert broker.parts.state.members.group("G") is None
+        assert len(broker.parts.state.groups) == groups
 
 
 @in_virtual_time

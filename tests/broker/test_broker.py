@@ -114,7 +114,7 @@ def test_port_0_becomes_the_port_that_was_given_for_it() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker(port=0) as broker:
             assert broker.address.port > 0
-            assert broker.parts.settings.now.port == broker.address.port
+            assert broker.parts.state.settings.now.port == broker.address.port
             assert broker.advertised_address == broker.address
 
     in_virtual_time(main)
@@ -354,8 +354,8 @@ def test_a_request_that_is_being_served_is_finished_and_a_new_one_is_told_to_go_
         assert (await served).code == ResponseCode.SUCCESS
         assert [answer.code for answer in refused] == [ResponseCode.GO_AWAY] * 2
         async with lives.broker() as broker:
-            assert "Mine" in broker.parts.topics
-            assert "Late" not in broker.parts.topics
+            assert "Mine" in broker.parts.state.topics
+            assert "Late" not in broker.parts.state.topics
 
     in_virtual_time(main)
 
@@ -378,7 +378,7 @@ def test_what_takes_longer_than_the_broker_may_wait_ends_with_its_line() -> None
 
         assert took_s < 1
         async with lives.broker() as broker:
-            assert "Mine" in broker.parts.topics
+            assert "Mine" in broker.parts.state.topics
 
     in_virtual_time(main)
 
@@ -448,11 +448,11 @@ def test_a_step_of_stopping_that_fails_is_told_and_keeps_no_other_from_being_tak
         async with lives.broker() as broker:
             make_topic(broker, "Mine")
             monkeypatch.setattr(broker.parts.registration, "stop", fail)
-            broker.parts.offsets.commit("G", "Mine", 0, 0)
+            broker.parts.state.offsets.commit("G", "Mine", 0, 0)
 
         async with lives.broker() as broker:
-            assert "Mine" in broker.parts.topics
-            assert broker.parts.offsets.stored("G", "Mine", 0) == 0
+            assert "Mine" in broker.parts.state.topics
+            assert broker.parts.state.offsets.stored("G", "Mine", 0) == 0
 
     in_virtual_time(main)
     assert "A step of the shutdown failed" in caplog.text
@@ -484,8 +484,8 @@ async def assert_nothing_acknowledged_is_lost(lives: Lives) -> None:
         await asyncio.sleep(3)
         assert bodies(broker)[:3] == [b"0", b"1", b"2"]
         assert set(bodies(broker)[3:]) == {b"later", b"timed"}
-        assert "Mine" in parts.topics
-        assert parts.offsets.stored("G", "T", 0) in (None, 2)
+        assert "Mine" in parts.state.topics
+        assert parts.state.offsets.stored("G", "T", 0) in (None, 2)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> bool:
@@ -544,8 +544,8 @@ def test_a_disk_that_takes_no_table_while_the_broker_runs_gets_all_of_it_when_it
             assert hits >= 4
             lives.crash(survives)  # type: ignore[arg-type]
         async with lives.broker() as broker:
-            assert broker.parts.offsets.stored("G", "Auto", 0) == 1
-            assert {"Auto", "Mine"} <= {topic.topic_name for topic in broker.parts.topics}
+            assert broker.parts.state.offsets.stored("G", "Auto", 0) == 1
+            assert {"Auto", "Mine"} <= {topic.topic_name for topic in broker.parts.state.topics}
 
     in_virtual_time(main)
     failures = [record.message for record in caplog.records if "is retried" in record.message]

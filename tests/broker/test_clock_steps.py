@@ -94,8 +94,8 @@ def test_a_transaction_is_not_given_up_when_the_clock_is_ahead_for_a_while() -> 
             await blip(lives, 80 * HOUR_MS, 40)
             await asyncio.sleep(60)
 
-            assert CHECK_MAX_TIME_TOPIC not in broker.parts.topics
-            assert broker.parts.transactions.open_count == 1
+            assert CHECK_MAX_TIME_TOPIC not in broker.parts.state.topics
+            assert broker.parts.transactions.ledger.open_count == 1
             assert 1 <= questions(client) <= 4
 
     in_virtual_time(main)
@@ -112,7 +112,7 @@ def test_a_transaction_is_not_given_up_by_the_time_with_which_the_machine_came_u
             lives.clock.step_ms(-80 * HOUR_MS)
             await settle()
 
-            assert broker.parts.transactions.open_count == 1
+            assert broker.parts.transactions.ledger.open_count == 1
 
     in_virtual_time(main)
 
@@ -139,7 +139,7 @@ def test_nothing_is_deleted_when_the_clock_is_ahead_at_the_deletion_hour() -> No
 
             await blip(lives, 96 * HOUR_MS, 60)
 
-            assert broker.parts.store.facts.log_start == 0
+            assert broker.parts.state.store.facts.log_start == 0
 
     in_virtual_time(main)
 
@@ -157,7 +157,7 @@ def test_a_file_that_was_written_while_the_clock_was_behind_is_not_old() -> None
 
             await asyncio.sleep(60)
 
-            assert broker.parts.store.facts.log_start == 0
+            assert broker.parts.state.store.facts.log_start == 0
 
     in_virtual_time(main)
 
@@ -173,7 +173,7 @@ def test_a_broker_that_starts_with_a_wrong_clock_deletes_nothing_by_it() -> None
             lives.clock.step_ms(-96 * HOUR_MS)
             await settle()
 
-            assert broker.parts.store.facts.log_start == 0
+            assert broker.parts.state.store.facts.log_start == 0
 
     in_virtual_time(main)
 
@@ -187,7 +187,7 @@ def test_a_clock_that_was_set_ahead_for_good_is_followed_later(caplog: pytest.Lo
             await settle()
             await asyncio.sleep(20)
 
-            assert broker.parts.store.facts.log_start > 0
+            assert broker.parts.state.store.facts.log_start > 0
 
     in_virtual_time(main)
 
@@ -225,7 +225,7 @@ def test_retention_names_the_groups_that_had_not_consumed_what_it_deletes(caplog
             caplog.clear()
             lives.clock.sleep_ms(96 * HOUR_MS)
             await asyncio.sleep(30)
-            deleted = broker.parts.store.min_offset("T", 0)
+            deleted = broker.parts.state.store.min_offset("T", 0)
 
             [line] = [record for record in caplog.records if "unread" in record.getMessage()]
             assert line.levelno == logging.WARNING
@@ -235,7 +235,7 @@ def test_retention_names_the_groups_that_had_not_consumed_what_it_deletes(caplog
             assert f"queue 0: 2 to {deleted - 1}, queue 1: 0 to" in text
             assert "group BEHIND had not consumed" in text
             assert "AHEAD" not in text
-            assert broker.parts.unread.messages == deleted - 2 + broker.parts.store.min_offset("T", 1)
+            assert broker.parts.state.unread.messages == deleted - 2 + broker.parts.state.store.min_offset("T", 1)
 
     in_virtual_time(main)
 
@@ -249,7 +249,7 @@ def test_retention_names_them_when_the_disk_is_too_full_too(caplog: pytest.LogCa
             usage = lives.disk.usage(Path("/"))
             lives.disk.resize(int((usage.total - usage.free) / 0.87))
             await asyncio.sleep(30)
-            deleted = broker.parts.store.min_offset("T", 0)
+            deleted = broker.parts.state.store.min_offset("T", 0)
 
             assert deleted > 2, "whatever their age"
             lines = [record for record in caplog.records if "unread" in record.getMessage()]

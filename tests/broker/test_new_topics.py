@@ -113,7 +113,7 @@ def test_a_one_way_send_to_a_new_topic_is_stored_though_its_sender_is_gone() -> 
         async with Listener(lives.network.at(NAME_SERVER.host)) as server, registered(lives) as (broker, client):
             server.delay_s = 0.5
             client.tell(RequestCode.SEND_MESSAGE_V2, sending("New"), b"body")
-            await until(lambda: "New" in broker.parts.topics)
+            await until(lambda: "New" in broker.parts.state.topics)
             client.peer.close()
             await asyncio.sleep(1)
 
@@ -143,12 +143,12 @@ def test_the_retry_topics_of_many_groups_are_made_when_they_are_needed() -> None
         async with name_server(network) as (_, asking), registered(lives) as (broker, client):
             for number in range(20):
                 await client.beat(f"x{number}")
-            topics = broker.parts.topics
+            topics = broker.parts.state.topics
             made = [number for number in range(20) if f"%RETRY%x{number}" in topics]
             await until(lambda: bool(broker.parts.registration.registered))
 
             assert made == list(range(5))
-            assert len(broker.parts.groups) > 20
+            assert len(broker.parts.state.groups) > 20
             assert await route(asking, "T") is not None
             await client.sent(topic="%RETRY%x19", properties={"KEYS": "k"})
             assert "%RETRY%x19" in topics

@@ -158,7 +158,7 @@ def test_log_files_go_when_they_are_older_than_the_retention_time() -> None:
             client = await lives.client()
             for number in range(40):
                 await client.sent(bytes(8_000), queue_id=number % 2)
-            facts = broker.parts.store.facts
+            facts = broker.parts.state.store.facts
             await asyncio.sleep(300)
             before = facts.log_start
             lives.clock.sleep_ms(96 * HOUR_MS)
@@ -166,7 +166,7 @@ def test_log_files_go_when_they_are_older_than_the_retention_time() -> None:
 
             assert before == 0
             assert facts.log_start > 0
-            assert broker.parts.store.min_offset("T", 0) > 0
+            assert broker.parts.state.store.min_offset("T", 0) > 0
             assert (await (await lives.client()).pull(0)).code == ResponseCode.PULL_OFFSET_MOVED
 
     in_virtual_time(main)
@@ -178,13 +178,13 @@ def test_the_store_gets_its_turn_often_while_there_is_work_and_rarely_at_rest(mo
             make_topic(broker)
             client = await lives.client()
             ticks: list[float] = []
-            tick = broker.parts.store.tick
+            tick = broker.parts.state.store.tick
 
             def counted() -> None:
                 ticks.append(now())
                 tick()
 
-            monkeypatch.setattr(broker.parts.store, "tick", counted)
+            monkeypatch.setattr(broker.parts.state.store, "tick", counted)
             await asyncio.sleep(10)
             at_rest = len(ticks)
             await client.sent(properties={"KEYS": "k"})
@@ -211,7 +211,7 @@ def test_statistics_are_sampled_while_nobody_asks() -> None:
                 await asyncio.sleep(0.5)
             await asyncio.sleep(5)
 
-            assert 1.5 <= broker.parts.stats.put_tps("T") <= 2.1
+            assert 1.5 <= broker.parts.state.stats.put_tps("T") <= 2.1
 
     in_virtual_time(main)
 
@@ -384,14 +384,14 @@ def test_a_connection_that_is_lost_takes_its_held_pulls_and_memberships_with_it(
             await client.beat("G")
             held = asyncio.ensure_future(client.pull(0, wait_ms=60_000))
             await settled()
-            assert len(broker.parts.arrivals) == 1
+            assert len(broker.parts.state.arrivals) == 1
 
             client.peer.connection.abort()
             await settled()
 
             with pytest.raises(PocketMQError):
                 await held
-            assert len(broker.parts.arrivals) == 0
+            assert len(broker.parts.state.arrivals) == 0
             assert (await members(other)).code != ResponseCode.SUCCESS
 
     in_virtual_time(main)
@@ -412,14 +412,14 @@ def moves_of_own_group() -> list[tuple[RequestCode, Fields]]:
 
 def progress(broker: Broker) -> list[int | None]:
     topics = (HALF_TOPIC, OP_HALF_TOPIC)
-    return [broker.parts.offsets.stored(TRANSACTION_CHECK_GROUP, topic, 0) for topic in topics]
+    return [broker.parts.state.offsets.stored(TRANSACTION_CHECK_GROUP, topic, 0) for topic in topics]
 
 
 def test_nobody_moves_the_offsets_that_say_which_transactions_are_open() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await lives.client()
-            broker.parts.offsets.commit("G", HALF_TOPIC, 0, 7)
+            broker.parts.state.offsets.commit("G", HALF_TOPIC, 0, 7)
             before = progress(broker)
 
             answers = [await client.commit(9, TRANSACTION_CHECK_GROUP, HALF_TOPIC)]

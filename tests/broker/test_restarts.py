@@ -57,14 +57,14 @@ def test_topics_groups_and_what_is_forbidden_are_there_again(crashes: bool) -> N
             group = SubscriptionGroupConfig("G", retry_max_times=3)
             await done(client, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=write_body(group))
             await done(client, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbidden("G", "Mine", False))
-            topics, groups = broker.parts.topics.snapshot(), broker.parts.groups.snapshot()
+            topics, groups = broker.parts.state.topics.snapshot(), broker.parts.state.groups.snapshot()
             if crashes:
                 lives.crash("nothing")
 
         async with lives.broker() as broker:
-            assert broker.parts.topics.snapshot() == topics
-            assert broker.parts.groups.snapshot() == groups
-            row = broker.parts.topics.require("Mine")
+            assert broker.parts.state.topics.snapshot() == topics
+            assert broker.parts.state.groups.snapshot() == groups
+            row = broker.parts.state.topics.require("Mine")
             assert (row.read_queue_nums, row.write_queue_nums, row.order) == (3, 5, True)
 
     in_virtual_time(main)
@@ -106,7 +106,7 @@ def test_a_crash_takes_back_commits_of_the_last_interval_and_no_others() -> None
             lives.crash("nothing")
 
         async with lives.broker() as broker:
-            kept = broker.parts.offsets.stored("G", "T", 0)
+            kept = broker.parts.state.offsets.stored("G", "T", 0)
 
         assert kept is not None
         assert crashed_at - committed[kept] <= 5.5
@@ -153,7 +153,7 @@ def test_a_topic_whose_first_message_was_acknowledged_just_before_a_crash_is_the
                 lives.crash("nothing")
         async with lives.broker() as broker:
             client = await lives.client()
-            row = broker.parts.topics.require("New")
+            row = broker.parts.state.topics.require("New")
             answer = await client.pull(0, topic="New", queue_id=2)
 
             assert (row.read_queue_nums, row.write_queue_nums, row.perm) == (4, 4, 6)
@@ -161,7 +161,7 @@ def test_a_topic_whose_first_message_was_acknowledged_just_before_a_crash_is_the
             await asyncio.sleep(6)
             lives.crash("nothing")
         async with lives.broker() as broker:
-            assert broker.parts.topics.require("New") == row
+            assert broker.parts.state.topics.require("New") == row
 
     with caplog.at_level(logging.WARNING, "pocketmq.broker"):
         in_virtual_time(main, store=SYNC)
@@ -182,9 +182,9 @@ def test_a_topic_that_was_deleted_stays_so(crashes: bool) -> None:
                 lives.crash("nothing")
 
         async with lives.broker() as broker:
-            assert "Old" not in broker.parts.topics
-            assert "Kept" in broker.parts.topics
-            assert broker.parts.store.max_offset("Old", 0) == 0
+            assert "Old" not in broker.parts.state.topics
+            assert "Kept" in broker.parts.state.topics
+            assert broker.parts.state.store.max_offset("Old", 0) == 0
 
     in_virtual_time(main, store=SYNC)
 
@@ -214,9 +214,9 @@ def test_a_topic_that_was_deleted_stays_so_when_a_message_to_it_comes_due(
                 lives.crash("nothing")
 
         async with lives.broker() as broker:
-            assert "Old" not in broker.parts.topics
-            assert "Old" not in broker.parts.store.topics()
-            assert "Kept" in broker.parts.topics
+            assert "Old" not in broker.parts.state.topics
+            assert "Old" not in broker.parts.state.store.topics()
+            assert "Kept" in broker.parts.state.topics
 
     in_virtual_time(main, store=SYNC)
 
@@ -250,7 +250,7 @@ def test_a_topic_that_no_table_knows_and_nobody_deleted_gets_what_comes_due(wish
             await until(lambda: bodies(broker) == [b"later"])
 
         async with lives.broker() as broker:
-            assert "T" in broker.parts.topics
+            assert "T" in broker.parts.state.topics
 
     in_virtual_time(main, store=SYNC)
 
@@ -266,7 +266,7 @@ def test_a_topic_that_was_deleted_and_made_again_by_sending_has_what_was_sent_si
                 lives.crash("nothing")
 
         async with lives.broker() as broker:
-            assert "T" in broker.parts.topics
+            assert "T" in broker.parts.state.topics
             assert bodies(broker) == [b"since"]
 
     in_virtual_time(main, store=SYNC)
@@ -491,8 +491,8 @@ async def assert_kept(lives: Lives, promised: Promised) -> None:
     async with lives.broker() as broker:
         found = bodies(broker, "Auto")
         assert found[: len(promised.sent)] == list(promised.sent)
-        assert not found or "Auto" in broker.parts.topics
-        assert set(promised.topics) <= {topic.topic_name for topic in broker.parts.topics}
+        assert not found or "Auto" in broker.parts.state.topics
+        assert set(promised.topics) <= {topic.topic_name for topic in broker.parts.state.topics}
         await (await lives.client()).sent(b"next", topic="Auto")
         assert bodies(broker, "Auto") == [*found, b"next"]
 

@@ -70,7 +70,7 @@ def test_a_key_that_cannot_change_is_refused_with_the_reason() -> None:
 def test_topics_are_made_by_sending_as_the_settings_say_now() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
-            client, topics = await lives.client(), broker.parts.topics
+            client, topics = await lives.client(), broker.parts.state.topics
             await changed(client, "defaultTopicQueueNums=2\n")
             too_many = await update(client, "defaultTopicQueueNums=65537")
             assert too_many.remark == "defaultTopicQueueNums=65537 is not a number up to 65536"
@@ -95,7 +95,7 @@ def test_retention_goes_by_the_settings_of_now() -> None:
         lives.settings = Lives(store={"delete_hours": ((hour + 12) % 24,)}).settings
         async with lives.broker() as broker:
             make_topic(broker)
-            client, facts = await lives.client(), broker.parts.store.facts
+            client, facts = await lives.client(), broker.parts.state.store.facts
             for _ in range(40):
                 await client.sent(bytes(8_000))
             await asyncio.sleep(300)
@@ -122,7 +122,7 @@ def test_how_large_a_message_may_be_and_how_long_intervals_are_change() -> None:
             refused = await client.send(bytes(3_000))
 
             assert refused.code == ResponseCode.MESSAGE_ILLEGAL
-            assert broker.parts.members.expiry == 5
+            assert broker.parts.state.members.expiry == 5
             assert (await update(client, "maxMessageSize=0\n")).code == ResponseCode.INVALID_PARAMETER
             await client.sent(bytes(1_000))
 
@@ -134,6 +134,6 @@ def test_a_ratio_of_the_disk_above_the_next_counts_as_that() -> None:
         async with lives.broker() as broker:
             await changed(await lives.client(), "diskMaxUsedSpaceRatio=95\n")
 
-            assert broker.parts.store.settings.disk_clean_ratio == 0.85
+            assert broker.parts.state.store.settings.disk_clean_ratio == 0.85
 
     in_virtual_time(main)

@@ -117,7 +117,7 @@ async def test_a_client_that_does_not_read_its_answers_is_not_served_on_until_it
         await asyncio.sleep(2)
 
         assert peer.connection.unsent_bytes < MOST_UNSENT
-        assert broker.parts.stats.pulled("G", "T").calls < 15
+        assert broker.parts.state.stats.pulled("G", "T").calls < 15
         assert all([(await timed(other.pull(0))).seconds < 0.005 for _ in range(5)])
         client.peer.connection._transport.resume_reading()
         answers = await asyncio.gather(*pulls)
@@ -161,7 +161,7 @@ async def test_a_client_that_never_reads_is_cut_off_and_nothing_of_it_is_left() 
         assert peer.connection.ending is CloseReason.SLOW
         assert broker.broker.counters.slow == 1
         assert peer.connection.unsent_bytes == 0
-        assert not len(broker.parts.arrivals)
+        assert not len(broker.parts.state.arrivals)
         assert not broker.turns._has_waiting
 
 
@@ -220,8 +220,8 @@ async def test_a_client_that_vanished_without_a_word_is_forgotten_with_all_that_
         await asyncio.sleep(400)
         pull.cancel()
 
-        assert not len(broker.parts.arrivals)
-        assert broker.parts.members.group("G") is None
+        assert not len(broker.parts.state.arrivals)
+        assert broker.parts.state.members.group("G") is None
         assert not [peer for peer in broker.broker._started_server.peers if peer.address.host == "10.6.0.6"]
         assert not other.peer.is_open  # as it said nothing either
         assert not broker.parts.sending._hosts

@@ -105,7 +105,7 @@ class RealCluster:
     def add_topic(self, topic: str, queues: int = 4, brokers: Iterable[str] | None = None, perm: int = 6) -> None:
         for name in brokers or self.brokers:
             parts = self.brokers[name].parts
-            parts.topics.put(
+            parts.state.topics.put(
                 [TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm)], self.clock.now_ms()
             )
             parts.announce()
@@ -162,24 +162,24 @@ class RealCluster:
             born_host=bytes(8),
             sys_flag=sys_flag,
         )
-        place = self.broker.parts.appender.append(draft)
-        message = self.broker.parts.store.message(place.log_offset)
+        place = self.broker.parts.state.appender.append(draft)
+        message = self.broker.parts.state.store.message(place.log_offset)
         assert message is not None
         return message
 
     def members(self, group: str, broker: str | None = None) -> list[str]:
         """Who is in a group, as a broker sees it."""
         chosen = self.broker if broker is None else self.brokers[broker]
-        return sorted(chosen.parts.members.client_ids(group))
+        return sorted(chosen.parts.state.members.client_ids(group))
 
     def committed(self, group: str, topic: str, queue_id: int, broker: str | None = None) -> int | None:
         """Where a broker says that a group is."""
         chosen = self.broker if broker is None else self.brokers[broker]
-        return chosen.parts.offsets.stored(group, topic, queue_id)
+        return chosen.parts.state.offsets.stored(group, topic, queue_id)
 
     def stored(self, topic: str, queue_id: int = 0, broker: str | None = None) -> list[StoredMessage]:
         """All messages of a queue that are still there."""
-        store = (self.broker if broker is None else self.brokers[broker]).parts.store
+        store = (self.broker if broker is None else self.brokers[broker]).parts.state.store
         found: list[StoredMessage] = []
         offset = store.min_offset(topic, queue_id)
         while offset < store.max_offset(topic, queue_id):

@@ -223,7 +223,7 @@ async def take(c: RealCluster, step: Step, number: int) -> None:
             await asyncio.sleep(11)
         case "lose power":
             await c.lose_power(store=SMALL)
-            if "T" not in c.broker.parts.topics:
+            if "T" not in c.broker.parts.state.topics:
                 c.add_topic("T", 1)
         case "restart":
             await c.broker.stop()
@@ -236,7 +236,7 @@ async def take(c: RealCluster, step: Step, number: int) -> None:
             damage_queue(c)
         case "delete old":
             c.clock.sleep_ms(OLD_MS)
-            c.broker.parts.store.drop_expired()
+            c.broker.parts.state.store.drop_expired()
             await asyncio.sleep(1)
 
 
@@ -254,7 +254,7 @@ async def acknowledged(c: RealCluster, code: RequestCode, header: Fields, body: 
 
 def damage_queue(c: RealCluster) -> None:
     """Zero all entries of the queue's newest file that has any."""
-    queue = c.broker.parts.store.find_queue("T", 0)
+    queue = c.broker.parts.state.store.find_queue("T", 0)
     if queue is not None and queue.flushed_offset > queue.min_offset:
         last = queue.flushed_offset - 1
         with c.files.open(queue.file_of(last)) as file:

@@ -40,7 +40,7 @@ def test_messages_come_again_when_an_administrator_moves_the_group_back() -> Non
             await c.send("T", b"0", b"1", b"2")
             await bodies_of(consumer, 3)
 
-            c.broker.parts.offsets.reset("G", "T", {0: 1})
+            c.broker.parts.state.offsets.reset("G", "T", {0: 1})
             assert await bodies_of(consumer, 2) == [b"1", b"2"]
             await consumer.commit()
             assert c.committed("G", "T", 0) == 3
@@ -58,7 +58,7 @@ def test_a_group_that_was_moved_on_is_not_moved_back_by_a_member_that_has_not_po
             await asyncio.sleep(30)
             await c.send("T", *(b"%d" % number for number in range(3, 20)))
 
-            c.broker.parts.offsets.reset("G", "T", {0: 15})
+            c.broker.parts.state.offsets.reset("G", "T", {0: 15})
             await consumer.resume([QUEUE])
             await asyncio.sleep(30)
             assert c.committed("G", "T", 0) == 15

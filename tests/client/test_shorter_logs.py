@@ -62,7 +62,7 @@ def test_what_is_sent_after_a_power_loss_is_handled_whether_it_passes_the_old_of
             await basket.wait(10)
 
             await c.lose_power()
-            end = c.broker.parts.store.max_offset("T", 0)
+            end = c.broker.parts.state.store.max_offset("T", 0)
             assert end < 10
             new = [b"new %d" % number for number in range(end, new_end)]
             keep(c, new)
@@ -92,8 +92,8 @@ def test_new_messages_are_handled_where_a_filter_had_passed_over_what_is_lost(ki
                 await asyncio.sleep(1)
 
                 await c.lose_power()
-                assert c.broker.parts.store.max_offset("T", 0) == kept
-                c.broker.parts.offsets._recovered.clear()  # Apache's brokers do not know who is ahead of the log
+                assert c.broker.parts.state.store.max_offset("T", 0) == kept
+                c.broker.parts.state.offsets._recovered.clear()  # Apache's brokers do not know who is ahead of the log
                 new = [b"new %d" % number for number in range(7)]
                 for body in new:
                     c.keep("T", body, tags="A")
@@ -134,9 +134,9 @@ def test_a_consumer_that_was_sent_elsewhere_in_its_queue_still_knows_the_log() -
             await consumer.seek(queue, 5)
 
             await c.lose_power()
-            if "T" not in c.broker.parts.topics:
+            if "T" not in c.broker.parts.state.topics:
                 c.add_topic("T", 1)
-            new = [b"new %d" % number for number in range(c.broker.parts.store.max_offset("T", 0), 5)]
+            new = [b"new %d" % number for number in range(c.broker.parts.state.store.max_offset("T", 0), 5)]
             keep(c, new)
             async with asyncio.timeout(60):
                 while not set(new) <= set(basket.bodies):
@@ -231,7 +231,7 @@ def test_a_broadcasting_member_that_is_away_during_a_power_loss_handles_what_is_
                 await c.send("T", *LOST)
                 await basket.wait(10)
             await c.lose_power()
-            end = c.broker.parts.store.max_offset("T", 0)
+            end = c.broker.parts.state.store.max_offset("T", 0)
             new = [b"new %d" % number for number in range(end, max(new_end, end + 1))]
             keep(c, new)
 
@@ -253,7 +253,7 @@ def test_a_filter_does_not_hide_that_the_log_became_shorter(kind: str) -> None:
             await basket.wait(10)
 
             await c.lose_power()
-            end = c.broker.parts.store.max_offset("T", 0)
+            end = c.broker.parts.state.store.max_offset("T", 0)
             new = [b"new %d" % number for number in range(end, 15)]
             for number, body in enumerate(new, end):
                 c.keep("T", body, tags="b" if number == 9 else "a")  # 9 is where the last message was that is gone
@@ -275,7 +275,7 @@ def test_a_power_loss_between_two_pulls_is_noticed_too(kind: str) -> None:
             await basket.wait(10)
 
             await c.lose_power()
-            end = c.broker.parts.store.max_offset("T", 0)
+            end = c.broker.parts.state.store.max_offset("T", 0)
             assert end < 10
             new = [b"new %d" % number for number in range(end, 15)]
             keep(c, new)

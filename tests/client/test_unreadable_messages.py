@@ -61,7 +61,7 @@ def test_listeners_get_all_others_and_the_bad_one_ends_as_a_dead_letter_with_the
                     bodies.extend(message.body for message in messages)
 
             async with consumer:
-                await until(lambda: c.broker.parts.store.max_offset("%DLQ%G", 0) == 1, 600)
+                await until(lambda: c.broker.parts.state.store.max_offset("%DLQ%G", 0) == 1, 600)
                 await until(lambda: len(bodies) >= len(SOUND))
 
             assert sorted(bodies) == SOUND

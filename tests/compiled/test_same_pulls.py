@@ -94,12 +94,12 @@ def topic_is_changed(topic: str, queues: int, perm: int) -> Change:
 def topic_is_deleted(topic: str, is_made_again: bool) -> Change:
     def delete(broker: RunningBroker, _: Wire) -> None:
         parts = broker.parts
-        parts.topics.delete(topic, 0)
-        parts.offsets.delete_topic(topic)
-        parts.store.delete_topic(topic)
-        parts.stats.forget_topic(topic)
+        parts.state.topics.delete(topic, 0)
+        parts.state.offsets.delete_topic(topic)
+        parts.state.store.delete_topic(topic)
+        parts.state.stats.forget_topic(topic)
         if is_made_again:
-            parts.topics.put([TopicConfig(topic, 2, 2, 6)], 0)
+            parts.state.topics.put([TopicConfig(topic, 2, 2, 6)], 0)
 
     return delete
 
@@ -108,20 +108,20 @@ def group_is_changed(group: str, enabled: bool, broadcast: bool, broker_id: int)
     config = SubscriptionGroupConfig(
         group, consume_enable=enabled, consume_broadcast_enable=broadcast, which_broker_when_consume_slowly=broker_id
     )
-    return lambda broker, _: broker.parts.groups.put([config], 0)
+    return lambda broker, _: broker.parts.state.groups.put([config], 0)
 
 
 def group_is_deleted(group: str) -> Change:
     def delete(broker: RunningBroker, _: Wire) -> None:
-        broker.parts.groups.delete(group, 0)
-        broker.parts.stats.forget_group(group)
-        broker.parts.offsets.delete_group(group)
+        broker.parts.state.groups.delete(group, 0)
+        broker.parts.state.stats.forget_group(group)
+        broker.parts.state.offsets.delete_group(group)
 
     return delete
 
 
 def topic_is_forbidden(group: str, topic: str, readable: bool) -> Change:
-    return lambda broker, _: broker.parts.groups.set_readable(group, topic, readable, 0)
+    return lambda broker, _: broker.parts.state.groups.set_readable(group, topic, readable, 0)
 
 
 def settings_are_changed(permission: int, lite_pull: bool, slave_read: bool) -> Change:
@@ -129,7 +129,7 @@ def settings_are_changed(permission: int, lite_pull: bool, slave_read: bool) -> 
 
 
 def group_is_reset(group: str, topic: str, offset: int) -> Change:
-    return lambda broker, _: broker.parts.offsets.reset(group, topic, {0: offset})
+    return lambda broker, _: broker.parts.state.offsets.reset(group, topic, {0: offset})
 
 
 def member_beats(group: str, topic: str, tag: str, version: int, model: MessageModel) -> Change:
@@ -141,8 +141,8 @@ def member_beats(group: str, topic: str, tag: str, version: int, model: MessageM
 
 
 def member_leaves(broker: RunningBroker, _: Wire) -> None:
-    for connection in list(broker.parts.members._consuming):
-        broker.parts.members.lost(connection)
+    for connection in list(broker.parts.state.members._consuming):
+        broker.parts.state.members.lost(connection)
 
 
 def log_loses_a_file(broker: RunningBroker, _: Wire) -> None:
@@ -178,16 +178,16 @@ def remembered(broker: RunningBroker) -> dict[str, object]:
     """All that a broker notes of pulls."""
     parts = broker.parts
     pairs = [(group, topic) for group in GROUPS for topic in TOPICS]
-    tallies = [parts.stats.pulled(group, topic) for group, topic in pairs]
-    carried = [parts.subscriptions.find(group, topic) for group, topic in pairs]
+    tallies = [parts.state.stats.pulled(group, topic) for group, topic in pairs]
+    carried = [parts.state.subscriptions.find(group, topic) for group, topic in pairs]
     return {
-        "offsets": parts.offsets.snapshot().offset_table,
-        "pulled": [parts.offsets.pulled(group, topic, queue_id) for group, topic in pairs for queue_id in (0, 1)],
-        "resets": {key: dict(offsets) for key, offsets in parts.offsets.resets.items()},
-        "odd commits": (parts.offsets.commits_lowered, parts.offsets.commits_ignored),
+        "offsets": parts.state.offsets.snapshot().offset_table,
+        "pulled": [parts.state.offsets.pulled(group, topic, queue_id) for group, topic in pairs for queue_id in (0, 1)],
+        "resets": {key: dict(offsets) for key, offsets in parts.state.offsets.resets.items()},
+        "odd commits": (parts.state.offsets.commits_lowered, parts.state.offsets.commits_ignored),
         "counted": [(tally.count, tally.joined, tally.bytes) for tally in tallies],
         "carried": [(found.sub_string, found.tags_set) if found else None for found in carried],
-        "read": (sum(parts.stats.get_times.all_time().counts), parts.stats.missed),
+        "read": (sum(parts.state.stats.get_times.all_time().counts), parts.state.stats.missed),
     }
 
 

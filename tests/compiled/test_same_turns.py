@@ -55,14 +55,14 @@ def kept(broker: RunningBroker) -> dict[str, object]:
     """All that a broker remembers of what was sent to it."""
     store = broker.store
     log, queues = store._log, store._queues
-    tallies = [broker.parts.sending._tally_of(topic) for topic in ("T", "U", "New")]
+    tallies = [broker.parts.state.stats.sent(topic) for topic in ("T", "U", "New")]
     return {
         "records": [bytes(log.view(at, size)) for at, size in stretches(log.start, log.written, store._file_bytes)],
         "entries": {queue.key: queue.read(0, queue.max_offset) for queue in queues},
         "next offsets": {queue.key: queue.next_offset for queue in queues},
         "counted": [(tally.count, tally.joined, tally.bytes) for tally in tallies],
         "taken": store._parts.messages_accepted,
-        "failed": broker.parts.stats.failed_puts,
+        "failed": broker.parts.state.stats.failed_puts,
     }
 
 

@@ -228,7 +228,7 @@ def test_messages_in_queues_that_can_no_longer_be_read() -> None:
         async with real_cluster() as c:
             await c.send("T", b"1", queue=3)
             fewer = TopicConfig("T", read_queue_nums=2, write_queue_nums=4)
-            c.broker.parts.topics.put([fewer], c.clock.now_ms())
+            c.broker.parts.state.topics.put([fewer], c.clock.now_ms())
             return await examine(c, topic="T")
 
     report = run(main())

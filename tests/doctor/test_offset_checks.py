@@ -25,7 +25,9 @@ async def commit(cluster: RealCluster, offset: int, group: str = "G") -> None:
     async with admin_of(cluster) as admin:
         if group not in await admin.groups.names():
             await admin.groups.create(group)
-    cluster.broker.parts.offsets.commit(group, "T", 0, offset)  # our broker ignores it in a request; Apache's does not
+    cluster.broker.parts.state.offsets.commit(
+        group, "T", 0, offset
+    )  # our broker ignores it in a request; Apache's does not
 
 
 def test_an_offset_beyond_the_end_of_its_queue() -> None:
@@ -128,8 +130,8 @@ def test_messages_that_were_deleted_while_the_group_had_no_members() -> None:
             await c.send("T", *[random.Random(1).randbytes(1 << 20)] * 5)  # more than a file of the log holds
             await commit(c, 0)
             c.clock.sleep_ms(80 * HOUR_MS)
-            await until(c.broker.parts.store.drop_expired)  # once it is safe on the disk
-            await until(lambda: c.broker.parts.store.min_offset("T", 0) > 0)
+            await until(c.broker.parts.state.store.drop_expired)  # once it is safe on the disk
+            await until(lambda: c.broker.parts.state.store.min_offset("T", 0) > 0)
             return await examine(c, topic="T", group="G")  # a member would go on behind them at once
 
     report = run(main())

@@ -8,13 +8,14 @@ Modules in reading order:
     settings           every limit, interval and switch, with RocketMQ's defaults
     setting_keys       RocketMQ's names for these settings, in broker.conf and in admin requests
     broker             starts and stops a broker
+    state              tables, store, settings and statistics: what handlers and workers share
     parts              builds the parts of a broker and connects them
     requests/          handles everything that one socket read brings, and flow control
     handlers/          one handler class per family of requests
     access             which permission each request code needs
     topics             the topics of this broker and their configuration
     messages/          checks the destination of a message and appends it to the store
-    reads/             filters, cached permission checks of pulls, and long polling
+    reads/             filters and long polling
     groups/            consumer groups: members, offsets, queue locks
     delivery/          delayed messages and timed messages
     transactions/      half messages, decisions of producers, check-backs

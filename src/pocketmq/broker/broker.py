@@ -130,7 +130,7 @@ class Broker:
             await parts.registration.find_address(settings.address)
         await server.start()
         # Queries of the settings return the actual port instead of port 0.
-        parts.settings.now = replace(parts.settings.now, port=server.address.port)
+        parts.state.settings.now = replace(parts.state.settings.now, port=server.address.port)
         await self._open_vip_channel(server.address)
         await parts.registration.find_address(server.address)
 
@@ -183,28 +183,30 @@ class Broker:
         parts = self.parts
         await parts.delays.settle()
         await parts.timers.settle()
-        await parts.snapshots.save_parts()
+        await parts.state.snapshots.save_parts()
 
     def _periodic_tasks(self) -> list[Repeating]:
-        parts, settings, in_use = self.parts, self.settings, self.parts.settings
+        parts, settings, in_use = self.parts, self.settings, self.parts.state.settings
         following = Repeating("reloading accounts", FOLLOW_S, parts.follow_accounts, log)
         return [
             *([following] if parts.authentication is not None else []),
             Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all, log),
             Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all, log),
             Repeating("saving progress", lambda: in_use.now.progress_save_interval_ms / 1000, self._save_progress, log),
-            Repeating("saving offsets", lambda: in_use.now.save_interval_ms / 1000, parts.snapshots.save_changed, log),
+            Repeating(
+                "saving offsets", lambda: in_use.now.save_interval_ms / 1000, parts.state.snapshots.save_changed, log
+            ),
             Repeating("removing expired clients", settings.expiry_scan_ms / 1000, parts.clients.expire, log),
             Repeating(
                 "checking transactions",
                 lambda: in_use.now.transaction.check_interval_ms / 1000,
-                parts.transactions.check,
+                parts.transactions.checks.run,
                 log,
             ),
             Repeating(
                 "writing op messages of transactions",
                 lambda: in_use.now.transaction.op_batch_ms / 1000,
-                parts.transactions.write_ops,
+                parts.transactions.ledger.write_ops,
                 log,
             ),
             Repeating("sampling statistics", SAMPLE_SECONDS, self._sample, log),
@@ -212,11 +214,13 @@ class Broker:
 
     def _sample(self) -> None:
         parts = self.parts
-        parts.stats.sample(self._clock.monotonic(), self._clock.now_ms(), parts.store.facts.messages_accepted)
+        parts.state.stats.sample(
+            self._clock.monotonic(), self._clock.now_ms(), parts.state.store.facts.messages_accepted
+        )
 
     def _tick(self) -> None:
         """The store's tick. It is scheduled first, so that no failure can stop it."""
-        store = self.parts.store
+        store = self.parts.state.store
         is_quiet = not store.facts.unsynced_bytes and not store.facts.behind_bytes and not store.is_flushing
         wait_s = self.settings.tick_ms / 1000 * (QUIET_TICKS if is_quiet else 1)
         self._ticking = asyncio.get_running_loop().call_later(wait_s, self._tick)
@@ -243,11 +247,11 @@ class Broker:
             self._close_metrics_page,
             self._stop_serving,
             parts.registration.stop,
-            parts.transactions.stop,
+            parts.transactions.ledger.try_write_ops,
             parts.transactions.settle,
             parts.delays.settle,
             parts.timers.settle,
-            parts.snapshots.stop,
+            parts.state.snapshots.stop,
         )
         try:
             for step in steps:
@@ -256,7 +260,7 @@ class Broker:
             assert self._ticking is not None
             self._ticking.cancel()  # the current one: it is replaced with every tick
             self._ticking = None
-            parts.store.close()
+            parts.state.store.close()
 
     async def _stop_periodic_tasks(self) -> None:
         for work in self._repeating:
@@ -267,13 +271,13 @@ class Broker:
         servers = [server for server in (self._vip_server, self._server) if server is not None]
         for server in servers:
             server.close_listener()
-        parts.arrivals.stop()
+        parts.state.arrivals.stop()
         parts.turns.stop()
         # Sends that wait for the disk are answered before their connections are closed.
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_s):
-                await parts.appender.written()
-                await parts.appender.safe()
+                await parts.state.appender.written()
+                await parts.state.appender.safe()
         await asyncio.gather(*(server.stop() for server in servers))
 
     async def __aenter__(self) -> Self:

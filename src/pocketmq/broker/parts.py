@@ -1,16 +1,13 @@
 """The parts of a broker, built and connected. No rules here: each part gets what it uses, and no part gets the broker.
 
-tables    topics · groups · offsets · members · locks · subscriptions in pull requests
-store     messages · appender: messages of the broker itself · arrivals: held pulls
-workers   delays · timers · transactions · snapshots · registration
+state     tables, store, settings, statistics: `state`
+workers   delays · timers · transactions · registration
 requests  turns (the hot ones) · dispatcher (all others, by families of handlers)
 """
 
 import asyncio
 import logging
-import os
 import random
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -22,12 +19,8 @@ from pocketmq.broker.access import ACCESS, by_log_offset
 from pocketmq.broker.delivery.delays import Delays
 from pocketmq.broker.delivery.timer_progress import TimerCheck, TimerProgress
 from pocketmq.broker.delivery.timers import Timers
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.notices import Notices
-from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.administration import MaintenanceHandlers, SettingHandlers, StatisticsHandlers
+from pocketmq.broker.handlers.checked_pulls import CheckedPulls
 from pocketmq.broker.handlers.clients import ClientHandlers
 from pocketmq.broker.handlers.groups import GroupHandlers
 from pocketmq.broker.handlers.message_queries import MessageQueryHandlers
@@ -37,29 +30,21 @@ from pocketmq.broker.handlers.recalling import RecallHandlers
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
 from pocketmq.broker.handlers.retries import Retries, RetryHandlers
-from pocketmq.broker.handlers.sending import Redirects, Sending
+from pocketmq.broker.handlers.sending import Sending
 from pocketmq.broker.handlers.topics import TopicHandlers
 from pocketmq.broker.handlers.transactions import TransactionHandlers
-from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.messages.destinations import Destinations
-from pocketmq.broker.reads.arrivals import Arrivals
-from pocketmq.broker.reads.checked_pulls import CheckedPulls
-from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.requests.turns import Serve, Turns
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.snapshots import OFFSETS_FILE, Snapshots, adopt_topics, lower_offsets
-from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.stats.group_progress import GroupProgress, UnreadDrops
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.broker.snapshots import OFFSETS_FILE, adopt_topics, lower_offsets
+from pocketmq.broker.state import NO_HOST, BrokerState
 from pocketmq.broker.stats.runtime_info import Addition, RuntimeInfo, delay_info, flow_info
-from pocketmq.broker.topics import TopicTable
 from pocketmq.broker.transactions.transactions import Transactions, producer_finder
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, StoreDamaged
 from pocketmq.files import Files
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.message_id import UniqueIds, pack_ip
 from pocketmq.net.address import Address
 from pocketmq.net.dispatcher import Dispatcher, Handler
 from pocketmq.net.network import Network
@@ -76,7 +61,6 @@ from pocketmq.protocol.hot_headers import (
 )
 from pocketmq.protocol.java_json import read_body
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.queues.dispatch import Arrival
 from pocketmq.store.recovery.recovery import RecoveryReport
 from pocketmq.store.tables import Tables
 from pocketmq.store.worker import Post
@@ -86,7 +70,6 @@ log = logging.getLogger("pocketmq.broker")
 DELAYS_FILE: Final = "delayOffset.json"
 TIMERS_FILE: Final = "timers.json"
 TIMER_CHECK_FILE: Final = "timercheck"
-_NOWHERE: Final = bytes(8)
 
 
 class BrokerParts:
@@ -95,61 +78,29 @@ class BrokerParts:
     def __init__(
         self, settings: BrokerSettings, clock: Clock, files: Files, network: Network | None, post: Post
     ) -> None:
-        self.settings = SettingsInUse(settings)
-        self.clock = clock
-        now_ms = clock.now_ms()
-        # tables
-        self.topics = _topic_table(settings, now_ms)
-        self.groups = GroupTable(
-            auto_create=settings.auto_create_group, max_groups=settings.max_groups, started_ms=now_ms
-        )
-        self.offsets = OffsetTable(started_ms=now_ms)
-        self.members = Members(expiry=settings.client_expiry_ms / 1000)
-        self.locks = QueueLockTable(lease=settings.lock_lease_ms / 1000)
-        self.filters = Filters()
-        self.subscriptions = RequestSubscriptions()
-        # store
-        self.unread = UnreadDrops(self.offsets, self.topics.is_system)
-        self.store = MessageStore(
-            settings.store,
-            store_host=_NOWHERE,
-            post=post,
-            files=files,
-            clock=clock,
-            on_arrivals=self._arrived,
-            on_dropped=self.unread.record,
-        )
-        self.arrivals = Arrivals(
-            self.store.record, max_waiting=settings.flow.max_held_pulls, skip_delay_s=settings.hold_check_ms / 1000
-        )
-        self.appender = Appender(self.store, self.settings, clock)
-        self.stats = BrokerStats(settings.cluster, clock.monotonic(), now_ms, is_system=self.topics.is_system)
+        make_store = partial(MessageStore, settings.store, store_host=NO_HOST, post=post, files=files, clock=clock)
+        self.state = state = BrokerState(settings, clock, make_store)
         self.authentication = authentication_by(
-            settings.accounts, files, by_log_offset(self._message_at), clock, settings.authentication
+            settings.accounts, files, by_log_offset(state.message), clock, settings.authentication
         )
+        may_send_to, check = None, None
+        if self.authentication:
+            may_send_to, check = self.authentication.may_send_to, self.authentication.check
         # workers
-        self.snapshots = Snapshots(self.store.tables, clock, self.topics, self.groups, self.offsets)
         self.registration = Registration(
-            self.settings, self.topics, clock, network=network, on_address=self._set_address
+            state.settings, state.topics, clock, network=network, on_address=self._set_address
         )
-        self.delays = Delays(self.store, self.appender, self.topics, clock, started_ms=now_ms)
-        self.timers = Timers(self.store, self.appender, self.topics, self.settings, clock)
-        may_send_to = self.authentication.may_send_to if self.authentication else None
-        find_producer = producer_finder(self.members.producers, may_send_to)
-        self.transactions = Transactions(
-            self.store, self.appender, self.topics, self.offsets, find_producer, self.settings, clock, self.announce
-        )
+        self.delays = Delays(state.store, state.appender, state.topics, clock, started_ms=clock.now_ms())
+        self.timers = Timers(state.store, state.appender, state.topics, state.settings, clock)
+        self.transactions = Transactions(state, producer_finder(state.members.producers, may_send_to), self.announce)
         # requests
         chance = random.Random()  # noqa: S311 the choice of a retry queue is no secret
-        self.retries = Retries(self.topics, self.groups, self.locks, clock, self.announce, chance)
-        self.destinations = Destinations(self.topics, self.settings, clock, self._announced)
-        self.sending = self._sending()
-        self.clients = self._clients()
-        self.checked = self._checked_pulls()
-        check = self.authentication.check if self.authentication else None
-        self.turns = Turns(
-            self.store, self.sending, self._hot_handlers(), settings.flow, clock, self.stats, check, self.checked
-        )
+        self._retries = Retries(state, self.announce, chance)
+        self._destinations = Destinations(state.topics, state.settings, clock, self._announced)
+        self.sending = Sending(state, self._destinations, self._retries)
+        self.clients = ClientHandlers(state, self.announce)
+        self.checked = CheckedPulls(state, signed=self.authentication is not None)
+        self.turns = Turns(state, self.sending, self._hot_handlers(), self.checked, check)
         self.dispatcher = Dispatcher(self._tables(), ACCESS)
 
     def follow_accounts(self) -> None:
@@ -157,116 +108,38 @@ class BrokerParts:
         if self.authentication is None:
             return
         self.authentication.follow()
-        used = self.settings.now.credentials
+        settings = self.state.settings
+        used = settings.now.credentials
         current = None if used is None else self.authentication.credentials_of(used.access_key)
         if current is not None and current != used:
-            self.settings.now = replace(self.settings.now, credentials=current)
+            settings.now = replace(settings.now, credentials=current)
 
     # connections between parts
 
     def announce(self) -> None:
         """Clients created topics or groups: register and save them."""
         self.registration.announce()
-        self.snapshots.save_soon()
+        self.state.snapshots.save_soon()
 
     def _announced(self) -> asyncio.Future[None] | None:
         """The same; done when the name servers know."""
-        self.snapshots.save_soon()
+        self.state.snapshots.save_soon()
         return self.registration.announced()
-
-    def _arrived(self, arrivals: Iterator[Arrival]) -> None:
-        self.arrivals.notify(arrivals)
-
-    def _topic_deleted(self, topic: str) -> None:
-        self.arrivals.wake_topic(topic)
-        self.stats.forget_topic(topic)
-
-    def _message_at(self, log_offset: int) -> StoredMessage | None:
-        """The message that begins at a log offset. Bytes inside a body may look like one, but have another offset."""
-        try:
-            message = self.store.message(log_offset)
-        except StoreDamaged:
-            return None
-        return message if message is not None and message.log_offset == log_offset else None
 
     def _set_address(self, address: Address) -> None:
         self.sending.set_address(address)
 
     def apply(self, settings: BrokerSettings) -> None:
         """Apply settings that changed at run time. Parts that read `settings.now` need no call."""
-        topics_before = self.topics.version
-        self.topics.apply(settings, self.clock.now_ms())
-        self.groups.apply(settings)
-        self.members.expiry = settings.client_expiry_ms / 1000
-        self.locks.lease = settings.lock_lease_ms / 1000
-        self.store.apply(settings.store)
+        self.state.apply(settings)
         self.checked.apply(settings.store)
-        self.arrivals.max_waiting = settings.flow.max_held_pulls
         self.turns.apply(settings.flow)
-        if self.topics.version != topics_before:
-            self.snapshots.save_soon()
         self.registration.announce()
 
     # requests
 
-    def _sending(self) -> Sending:
-        salt = int.from_bytes(os.urandom(4), "big")
-        return Sending(
-            self.store,
-            self.topics,
-            self.destinations,
-            self.appender,
-            self.settings,
-            self.clock,
-            Redirects(self.retries, self.settings),
-            UniqueIds(pack_ip("127.0.0.1"), os.getpid(), salt),
-            self.stats.sent,
-        )
-
-    def _clients(self) -> ClientHandlers:
-        return ClientHandlers(
-            members=self.members,
-            groups=self.groups,
-            topics=self.topics,
-            locks=self.locks,
-            filters=self.filters,
-            subscriptions=self.subscriptions,
-            notices=Notices(self.settings),
-            settings=self.settings,
-            clock=self.clock,
-            announce=self.announce,
-        )
-
-    def _checked_pulls(self) -> CheckedPulls:
-        return CheckedPulls(
-            self.store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.members,
-            self.subscriptions,
-            self.settings,
-            self.clock,
-            self.stats,
-            signed=self.authentication is not None,
-        )
-
     def _hot_handlers(self) -> dict[type[object], Serve]:
-        pulling = Pulling(
-            self.store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.members,
-            self.filters,
-            self.subscriptions,
-            self.arrivals,
-            self.settings,
-            self.clock,
-            self.stats,
-            self.checked,
-        )
-        consuming = Consuming(self.store, self.topics, self.groups, self.offsets, self.members, self.clock)
+        pulling, consuming = Pulling(self.state, self.checked), Consuming(self.state)
         return {
             PullHead: pulling.pull,
             LitePullHead: pulling.pull,
@@ -280,99 +153,31 @@ class BrokerParts:
         return (HEARTBEAT_REPLIES if changed else HEARTBEAT_REPLIES_UNCHANGED).encode(head.opaque)
 
     def _tables(self) -> list[dict[RequestCode, Handler]]:
-        return [*self._client_tables(), *self._message_tables(), *self._administration_tables()]
-
-    def _client_tables(self) -> list[dict[RequestCode, Handler]]:
-        relays = RelayHandlers(self.members, self.topics, self.groups, self.settings, record=self.store.record)
-        resets = ResetHandlers(
-            offsets=self.offsets,
-            topics=self.topics,
-            groups=self.groups,
-            members=self.members,
-            store=self.store,
-            settings=self.settings,
-            clock=self.clock,
-            wake=self.arrivals.wake,
-            save=self.snapshots.save_offsets,
-        )
-        return [self.clients.table(), relays.table(), resets.table()]
-
-    def _message_tables(self) -> list[dict[RequestCode, Handler]]:
-        replies = ReplyHandlers(
-            members=self.members,
-            destinations=self.destinations,
-            appender=self.appender,
-            settings=self.settings,
-            clock=self.clock,
-            store_host=lambda: self.store.store_host,
-            tally_of=self.stats.sent,
-        )
-        retries = RetryHandlers(
-            self.store,
-            self.appender,
-            self.groups,
-            self.retries,
-            self.settings,
-            self.clock,
-            self.stats.sent_back,
-        )
+        state, registration = self.state, self.registration
+        info = RuntimeInfo(state.store.facts, state.stats, state.clock, self._additions())
         return [
-            replies.table(),
-            retries.table(),
-            TransactionHandlers(self.transactions, self.appender, self.clock).table(),
-            RecallHandlers(self.topics, self.appender, self.settings, self.clock).table(),
-            OffsetHandlers(self.store, self.offsets, self.delays.offsets_body).table(),
-            MessageQueryHandlers(self.store, self.members, self.filters).table(),
-        ]
-
-    def _administration_tables(self) -> list[dict[RequestCode, Handler]]:
-        topics = TopicHandlers(
-            topics=self.topics,
-            offsets=self.offsets,
-            members=self.members,
-            store=self.store,
-            snapshots=self.snapshots,
-            settings=self.settings,
-            clock=self.clock,
-            announced=self.registration.announced,
-            deleted=self._topic_deleted,
-            put_tps=self.stats.put_tps,
-        )
-        groups = GroupHandlers(
-            groups=self.groups,
-            offsets=self.offsets,
-            members=self.members,
-            subscriptions=self.subscriptions,
-            snapshots=self.snapshots,
-            clock=self.clock,
-            address=lambda: self.registration.address,
-            deleted=self.stats.forget_group,
-        )
-        progress = GroupProgress(
-            self.settings.now.broker_name,
-            self.store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.members,
-            self.stats,
-        )
-        info = RuntimeInfo(self.store.facts, self.stats, self.clock, self._additions())
-        statistics = StatisticsHandlers(info, self.stats, progress, self.clock, lambda: str(self.registration.address))
-        return [
-            topics.table(),
-            groups.table(),
-            statistics.table(),
-            MaintenanceHandlers(self.store).table(),
-            SettingHandlers(self.settings, self.clock, self.apply).table(),
+            self.clients.table(),
+            RelayHandlers(state).table(),
+            ResetHandlers(state).table(),
+            ReplyHandlers(state, self._destinations).table(),
+            RetryHandlers(state, self._retries).table(),
+            TransactionHandlers(state, self.transactions).table(),
+            RecallHandlers(state).table(),
+            OffsetHandlers(state, self.delays.offsets_body).table(),
+            MessageQueryHandlers(state).table(),
+            TopicHandlers(state, registration.announced).table(),
+            GroupHandlers(state, lambda: registration.address).table(),
+            StatisticsHandlers(state, info, lambda: str(registration.address)).table(),
+            MaintenanceHandlers(state).table(),
+            SettingHandlers(state, self.apply).table(),
         ]
 
     def _additions(self) -> list[Addition]:
         """Keys that parts add to the runtime info."""
-        flow = self.settings.now.flow
+        state, flow = self.state, self.state.settings.now.flow
         refusals = [self.authentication.refusals.runtime_info] if self.authentication else []
         return [
-            lambda: flow_info(self.turns.waiting, self.turns.gate, flow, self.clock.monotonic()),
+            lambda: flow_info(self.turns.waiting, self.turns.gate, flow, state.clock.monotonic()),
             lambda: delay_info(self.delays.progress()),
             self.timers.runtime_info,
             self.clients.runtime_info,
@@ -382,25 +187,27 @@ class BrokerParts:
 
     def _changes(self) -> dict[str, str]:
         """How often tables changed: tools that poll them need to read them only if this number differs."""
-        counts = (self.members.changes, self.topics.version.counter, self.groups.version.counter)
+        state = self.state
+        counts = (state.members.changes, state.topics.version.counter, state.groups.version.counter)
         return dict(zip(("memberChanges", "topicChanges", "groupChanges"), map(str, counts), strict=True))
 
     # lifecycle
 
     def recover(self) -> RecoveryReport:
         """Recover the store and restore the tables of the last run. StoreLocked, StoreDamaged."""
-        report = self.store.open()
+        state = self.state
+        store, tables, snapshots = state.store, state.store.tables, state.snapshots
+        report = store.open()
         with ExitStack() as undo:
-            undo.callback(self.store.close)
-            self.snapshots.load()
-            adopt_topics(self.topics, self.store, self.clock.now_ms())
-            lower_offsets(self.offsets, self.store, clean=report.clean)
-            tables = self.store.tables
+            undo.callback(store.close)
+            snapshots.load()
+            adopt_topics(state.topics, store, state.clock.now_ms())
+            lower_offsets(state.offsets, store, clean=report.clean)
             self.delays.load(tables.load(DELAYS_FILE, partial(read_body, DelayOffsets)))
             self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))
-            self.snapshots.add(DELAYS_FILE, self.delays)
-            self.snapshots.add(TIMERS_FILE, self.timers)
-            self.snapshots.save_repaired((OFFSETS_FILE, DELAYS_FILE, TIMERS_FILE))
+            snapshots.add(DELAYS_FILE, self.delays)
+            snapshots.add(TIMERS_FILE, self.timers)
+            snapshots.save_repaired((OFFSETS_FILE, DELAYS_FILE, TIMERS_FILE))
             self.transactions.load()
             undo.pop_all()
         return report
@@ -418,16 +225,3 @@ def _timer_check(tables: Tables) -> TimerCheck | None:
     except StoreDamaged as damage:
         log.warning("Cannot read RocketMQ's timercheck: %s; reading timed messages from the first one", damage)
         return None
-
-
-def _topic_table(settings: BrokerSettings, now_ms: int) -> TopicTable:
-    return TopicTable(
-        settings.cluster,
-        settings.broker_name,
-        auto_create=settings.auto_create_topic,
-        default_queues=settings.default_queues,
-        trace=settings.trace_topic,
-        max_topics=settings.max_topics,
-        max_retry_topics=settings.max_retry_topics,
-        started_ms=now_ms,
-    )

@@ -2,22 +2,16 @@
 
 from collections.abc import Iterator
 
+from tests.broker.states import state_over
 from tests.golden import Captured, captured
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.access import ACCESS
 from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.handlers.administration import MaintenanceHandlers, StatisticsHandlers
+from pocketmq.broker.handlers.administration import GroupProgress, MaintenanceHandlers, StatisticsHandlers
 from pocketmq.broker.handlers.message_queries import MessageQueryHandlers
 from pocketmq.broker.handlers.offsets import OffsetHandlers
-from pocketmq.broker.reads.filters import Filters
-from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.stats.group_progress import GroupProgress
 from pocketmq.broker.stats.runtime_info import RuntimeInfo
-from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.model.subscription import Subscription
@@ -46,20 +40,16 @@ class Desk:
     def __init__(self, opened: OpenStore | None = None) -> None:
         self.opened = opened or OpenStore.small()
         self.store, self.clock = self.opened.store, self.opened.clock
-        self.topics = TopicTable("DefaultCluster", BROKER)
-        self.groups = GroupTable()
-        self.offsets = OffsetTable()
-        self.members = Members()
-        self.stats = BrokerStats("DefaultCluster", self.clock.monotonic(), self.clock.now_ms())
-        self.progress = GroupProgress(
-            BROKER, self.store, self.topics, self.groups, self.offsets, self.members, self.stats
-        )
+        self.state = state = state_over(self.opened)
+        self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
+        self.members, self.stats = state.members, state.stats
+        self.progress = GroupProgress(state)
         info = RuntimeInfo(self.store.facts, self.stats, self.clock)
         tables = (
-            StatisticsHandlers(info, self.stats, self.progress, self.clock, lambda: ADDRESS).table(),
-            OffsetHandlers(self.store, self.offsets, lambda: b'{"offsetTable":{3:0}}').table(),
-            MessageQueryHandlers(self.store, self.members, Filters()).table(),
-            MaintenanceHandlers(self.store).table(),
+            StatisticsHandlers(state, info, lambda: ADDRESS).table(),
+            OffsetHandlers(state, lambda: b'{"offsetTable":{3:0}}').table(),
+            MessageQueryHandlers(state).table(),
+            MaintenanceHandlers(state).table(),
         )
         self._dispatcher = Dispatcher(tables, ACCESS)
 

@@ -5,21 +5,15 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, cast
 
+from tests.broker.states import state_over
 from tests.golden import captured
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.access import ACCESS
 from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.handlers.groups import GroupHandlers
 from pocketmq.broker.handlers.topics import TopicHandlers
-from pocketmq.broker.reads.arrivals import Arrivals
-from pocketmq.broker.reads.filters import RequestSubscriptions
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.snapshots import Snapshots
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.settings import BrokerSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.model.subscription import Subscription
@@ -44,46 +38,15 @@ class Administrated:
         self.clock = FakeClock()
         self.opened = OpenStore.small(disk, self.clock)
         self.store = self.opened.store
-        self.settings = SettingsInUse(BrokerSettings())
-        self.topics = TopicTable("DefaultCluster", "broker-a")
-        self.groups = GroupTable(auto_create=auto_create_group)
-        self.offsets = OffsetTable()
-        self.members = Members()
-        self.subscriptions = RequestSubscriptions()
-        self.arrivals = Arrivals(self.store.record, max_waiting=10, skip_delay_s=5)
-        self.snapshots = Snapshots(self.store.tables, self.clock, self.topics, self.groups, self.offsets)
+        self.state = state = state_over(self.opened, BrokerSettings(auto_create_group=auto_create_group))
+        self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
+        self.members, self.subscriptions = state.members, state.subscriptions
+        self.arrivals, self.snapshots = state.arrivals, state.snapshots
         self.announced = 0
-        self.deleted_groups: list[str] = []
-        self.tps = {"T": 2.5}
         self.snapshots.load()
-        self._dispatcher = Dispatcher([self._topic_handlers().table(), self._group_handlers().table()], ACCESS)
+        handlers = TopicHandlers(state, self._announce), GroupHandlers(state, lambda: ADDRESS)
+        self._dispatcher = Dispatcher([family.table() for family in handlers], ACCESS)
         self._peer = Peer()
-
-    def _topic_handlers(self) -> TopicHandlers:
-        return TopicHandlers(
-            topics=self.topics,
-            offsets=self.offsets,
-            members=self.members,
-            store=self.store,
-            snapshots=self.snapshots,
-            settings=self.settings,
-            clock=self.clock,
-            announced=self._announce,
-            deleted=self.arrivals.wake_topic,
-            put_tps=lambda topic: self.tps.get(topic, 0.0),
-        )
-
-    def _group_handlers(self) -> GroupHandlers:
-        return GroupHandlers(
-            groups=self.groups,
-            offsets=self.offsets,
-            members=self.members,
-            subscriptions=self.subscriptions,
-            snapshots=self.snapshots,
-            clock=self.clock,
-            address=lambda: ADDRESS,
-            deleted=self.deleted_groups.append,
-        )
 
     def _announce(self) -> None:
         self.announced += 1

@@ -6,24 +6,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from tests.broker.states import state_over
 from tests.net.talk import BRISK
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.notices import Notices
-from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.clients import ClientHandlers
 from pocketmq.broker.handlers.offsets import ResetHandlers
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
-from pocketmq.broker.messages.appending import Appender
 from pocketmq.broker.messages.destinations import Destinations
-from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.stats import Tally
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.reads.arrivals import Arrivals, Record
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.broker.snapshots import Snapshots
 from pocketmq.codes import Language, RequestCode, ResponseCode, Version
 from pocketmq.model.access import Access, Action, Resource
 from pocketmq.model.subscription import Subscription
@@ -106,6 +101,27 @@ def producing(*groups: str) -> HeartbeatData:
     return HeartbeatData("", tuple(map(ProducerData, groups)))
 
 
+class WatchedArrivals(Arrivals):
+    """Also records which queues were woken."""
+
+    def __init__(self, record: Record, *, max_waiting: int, skip_delay_s: float) -> None:
+        super().__init__(record, max_waiting=max_waiting, skip_delay_s=skip_delay_s)
+        self.woken: list[tuple[str, int]] = []
+
+    def wake(self, topic: str, queue_id: int) -> None:
+        self.woken.append((topic, queue_id))
+        super().wake(topic, queue_id)
+
+
+class WatchedSnapshots(Snapshots):
+    """Counts the requests to save the offsets, and saves nothing."""
+
+    saved = 0
+
+    async def save_offsets(self) -> None:
+        self.saved += 1
+
+
 class Room:
     """The handlers for clients over their tables, and a server that has no others."""
 
@@ -113,24 +129,22 @@ class Room:
         loop = asyncio.get_running_loop()
         self.network = MemoryNetwork(weather=BRISK)
         self.clock = FakeClock(loop)
-        self.settings = SettingsInUse(BrokerSettings(**settings))
-        now = self.settings.now
+        now = BrokerSettings(**settings)
         self.disk = OpenStore.small(FaultyFiles(), self.clock, max_message_bytes=2048, flush=flush)
         self.store = self.disk.store
-        self.topics = TopicTable(now.cluster, now.broker_name)
-        self.groups = GroupTable(auto_create=now.auto_create_group, max_groups=now.max_groups)
-        self.offsets = OffsetTable()
-        self.members = Members(expiry=now.client_expiry_ms / 1000, max_subscriptions=20)
-        self.locks = QueueLockTable(lease=now.lock_lease_ms / 1000)
-        self.subscriptions = RequestSubscriptions()
-        self.notices = Notices(self.settings)
+        self.state = state = state_over(self.disk, now)
+        self.settings = state.settings
+        self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
+        self.locks, self.subscriptions = state.locks, state.subscriptions
+        self.members = state.members = Members(expiry=now.client_expiry_ms / 1000, max_subscriptions=20)
+        self.arrivals = state.arrivals = WatchedArrivals(self.store.record, max_waiting=10, skip_delay_s=5)
+        self.snapshots = state.snapshots = WatchedSnapshots(
+            self.store.tables, self.clock, self.topics, self.groups, self.offsets
+        )
         self.announced = 0
-        self.woken: list[tuple[str, int]] = []
-        self.saved = 0
-        self.records: dict[int, bytes] = {}
-        """Messages that are said to be in the log, by offset, beside those that are."""
-        self.tally = Tally()
-        self._make_handlers()
+        self.clients = ClientHandlers(state, self._announce)
+        self.notices = self.clients.notices
+        self.replies = ReplyHandlers(state, Destinations(self.topics, self.settings, self.clock, self._announce))
         self.server = Server(
             BROKER,
             serve=self._dispatcher().serve,
@@ -139,53 +153,13 @@ class Room:
             settings=ServerSettings(LASTING, drain_s=0.1),
         )
 
-    def _make_handlers(self) -> None:
-        self.clients = ClientHandlers(
-            members=self.members,
-            groups=self.groups,
-            topics=self.topics,
-            locks=self.locks,
-            filters=Filters(),
-            subscriptions=self.subscriptions,
-            notices=self.notices,
-            settings=self.settings,
-            clock=self.clock,
-            announce=self._announce,
-        )
-        self.relays = RelayHandlers(self.members, self.topics, self.groups, self.settings, record=self._record)
-        self.resets = ResetHandlers(
-            offsets=self.offsets,
-            topics=self.topics,
-            groups=self.groups,
-            members=self.members,
-            store=self.store,
-            settings=self.settings,
-            clock=self.clock,
-            wake=lambda topic, queue_id: self.woken.append((topic, queue_id)),
-            save=self._save,
-        )
-        self.replies = ReplyHandlers(
-            members=self.members,
-            destinations=Destinations(self.topics, self.settings, self.clock, self._announce),
-            appender=Appender(self.store, self.settings, self.clock),
-            settings=self.settings,
-            clock=self.clock,
-            store_host=lambda: self.store.store_host,
-            tally_of=lambda _: self.tally,
-        )
-
     def _dispatcher(self) -> Dispatcher:
-        tables = [family.table() for family in (self.clients, self.relays, self.resets, self.replies)]
+        families = self.clients, RelayHandlers(self.state), ResetHandlers(self.state), self.replies
+        tables = [family.table() for family in families]
         return Dispatcher(tables, dict.fromkeys(RequestCode, Access(Resource.CLUSTER, Action.GET)))
-
-    def _record(self, log_offset: int) -> bytes | None:
-        return self.records.get(log_offset) or self.store.record(log_offset)
 
     def _announce(self) -> None:
         self.announced += 1
-
-    async def _save(self) -> None:
-        self.saved += 1
 
     def change(self, **settings: Any) -> None:
         """Change settings while the broker runs."""

@@ -22,7 +22,7 @@ def told(answer: Command) -> tuple[int, int | None]:
 
 
 def make_group(broker: RunningBroker, name: str = "G") -> None:
-    broker.parts.groups.ensure(name, 0)
+    broker.parts.state.groups.ensure(name, 0)
 
 
 # where a member begins
@@ -132,7 +132,7 @@ async def test_after_a_reset_a_member_begins_there() -> None:
         make_group(broker)
         await client.commit(5)
 
-        broker.parts.offsets.reset("G", "T", {0: 1})
+        broker.parts.state.offsets.reset("G", "T", {0: 1})
         ignored = await client.commit(5)
 
         assert ignored.code == DONE
@@ -167,7 +167,7 @@ async def test_a_commit_overwrites_whatever_was_there() -> None:
 
         assert [(answer.code, answer.ext) for answer in answers] == [(DONE, {})] * 3
         assert told(await client.offset()) == (DONE, 7)
-        assert broker.parts.offsets.commits_lowered == 1
+        assert broker.parts.state.offsets.commits_lowered == 1
 
 
 @in_virtual_time
@@ -181,7 +181,7 @@ async def test_a_commit_beyond_the_end_of_the_queue_is_ignored() -> None:
 
         assert [answer.code for answer in answers] == [DONE] * 2
         assert told(await client.offset()) == (DONE, 3)
-        assert broker.parts.offsets.commits_ignored == 2
+        assert broker.parts.state.offsets.commits_ignored == 2
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_a_commit_that_makes_no_sense_is_refused_in_the_order_of_apache(
 
         assert answer.code == code
         assert answer.remark
-        assert not broker.parts.offsets.is_changed
+        assert not broker.parts.state.offsets.is_changed
 
 
 @in_virtual_time
@@ -219,7 +219,7 @@ async def test_one_way_commits_are_taken_and_not_answered() -> None:
             client.peer.oneway(request(UPDATE, UpdateConsumerOffset(group, "T", 0, 2)))
         await settled()
 
-        assert broker.parts.offsets.stored("G", "T", 0) == 2
+        assert broker.parts.state.offsets.stored("G", "T", 0) == 2
         assert client.peer.unmatched == 0
 
 

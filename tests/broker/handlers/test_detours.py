@@ -4,34 +4,32 @@ from random import Random
 
 import pytest
 from msgspec.structs import replace
+from tests.broker.states import state_over
+from tests.store.open_store import OpenStore
 
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.handlers.sending import Redirects
 from pocketmq.broker.messages.appending import Draft, route
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.settings import TimerSettings
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Version
 from pocketmq.errors import InvalidMessage, NoPermission
 from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.protocol.api.messages import SendMessage
 from pocketmq.protocol.recall_handle import RecallHandle
-from pocketmq.testing import FakeClock
 
 HALF = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "K"}
 
 
 @pytest.fixture
-def settings() -> SettingsInUse:
-    return SettingsInUse(BrokerSettings())
+def state() -> BrokerState:
+    return state_over(OpenStore.small())
 
 
 @pytest.fixture
-def detours(settings: SettingsInUse) -> Redirects:
-    topics, groups, locks = TopicTable("C", "broker-a"), GroupTable(), QueueLockTable()
-    return Redirects(Retries(topics, groups, locks, FakeClock(), lambda: None, Random(1)), settings)
+def detours(state: BrokerState) -> Redirects:
+    return Redirects(state, Retries(state, lambda: None, Random(1)))
 
 
 def draft(properties: dict[str, str] | None = None, topic: str = "T", reconsume_times: int = 0) -> Draft:
@@ -76,8 +74,8 @@ def test_a_delayed_retry_of_a_transaction_is_a_retry(detours: Redirects, times: 
     assert (sent.topic == HALF_TOPIC) is is_half
 
 
-def test_a_broker_that_takes_no_transactions_says_so(detours: Redirects, settings: SettingsInUse) -> None:
-    settings.now = replace(settings.now, transactions_rejected=True)
+def test_a_broker_that_takes_no_transactions_says_so(detours: Redirects, state: BrokerState) -> None:
+    state.settings.now = replace(state.settings.now, transactions_rejected=True)
 
     with pytest.raises(NoPermission, match="rejectTransactionMessage"):
         taken(detours, draft(HALF))

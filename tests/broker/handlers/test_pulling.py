@@ -82,13 +82,13 @@ async def test_beyond_the_end_a_group_goes_on_where_it_is_and_its_commit_is_igno
 ) -> None:
     async with running() as broker:
         client = await filled(broker, 5)
-        broker.parts.offsets.commit("G", "T", 0, committed)
+        broker.parts.state.offsets.commit("G", "T", 0, committed)
 
         answer = await client.pull(9, flags=PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET, commit=5)
 
         assert (answer.code, answer.remark) == (MOVED, "OFFSET_OVERFLOW_BADLY")
         assert offsets_of(answer) == (next_offset, 0, 5)
-        assert broker.parts.offsets.stored("G", "T", 0) == committed
+        assert broker.parts.state.offsets.stored("G", "T", 0) == committed
 
 
 @in_virtual_time
@@ -100,7 +100,7 @@ async def test_a_commit_beyond_the_end_is_ignored_by_every_pull() -> None:
         for _ in range(3):
             assert (await client.pull(0, flags=flags, commit=6)).code == FOUND
 
-        assert broker.parts.offsets.stored("G", "T", 0) is None
+        assert broker.parts.state.offsets.stored("G", "T", 0) is None
 
 
 @pytest.mark.parametrize("was_made", [False, True], ids=["NO_MATCHED_LOGIC_QUEUE", "NO_MESSAGE_IN_QUEUE"])
@@ -379,7 +379,7 @@ async def test_what_was_parsed_is_kept_but_not_for_ever_and_not_at_any_length() 
 
 
 def put_group(**fields: Any) -> Callable[[RunningBroker], None]:
-    return lambda broker: broker.parts.groups.put([SubscriptionGroupConfig("G", **fields)], 0)
+    return lambda broker: broker.parts.state.groups.put([SubscriptionGroupConfig("G", **fields)], 0)
 
 
 # offsets that come along
@@ -389,7 +389,7 @@ def put_group(**fields: Any) -> Callable[[RunningBroker], None]:
 async def test_a_pull_commits_only_with_the_flag_and_only_when_it_comes() -> None:
     async with running() as broker:
         client = await filled(broker, 3)
-        offsets = broker.parts.offsets
+        offsets = broker.parts.state.offsets
 
         await client.pull(0, commit=1)
         assert offsets.stored("G", "T", 0) is None
@@ -411,7 +411,7 @@ async def test_after_a_reset_the_next_pull_is_sent_there_once_and_commits_nothin
     async with running() as broker:
         client = await filled(broker, 9)
         await client.commit(8)
-        broker.parts.offsets.reset("G", "T", {0: 4})
+        broker.parts.state.offsets.reset("G", "T", {0: 4})
 
         flags = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
         answers = [await client.pull(8, commit=8, flags=flags) for _ in range(2)]
@@ -449,7 +449,7 @@ async def test_pulls_are_counted_found_or_not() -> None:
         await client.pull(1)
         await client.pull(3)
 
-        tally = broker.parts.stats.pulled("G", "T")
+        tally = broker.parts.state.stats.pulled("G", "T")
         assert (tally.count, tally.calls) == (5, 2)
         assert tally.bytes == sum(message.size for message in broker.stored()) * 2 - broker.stored()[0].size
-        assert broker.parts.stats.missed == 1
+        assert broker.parts.state.stats.missed == 1

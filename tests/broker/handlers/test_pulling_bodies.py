@@ -77,6 +77,6 @@ async def test_messages_are_counted_whole_and_others_get_them_whole() -> None:
 
         for number in range(3):
             assert packed(await client.pull(flags=FLAGS, group="bodies")) == bodies(await client.pull(group="records"))
-            ours, others = (broker.parts.stats.pulled(group, "T") for group in ("bodies", "records"))
+            ours, others = (broker.parts.state.stats.pulled(group, "T") for group in ("bodies", "records"))
             assert (ours.count, ours.bytes) == (others.count, others.bytes)
             assert ours.count == 9 * (number + 1)

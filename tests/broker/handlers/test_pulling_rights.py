@@ -110,15 +110,15 @@ def nothing(_: RunningBroker) -> None:
 
 
 def put_group(**fields: Any) -> Callable[[RunningBroker], None]:
-    return lambda broker: broker.parts.groups.put([SubscriptionGroupConfig("G", **fields)], 0)
+    return lambda broker: broker.parts.state.groups.put([SubscriptionGroupConfig("G", **fields)], 0)
 
 
 def forbid(broker: RunningBroker) -> None:
-    broker.parts.groups.set_readable("G", "T", False, 0)
+    broker.parts.state.groups.set_readable("G", "T", False, 0)
 
 
 def unreadable(broker: RunningBroker) -> None:
-    broker.parts.topics.put([TopicConfig("T", 4, 4, 2)], 0)
+    broker.parts.state.topics.put([TopicConfig("T", 4, 4, 2)], 0)
 
 
 REFUSALS: dict[str, tuple[Callable[[RunningBroker], None], dict[str, Any], ResponseCode, str, str | None]] = {
@@ -220,7 +220,7 @@ async def test_a_new_group_is_made_by_its_first_pull_if_groups_may_be() -> None:
             client = await filled(broker, 1)
 
             assert (await client.pull(0)).code == code
-            assert ("G" in broker.parts.groups) is auto_create
+            assert ("G" in broker.parts.state.groups) is auto_create
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -53,7 +53,7 @@ async def test_a_pull_at_the_end_waits_until_a_message_arrives(code: RequestCode
         pull = asyncio.ensure_future(client.ask(code, pulling(3, wait_ms=15_000), binary=binary))
         await asyncio.sleep(7)
         assert not pull.done()
-        assert len(broker.parts.arrivals) == 1
+        assert len(broker.parts.state.arrivals) == 1
 
         began = loop.time()
         await other.sent(b"news")
@@ -61,7 +61,7 @@ async def test_a_pull_at_the_end_waits_until_a_message_arrives(code: RequestCode
 
         assert loop.time() - began < 0.01
         assert (answer.code, bodies(answer), offsets_of(answer)) == (FOUND, [b"news"], (4, 0, 4))
-        assert not len(broker.parts.arrivals)
+        assert not len(broker.parts.state.arrivals)
 
 
 @in_virtual_time
@@ -110,7 +110,7 @@ async def test_a_pull_for_which_nothing_comes_is_answered_when_its_time_is_over(
 
         assert seconds == wait_ms / 1000
         assert (answer.code, answer.remark, offsets_of(answer)) == (NOTHING, "OFFSET_OVERFLOW_ONE", (3, 0, 3))
-        assert not len(broker.parts.arrivals)
+        assert not len(broker.parts.state.arrivals)
 
 
 @in_virtual_time
@@ -132,7 +132,7 @@ async def test_a_pull_that_may_wait_for_no_time_is_answered_at_once(wait_ms: int
         header.suspend_timeout_millis = wait_ms
 
         assert (await client.ask(PULL, header)).code == NOTHING
-        assert not broker.parts.arrivals.count
+        assert not broker.parts.state.arrivals.count
 
 
 @in_virtual_time
@@ -208,7 +208,7 @@ async def test_a_message_that_is_stored_before_the_pull_began_to_wait_is_not_mis
         (pull,) = broker.serve_now(client, request(PULL, pulling(3, wait_ms=15_000)))
         broker.store.stage(broker.store.queue(parse_topic("T"), 0), b"now", b"", 0, 0, 0, bytes(8))
         broker.store.end_turn()
-        assert not len(broker.parts.arrivals)
+        assert not len(broker.parts.state.arrivals)
 
         seconds, answer = await took(pull)
         assert (seconds, bodies(answer)) == (0.0, [b"now"])
@@ -220,13 +220,13 @@ async def test_a_reset_or_a_stop_before_the_pull_began_to_wait_is_not_missed() -
         client = await filled(broker, 3)
 
         (pull,) = broker.serve_now(client, request(PULL, pulling(3, wait_ms=15_000)))
-        broker.parts.offsets.reset("G", "T", {0: 1})
-        broker.parts.arrivals.wake("T", 0)
+        broker.parts.state.offsets.reset("G", "T", {0: 1})
+        broker.parts.state.arrivals.wake("T", 0)
         seconds, answer = await took(pull)
         assert (seconds, answer.code) == (0.0, MOVED)
 
         (pull,) = broker.serve_now(client, request(PULL, pulling(3, wait_ms=15_000)))
-        broker.parts.arrivals.stop()
+        broker.parts.state.arrivals.stop()
         seconds, answer = await took(pull)
         assert (seconds, answer.code) == (0.0, NOTHING)
 
@@ -275,7 +275,7 @@ async def test_a_held_pull_does_not_bring_its_deleted_group_back() -> None:
 
         answer = await pull
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        assert "G" not in broker.parts.groups
+        assert "G" not in broker.parts.state.groups
 
 
 @in_virtual_time
@@ -312,13 +312,13 @@ async def test_a_pull_is_forgotten_with_its_line() -> None:
         before = len(asyncio.all_tasks())
         pulls = [asyncio.ensure_future(client.pull(3, wait_ms=15_000)) for _ in range(20)]
         await settled()
-        assert len(broker.parts.arrivals) == 20
+        assert len(broker.parts.state.arrivals) == 20
 
         client.peer.connection.abort()
         await asyncio.gather(*pulls, return_exceptions=True)
         await settled()
 
-        assert not len(broker.parts.arrivals)
+        assert not len(broker.parts.state.arrivals)
         assert len(asyncio.all_tasks()) == before
         scheduled = [handle for handle in asyncio.get_running_loop()._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
         assert not [handle for handle in scheduled if "_WaitingPull" in repr(handle)]
@@ -337,7 +337,7 @@ async def test_a_line_that_is_lost_in_the_breath_of_its_pull_leaves_nothing_behi
         await asyncio.gather(pull, return_exceptions=True)
         await settled()
 
-        assert not len(broker.parts.arrivals)
+        assert not len(broker.parts.state.arrivals)
         assert not peer.serving
 
 
@@ -360,12 +360,12 @@ async def test_a_one_way_pull_is_neither_held_nor_answered() -> None:
         client.tell(PULL, pulling(3, wait_ms=1_000))
         client.tell(PULL, pulling(0, commit=2, flags=PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET))
         await settled()
-        assert not len(broker.parts.arrivals)
+        assert not len(broker.parts.state.arrivals)
         await client.sent()
         await asyncio.sleep(2)
 
         assert client.peer.unmatched == 0
-        assert broker.parts.offsets.stored("G", "T", 0) == 2
+        assert broker.parts.state.offsets.stored("G", "T", 0) == 2
 
 
 @in_virtual_time

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.broker.handlers.client_talk import BROKER, LASTING, Client
 from tests.broker.life import Life, life_with, with_timer
+from tests.broker.states import state_over
 from tests.golden import captured, needs_golden
 from tests.net.talk import BRISK, until
 
 from pocketmq.broker.handlers.recalling import RecallHandlers, recall_handle_for
 from pocketmq.broker.messages.appending import Draft
 from pocketmq.broker.settings import BrokerSettings, TimerSettings
-from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.access import Access, Action, Resource
 from pocketmq.model.names import TIMER_TOPIC
@@ -35,9 +35,10 @@ BROKER_NAME = BrokerSettings().broker_name
 async def asking(life: Life) -> AsyncIterator[Client]:
     """A client of a broker that does nothing but recall."""
     network = MemoryNetwork(weather=BRISK)
-    topics = TopicTable("C", BROKER_NAME)
-    topics.put([TopicConfig("T"), TopicConfig("U")], 0)
-    handlers = RecallHandlers(topics, life.appender, life.settings, life.clock)
+    state = state_over(life.opened)
+    state.settings, state.appender = life.settings, life.appender
+    state.topics.put([TopicConfig("T"), TopicConfig("U")], 0)
+    handlers = RecallHandlers(state)
     dispatcher = Dispatcher([handlers.table()], dict.fromkeys(RequestCode, Access(Resource.TOPIC, Action.PUB)))
     server = Server(BROKER, serve=dispatcher.serve, network=network, settings=ServerSettings(LASTING, drain_s=0.1))
     async with server:

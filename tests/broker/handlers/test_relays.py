@@ -10,7 +10,7 @@ from tests.net.talk import until
 from tests.store.kit import HOST
 
 from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.message_id import OffsetId, offset_id
+from pocketmq.model.message_id import offset_id
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.api.messages import ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
@@ -305,7 +305,9 @@ def relayed(pattern: str) -> list[Relayed]:
 
 @needs_golden
 @pytest.mark.parametrize("pattern", ["mqadmin/5.3.3/wire/consumeDirectly-*.jsonl", "mqadmin/4.9.7/wire/02*.jsonl"])
-def test_clients_are_asked_and_administrators_answered_as_by_the_real_broker(pattern: str) -> None:
+def test_clients_are_asked_and_administrators_answered_as_by_the_real_broker(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def relay(room: Room, one: Relayed) -> None:
         header = one.request.ext or {}
         client = await room.connect(header["clientId"], consuming(header["consumerGroup"]))
@@ -316,7 +318,7 @@ def test_clients_are_asked_and_administrators_answered_as_by_the_real_broker(pat
         )
         room.make_topic("StayTopic")
         if "msgId" in header:
-            room.records[OffsetId.parse(header["msgId"]).offset] = one.asked.body
+            monkeypatch.setattr(room.store, "record", lambda _: one.asked.body)
         administrator = await room.connect("admin")
 
         answer = await administrator.peer.call(one.request, 600)

@@ -78,7 +78,8 @@ def test_a_reply_is_pushed_to_the_client_that_asked_and_kept(code: RequestCode, 
             assert stored.properties == ASKED_BY | {names.REGION: "DefaultRegion", names.TRACE_ON: "true"}
             assert str(stored.born_host) == pushed.born_host
             assert (reply.queue_id, reply.queue_offset, reply.transaction_id) == (0, 0, None)
-            assert (room.tally.count, room.tally.bytes) == (1, 10)
+            tally = room.state.stats.sent(TOPIC)
+            assert (tally.count, tally.bytes) == (1, 10)
             assert (room.replies.delivered, room.replies.undelivered) == (1, 0)
 
     run(main())
@@ -199,7 +200,7 @@ def test_a_reply_that_cannot_be_kept_is_delivered_all_the_same(caplog: pytest.Lo
             assert [len(told.body) for told in asker.told] == [3000, 3000]
             assert kept(room) == []
             assert room.replies.unstored == 2
-            assert room.tally.count == 0
+            assert room.state.stats.sent(TOPIC).count == 0
             warnings = [line for line in caplog.records if line.levelno == logging.WARNING]
             assert len([line for line in warnings if "max_message_bytes" in line.message]) == 1
 

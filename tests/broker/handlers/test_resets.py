@@ -70,8 +70,8 @@ def test_a_reset_sets_every_queue_wakes_its_pulls_and_is_saved() -> None:
             assert targets(answer) == {0: 4, 1: 3}
             assert [room.offsets.stored("g", "T", number) for number in range(2)] == [4, 3]
             assert [room.offsets.pop_reset("g", "T", number) for number in range(2)] == [4, 3]
-            assert room.woken == [("T", 0), ("T", 1)]
-            assert room.saved == 1
+            assert room.arrivals.woken == [("T", 0), ("T", 1)]
+            assert room.snapshots.saved == 1
 
     run(main())
 
@@ -105,7 +105,7 @@ def test_one_queue_may_be_reset_to_an_offset(offset: int | None, target: int) ->
 
             assert targets(answer) == {1: target}
             assert room.offsets.stored("g", "T", 0) == 2
-            assert room.woken == [("T", 1)]
+            assert room.arrivals.woken == [("T", 1)]
 
     run(main())
 
@@ -137,7 +137,7 @@ def test_a_reset_that_cannot_be_changes_nothing(header: ResetOffset, code: Respo
 
             assert (answer.code, answer.remark) == (code, remark)
             assert [room.offsets.stored("g", "T", number) for number in range(2)] == [2, 2]
-            assert (room.woken, room.saved) == ([], 0)
+            assert (room.arrivals.woken, room.snapshots.saved) == ([], 0)
 
     run(main())
 
@@ -149,7 +149,7 @@ def test_a_reset_that_could_not_be_saved_is_not_answered_with_success(monkeypatc
     async def main() -> None:
         async with served() as room:
             stock(room)
-            monkeypatch.setattr(room.resets, "_save", fail)
+            monkeypatch.setattr(room.snapshots, "save_offsets", fail)
             client = await room.connect("admin")
 
             answer = await client.ask(RESET, ResetOffset("g", "T", END, True))
@@ -309,7 +309,7 @@ def test_a_group_is_set_to_where_another_one_is(topic: str | None) -> None:
 
             assert [room.offsets.stored("copy", "T", number) for number in range(2)] == [2, 2]
             assert "copy" in room.groups
-            assert room.saved == 1
+            assert room.snapshots.saved == 1
 
     run(main())
 

@@ -6,17 +6,14 @@ from random import Random
 
 import msgspec
 import pytest
+from tests.broker.states import state_over
 from tests.golden import Captured, captured, needs_golden
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.retries import Retries, RetryHandlers
-from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.stats import BrokerStats
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.settings import BrokerSettings
 from pocketmq.codes import RequestCode, ResponseCode, Version
 from pocketmq.errors import FlushDiskTimeout, GroupNotFound, NoPermission, ServerFailed
 from pocketmq.model.message import StoredMessage
@@ -40,22 +37,11 @@ class Served:
     def __init__(self, *, auto_create: bool = True, **store_changes: object) -> None:
         self.opened = OpenStore.small(None, None, **{**ROOMY, **store_changes})
         self.store, self.clock = self.opened.store, self.opened.clock
-        self.settings = SettingsInUse(BrokerSettings())
-        self.appender = Appender(self.store, self.settings, self.clock)
-        self.topics = TopicTable("C", "broker-a")
-        self.groups = GroupTable(auto_create=auto_create)
-        self.locks = QueueLockTable()
-        self.retries = Retries(self.topics, self.groups, self.locks, self.clock, lambda: None, Random(0))
-        self.stats = BrokerStats("C", 0.0, 0)
-        self.handlers = RetryHandlers(
-            self.store,
-            self.appender,
-            self.groups,
-            self.retries,
-            self.settings,
-            self.clock,
-            self.stats.sent_back,
-        )
+        self.state = state = state_over(self.opened, BrokerSettings(auto_create_group=auto_create))
+        self.settings, self.appender, self.stats = state.settings, state.appender, state.stats
+        self.topics, self.groups, self.locks = state.topics, state.groups, state.locks
+        self.retries = Retries(state, lambda: None, Random(0))
+        self.handlers = RetryHandlers(state, self.retries)
 
     def send(self, body: bytes = b"body", topic: str = "T", **properties: str) -> StoredPosition:
         return self.appender.append(

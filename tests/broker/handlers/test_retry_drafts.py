@@ -4,20 +4,19 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.broker.states import state_over
 from tests.model.test_message import stored
+from tests.store.open_store import OpenStore
 
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.messages.appending import Draft
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.settings import BrokerSettings
 from pocketmq.codes import Version
 from pocketmq.errors import GroupNotFound, NoPermission
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.api.messages import SendMessage, SendMessageBack
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
-from pocketmq.testing import FakeClock
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -26,12 +25,11 @@ class Setup:
     """A broker's tables, and what decides about retries."""
 
     def __init__(self, *, auto_create: bool = True) -> None:
-        self.clock = FakeClock()
-        self.topics = TopicTable("C", "broker-a")
-        self.groups = GroupTable(auto_create=auto_create)
-        self.locks = QueueLockTable()
+        opened = OpenStore.small()
+        state = state_over(opened, BrokerSettings(auto_create_group=auto_create))
+        self.clock, self.topics, self.groups, self.locks = opened.clock, state.topics, state.groups, state.locks
         self.announced = 0
-        self.retries = Retries(self.topics, self.groups, self.locks, self.clock, self._announce, Random(1))
+        self.retries = Retries(state, self._announce, Random(1))
 
     def _announce(self) -> None:
         self.announced += 1

@@ -191,7 +191,7 @@ async def test_a_new_topic_is_made_like_its_template(asked: int, made: int) -> N
 
         await client.sent(topic="New", queues=asked)
 
-        topic = broker.parts.topics.get("New")
+        topic = broker.parts.state.topics.get("New")
         assert topic is not None
         assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.order) == (made, made, 6, False)
 
@@ -216,7 +216,7 @@ async def test_no_topic_is_made_when_that_is_switched_off_or_there_are_enough() 
             answer = await client.send(topic="New")
 
             assert answer.code == ResponseCode.TOPIC_NOT_EXIST
-            assert "New" not in broker.parts.topics
+            assert "New" not in broker.parts.state.topics
 
 
 @in_virtual_time
@@ -227,7 +227,7 @@ async def test_a_retry_topic_needs_no_template_and_makes_its_group() -> None:
         answer = await client.sent(topic="%RETRY%NoSuchGroup", template="NoTemplate")
 
         assert fields_of(answer)["queueId"] == "0"
-        assert "NoSuchGroup" in broker.parts.groups
+        assert "NoSuchGroup" in broker.parts.state.groups
         assert broker.bodies("%RETRY%NoSuchGroup") == [b"body"]
 
 

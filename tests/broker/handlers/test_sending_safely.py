@@ -69,7 +69,7 @@ async def test_a_write_that_fails_is_told_to_all_sends_of_its_turn_and_later_one
         assert broker.bodies() == [b"0", b"1", b"2"]
         assert broker.bodies("T", 1) == []
         assert [fields_of(answer)["queueOffset"] for answer in answers] == ["1", "2"]
-        assert broker.parts.stats.failed_puts >= 3
+        assert broker.parts.state.stats.failed_puts >= 3
 
 
 @in_virtual_time

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.broker.states import state_over
 from tests.golden import captured, needs_golden
+from tests.store.open_store import OpenStore
 
 from pocketmq.broker.access import ACCESS
 from pocketmq.broker.handlers.administration import SettingHandlers
@@ -48,10 +50,11 @@ class Talk:
 @asynccontextmanager
 async def talking() -> AsyncIterator[Talk]:
     network = MemoryNetwork()
-    settings = SettingsInUse(BrokerSettings())
+    opened = OpenStore.small(clock=FakeClock(start_ms=1_000))
+    state = state_over(opened)
     peer = Peer()
-    talk = Talk(peer, settings, FakeClock(start_ms=1_000))
-    handlers = SettingHandlers(settings, talk.clock, lambda now: talk.applied_permissions.append(now.permission))
+    talk = Talk(peer, state.settings, opened.clock)
+    handlers = SettingHandlers(state, lambda now: talk.applied_permissions.append(now.permission))
     async with Server(BROKER, serve=Dispatcher([handlers.table()], ACCESS).serve, network=network):
         await network.connect(lambda: peer.connection, BROKER)
         yield talk

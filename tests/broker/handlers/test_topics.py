@@ -353,6 +353,8 @@ def test_the_state_of_every_queue_is_told() -> None:
         broker.opened.send(b"1", b"2", topic="T", queue_id=1)
         broker.clock.advance_ms(500)
         broker.opened.send(b"3", topic="T", queue_id=1)
+        broker.state.stats.sent("T").count = 25
+        broker.state.stats.sample(broker.clock.monotonic() + 9.5, broker.clock.now_ms(), 0)
 
         answer = await broker.done(RequestCode.GET_TOPIC_STATS_INFO, ForTopic("T"))
 

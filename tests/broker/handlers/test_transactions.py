@@ -25,7 +25,7 @@ class Served(Lab):
 
     def __init__(self, *args: object, **changes: object) -> None:
         super().__init__(*args, **changes)  # type: ignore[arg-type]
-        self.handlers = TransactionHandlers(self.transactions, self.appender, self.clock)
+        self.handlers = TransactionHandlers(self.state, self.transactions)
 
     def ask_end(self, place: StoredPosition, state: int = COMMIT, *, oneway: bool = False, group: str = GROUP) -> Reply:
         header = EndTransaction(group, place.queue_offset, place.log_offset, int(state), "")

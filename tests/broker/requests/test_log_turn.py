@@ -57,8 +57,9 @@ def test_after_a_sync_all_are_told_that_they_are_safe_or_that_it_took_too_long(i
 
 
 def test_what_was_answered_is_not_answered_again() -> None:
-    line, store, sends, stats = Said(), Stored(), None, SimpleNamespace(put_times=Durations())
-    turn = LogTurn(cast("Any", store), cast("Any", sends), FakeClock(), cast("Any", stats))
+    line, sends, stats = Said(), None, SimpleNamespace(put_times=Durations())
+    state = SimpleNamespace(store=Stored(), clock=FakeClock(), stats=stats)
+    turn = LogTurn(cast("Any", state), cast("Any", sends))
     turn.answer_later(cast("Any", line), b"now ", waits=False)
     turn.answer_later(cast("Any", line), b"later ", waits=True)
 

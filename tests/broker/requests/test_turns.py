@@ -264,7 +264,7 @@ async def test_pulls_of_a_line_that_is_lost_while_they_wait_are_forgotten_and_it
         await asyncio.sleep(0.1)
 
         assert not len(broker.turns.waiting)
-        assert broker.parts.stats.pulled("G", "T").calls <= 16
+        assert broker.parts.state.stats.pulled("G", "T").calls <= 16
         assert broker.bodies() == [b"first", *(b"%d" % number for number in range(40))]
         broker.clock.skip_delay_s = 0
         assert (await other.pull(0)).code == DONE

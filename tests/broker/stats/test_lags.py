@@ -12,7 +12,7 @@ from pocketmq.metrics.families import labels_of
 async def told(broker: RunningBroker) -> dict[str, float]:
     """What is told of group G in topic T, by the last word of the name."""
     parts = broker.parts
-    metrics = LagMetrics(parts.store, parts.topics, parts.groups, parts.offsets, parts.clock)
+    metrics = LagMetrics(parts.state)
     families = await metrics.families()
     wanted = labels_of(topic="T", consumer_group="G")
     found = [(family.name, sample) for family in families for sample in family.samples if sample.labels == wanted]
@@ -55,8 +55,8 @@ async def test_groups_that_programs_keep_for_themselves_are_left_out() -> None:
     async with running() as broker:
         await filled(broker, 3)
         parts = broker.parts
-        parts.groups.ensure("etl-0123456789ab-odd", 0)
-        parts.offsets.commit("etl-0123456789ab-odd", "T", 0, 1)
-        metrics = LagMetrics(parts.store, parts.topics, parts.groups, parts.offsets, parts.clock)
+        parts.state.groups.ensure("etl-0123456789ab-odd", 0)
+        parts.state.offsets.commit("etl-0123456789ab-odd", "T", 0, 1)
+        metrics = LagMetrics(parts.state)
 
         assert not [sample for family in await metrics.families() for sample in family.samples if sample.labels]

@@ -3,13 +3,12 @@
 from typing import Self
 
 import msgspec
+from tests.broker.states import state_over
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TransactionSettings
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.settings import BrokerSettings, TransactionSettings
 from pocketmq.broker.transactions.checks import ProducerPeer
 from pocketmq.broker.transactions.half import as_half
 from pocketmq.broker.transactions.transactions import Transactions
@@ -48,26 +47,20 @@ class Lab:
 
     def __init__(self, opened: OpenStore, settings: BrokerSettings, saved: ConsumerOffsets | None = None) -> None:
         self.opened, self.store, self.clock = opened, opened.store, opened.clock
-        self.in_use = SettingsInUse(settings)
-        self.appender = Appender(self.store, self.in_use, self.clock)
-        self.topics = TopicTable("C", "broker-a")
+        self.state = state = state_over(opened, settings)
+        self.in_use, self.appender, self.topics, self.offsets = (
+            state.settings,
+            state.appender,
+            state.topics,
+            state.offsets,
+        )
         self.topics.put([TopicConfig("T", 4, 4)], self.clock.now_ms())
-        self.offsets = OffsetTable()
         self.saved = saved or ConsumerOffsets()
         self.offsets.restore(self.saved)
         self.producer = Producer()
         self.connected = {GROUP}
         self.announced = 0
-        self.transactions = Transactions(
-            self.store,
-            self.appender,
-            self.topics,
-            self.offsets,
-            self._find,
-            self.in_use,
-            self.clock,
-            self._announce,
-        )
+        self.transactions = Transactions(state, self._find, self._announce)
         self.transactions.load()
 
     @classmethod
@@ -88,7 +81,7 @@ class Lab:
         self.saved = self.offsets.snapshot()
 
     def restart(self) -> "Lab":
-        self.transactions.write_ops()
+        self.transactions.ledger.write_ops()
         self.opened.run_workers()
         self.save_offsets()
         return Lab(self.opened.reopen(), self.in_use.now, self.saved)
@@ -130,7 +123,7 @@ class Lab:
         key: str = "",
     ) -> None:
         """What the producer of the half message at `place` decides."""
-        self.transactions.end(
+        self.transactions.decisions.end(
             EndTransaction(
                 producer_group=group,
                 tran_state_table_offset=place.queue_offset if queue_offset is None else queue_offset,
@@ -144,7 +137,7 @@ class Lab:
     def check(self, after_ms: int = 6_000) -> list[StoredPosition]:
         """Let time pass and check; where the copies are about which the producer was asked."""
         self.clock.advance_ms(after_ms)
-        run(self.transactions.check())
+        run(self.transactions.checks.run())
         self.opened.run_workers()
         return [
             StoredPosition(0, header.tran_state_table_offset, header.commit_log_offset)

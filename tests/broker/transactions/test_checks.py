@@ -58,7 +58,7 @@ def test_a_producer_is_asked_about_a_copy_that_counts_the_questions() -> None:
     place = lab.send(b"hello")
     lab.clock.advance_ms(6_000)
 
-    run(lab.transactions.check())
+    run(lab.transactions.checks.run())
 
     ((header, message),) = lab.producer.take()
     copy = lab.store.message(header.commit_log_offset)
@@ -232,10 +232,10 @@ def test_a_long_run_pauses_for_others_and_respects_what_they_decide() -> None:
     lab = Lab.new()
     places = [lab.send(str(number).encode()) for number in range(200)]
     lab.clock.advance_ms(6_000)
-    lab.transactions.checks._clock = SlowClock(start_ms=lab.clock.now_ms())
+    lab.state.clock = SlowClock(start_ms=lab.clock.now_ms())
 
     async def main() -> None:
-        checking = asyncio.create_task(lab.transactions.check())
+        checking = asyncio.create_task(lab.transactions.checks.run())
         await asyncio.sleep(0.01)
         assert 0 < len(lab.producer.questions) < 200
         lab.end(places[-1])
@@ -260,7 +260,7 @@ def test_what_waits_too_long_moves_on_when_too_many_came_behind_it() -> None:
 
     (waiting,) = lab.transactions.undecided(10)
     assert (waiting.transaction_id, waiting.checks, waiting.half_offset) == ("KEY-first", 0, 13)
-    assert lab.transactions._ledger.start == 13
+    assert lab.transactions.ledger.start == 13
 
 
 def test_a_copy_that_moved_on_is_as_old_as_its_transaction() -> None:

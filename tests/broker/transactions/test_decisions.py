@@ -274,7 +274,7 @@ def test_what_was_noted_before_a_crash_is_not_committed_again() -> None:
     lab = Lab.new()
     place = lab.send()
     lab.end(place)
-    lab.transactions.write_ops()
+    lab.transactions.ledger.write_ops()
 
     again = lab.crash()
     again.end(place)

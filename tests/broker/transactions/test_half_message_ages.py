@@ -67,7 +67,7 @@ def test_a_clock_that_was_once_a_year_ahead_does_not_keep_transactions_open_for_
 
     assert questions == 2 * again.in_use.now.transaction.max_checks
     assert again.transactions.checks.given_up == 2
-    assert again.transactions.open_count == 0
+    assert again.transactions.ledger.open_count == 0
 
 
 def test_the_time_to_be_left_alone_is_kept_by_the_clock_that_cannot_be_set() -> None:

@@ -83,7 +83,7 @@ class History:
         self.questions.clear()
 
     def note(self) -> None:
-        self.lab.transactions.write_ops()
+        self.lab.transactions.ledger.write_ops()
 
     def save_offsets(self) -> None:
         self.lab.save_offsets()

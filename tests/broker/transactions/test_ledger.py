@@ -6,15 +6,16 @@ import logging
 import pytest
 from tests.broker.transactions.kit import ROLLBACK, Lab
 
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TransactionSettings
+from pocketmq.broker.settings import BrokerSettings, TransactionSettings
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model.transactions import undecided
 
 
 def ledger_of(lab: Lab, settings: BrokerSettings | None = None) -> Ledger:
-    in_use = SettingsInUse(settings) if settings else lab.in_use
-    ledger = Ledger(lab.store, lab.appender, lab.offsets, in_use, lab.clock)
+    if settings:
+        lab.in_use.now = settings
+    ledger = Ledger(lab.state)
     ledger.load()
     return ledger
 
@@ -193,7 +194,7 @@ def test_whoever_reads_both_topics_comes_to_the_same_answer() -> None:
     lab.end(places[3], ROLLBACK)
     lab.check()
     lab.end(places[5])
-    lab.transactions.write_ops()
+    lab.transactions.ledger.write_ops()
 
     remote = undecided(lab.messages(HALF_TOPIC, 0), lab.messages(OP_HALF_TOPIC, 0))
 

@@ -14,9 +14,8 @@ from tests.store.test_golden_stores import GoldenStore
 from pocketmq.broker.groups.consumer_group import ClientInfo
 from pocketmq.broker.groups.members import Producers
 from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.messages.appending import Appender
-from pocketmq.broker.settings import BrokerSettings, SettingsInUse
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.settings import BrokerSettings
+from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.transactions import MAX_UNSENT_BYTES, Transactions, producer_finder
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
@@ -55,10 +54,10 @@ def test_stopping_notes_what_was_decided_and_never_fails(caplog: pytest.LogCaptu
     lab.end(lab.send(b"one"))
     lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
 
-    lab.transactions.stop()
+    lab.transactions.ledger.try_write_ops()
     assert "Cannot write op messages of 1 decided transactions" in caplog.text
     lab.opened.tick(1000)
-    lab.transactions.stop()
+    lab.transactions.ledger.try_write_ops()
 
     assert [op.body for op in lab.messages(OP_HALF_TOPIC, 0)] == [b"0,"]
 
@@ -127,7 +126,7 @@ def test_a_half_message_that_the_pool_has_still_to_write_is_on_its_way() -> None
     lab.opened.tick(1000)
 
     assert not lab.transactions.is_unreadable_yet(decision)
-    lab.transactions.end(decision)
+    lab.transactions.decisions.end(decision)
     assert lab.transactions.undecided(10) == []
 
 
@@ -165,22 +164,14 @@ def test_the_transactions_of_an_apache_store_are_carried_on(version: str, kind: 
     golden = GoldenStore(restore(version, kind, tmp_path), FakeClock(start_ms=SOON_AFTER_MS))
     offsets = OffsetTable()
     offsets.restore(read_body(ConsumerOffsets, (tmp_path / "config" / "consumerOffset.json").read_bytes()))
-    settings = SettingsInUse(BrokerSettings())
+    state = BrokerState(BrokerSettings(), golden.clock, lambda **_: golden.store)
+    state.offsets = offsets
     producer = Producer()
-    transactions = Transactions(
-        golden.store,
-        Appender(golden.store, settings, golden.clock),
-        TopicTable("C", "broker-a"),
-        offsets,
-        lambda _group, _topic: producer,
-        settings,
-        golden.clock,
-        lambda: None,
-    )
+    transactions = Transactions(state, lambda _group, _topic: producer, lambda: None)
 
     transactions.load()
     before = transactions.undecided(100)
-    run(transactions.check())
+    run(transactions.checks.run())
 
     assert {one.producer_group for one in before} <= {"PG_store_transaction"}
     asked = [header.transaction_id for header, _ in producer.take()]

@@ -76,8 +76,8 @@ def test_an_offset_above_the_end_of_a_queue_is_reported() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, admin_of(c) as admin:
             await c.send("T", b"1")
-            c.broker.parts.groups.ensure(parse_group("G"), c.clock.now_ms())
-            c.broker.parts.offsets.commit("G", "T", 0, 9)
+            c.broker.parts.state.groups.ensure(parse_group("G"), c.clock.now_ms())
+            c.broker.parts.state.offsets.commit("G", "T", 0, 9)
 
             [lag] = (await admin.offsets.lag("G")).queues
 

@@ -66,7 +66,7 @@ def test_an_error_names_its_broker() -> None:
             c.add_topic("T", brokers=["broker-a"])
             parts = c.brokers["broker-a"].parts
             await admin.topics.describe("T")
-            parts.topics.delete("T", c.clock.now_ms())
+            parts.state.topics.delete("T", c.clock.now_ms())
 
             with pytest.raises(TopicNotFound) as caught:
                 await admin.topics.describe("T")

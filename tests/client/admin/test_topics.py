@@ -118,7 +118,7 @@ def test_a_topic_is_deleted_on_all_servers() -> None:
             await admin.topics.delete("T")
 
             assert not await admin.topics.exists("T")
-            assert all(broker.parts.topics.get("T") is None for broker in c.brokers.values())
+            assert all(broker.parts.state.topics.get("T") is None for broker in c.brokers.values())
             assert await admin.name_servers.order("T") == {}
             for gone in (admin.topics.describe("T"), admin.topics.delete("T")):
                 with pytest.raises(TopicNotFound):

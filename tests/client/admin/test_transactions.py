@@ -101,7 +101,7 @@ def test_a_given_up_transaction_is_checked_again() -> None:
             await admin.cluster.change_settings("broker-a", {"transactionCheckMax": 1})
             await leave_open(producer, b"1")
             assert await admin.transactions.given_up() == []
-            await until(lambda: c.broker.parts.store.max_offset(CHECK_MAX_TIME_TOPIC, 0))
+            await until(lambda: c.broker.parts.state.store.max_offset(CHECK_MAX_TIME_TOPIC, 0))
 
             [lost] = await admin.transactions.given_up()
             await admin.transactions.check_again(lost.broker, lost.offset_id)

@@ -359,7 +359,7 @@ def test_offsets_that_are_gone_are_passed_over() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"0", b"1")
-            c.broker.parts.offsets.commit("G", "T", 0, 99)
+            c.broker.parts.state.offsets.commit("G", "T", 0, 99)
             async with c.lite_consumer() as consumer:
                 await consumer.subscribe("T")
                 assert await consumer.poll(timeout_s=2) == []

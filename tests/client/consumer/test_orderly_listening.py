@@ -67,13 +67,13 @@ def test_queues_are_locked_and_the_locks_are_renewed_and_released() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             async with member(c, Order()) as consumer:
-                await until(lambda: c.broker.parts.locks.has_locks("G", c.clock.monotonic()))
+                await until(lambda: c.broker.parts.state.locks.has_locks("G", c.clock.monotonic()))
                 await asyncio.sleep(300)
                 info = await consumer.running_info()
                 assert all(one.locked for one in info.mq_table.values())
                 assert min(one.last_lock_timestamp for one in info.mq_table.values()) > c.clock.now_ms() - 21_000
 
-            assert not c.broker.parts.locks.has_locks("G", c.clock.monotonic())
+            assert not c.broker.parts.state.locks.has_locks("G", c.clock.monotonic())
 
     run(main())
 
@@ -273,7 +273,7 @@ def test_an_ordered_broadcast_needs_no_locks() -> None:
                 await c.send("T", *(b"%d" % number for number in range(20)))
                 await until(lambda: all(order.count == 20 for order in orders))
 
-            assert not c.broker.parts.locks.has_locks("G", c.clock.monotonic())
+            assert not c.broker.parts.state.locks.has_locks("G", c.clock.monotonic())
 
     run(main())
 
@@ -286,7 +286,7 @@ def test_a_restarted_queue_waits_for_the_running_listener() -> None:
 
             async with member(c, order, stop_timeout_ms=30_000):
                 await until(lambda: order.busy)
-                c.broker.parts.offsets.reset("G", "T", {0: 1})
+                c.broker.parts.state.offsets.reset("G", "T", {0: 1})
                 await until(lambda: order.count == 2, timeout_s=100)
 
             assert order.seen[0] == [0, 1]
@@ -302,7 +302,7 @@ def test_a_restarted_queue_is_not_released_while_the_earlier_listener_works_on_i
 
             async with member(c, order, 2, stop_timeout_ms=60_000):
                 await until(lambda: order.busy)
-                c.broker.parts.offsets.reset("G", "T", {0: 1})
+                c.broker.parts.state.offsets.reset("G", "T", {0: 1})
                 await asyncio.sleep(17)
                 async with member(c, order, 1, stop_timeout_ms=60_000):
                     await until(lambda: order.count == 3, timeout_s=400)

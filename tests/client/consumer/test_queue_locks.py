@@ -108,13 +108,13 @@ def test_a_stop_while_queues_start_leaves_no_lock_behind(monkeypatch: pytest.Mon
 
             monkeypatch.setattr(FirstOffsets, "find", wait)
             # RocketMQ's brokers keep the locks of a client that has left.
-            monkeypatch.setattr(type(c.broker.parts.locks), "release", lambda *_: None)
+            monkeypatch.setattr(type(c.broker.parts.state.locks), "release", lambda *_: None)
             consumer = c.push_consumer(start_at="first", ordered=True)
             consumer.on("T")(Basket())
             async with consumer:
                 await until(lambda: asked)
-                assert c.broker.parts.locks.has_locks("G", c.clock.monotonic())
+                assert c.broker.parts.state.locks.has_locks("G", c.clock.monotonic())
 
-            await until(lambda: not c.broker.parts.locks.has_locks("G", c.clock.monotonic()), timeout_s=1)
+            await until(lambda: not c.broker.parts.state.locks.has_locks("G", c.clock.monotonic()), timeout_s=1)
 
     run(main())

@@ -285,7 +285,7 @@ def test_offsets_are_reset_by_an_administrator() -> None:
                 await c.send("T", b"0", b"1", b"2")
                 await basket.wait(3)
                 await asyncio.sleep(20)
-                c.broker.parts.offsets.reset("G", "T", {0: 1})
+                c.broker.parts.state.offsets.reset("G", "T", {0: 1})
                 await basket.wait(5, timeout_s=60)
                 await asyncio.sleep(10)
 

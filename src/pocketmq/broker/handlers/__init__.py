@@ -4,6 +4,7 @@ Modules in reading order:
 
     sending          sends of one message and of batches
     pulling          pulls, and long polling
+    checked_pulls    caches the outcome of a pull's permission checks until something changes
     offsets          queries and commits of offsets; search by time; admin: reset, compare and clone the offsets of groups
     retries          messages that a consumer sends back (code 36): retry topic or dead-letter topic
     transactions     commits and rollbacks (code 37), and repeated check-backs (code 323)

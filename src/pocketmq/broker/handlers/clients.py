@@ -13,14 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.notices import Notices
-from pocketmq.broker.groups.queue_locks import QueueLockTable
-from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.topics import TopicTable
-from pocketmq.clock import Clock
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest
 from pocketmq.model.flags import TopicFlag
@@ -56,29 +50,9 @@ class ClientHandlers:
     `announce` registers changed topics; it must not wait.
     """
 
-    def __init__(
-        self,
-        *,
-        members: Members,
-        groups: GroupTable,
-        topics: TopicTable,
-        locks: QueueLockTable,
-        filters: Filters,
-        subscriptions: RequestSubscriptions,
-        notices: Notices,
-        settings: SettingsInUse,
-        clock: Clock,
-        announce: Callable[[], None],
-    ) -> None:
-        self._members = members
-        self._groups = groups
-        self._topics = topics
-        self._locks = locks
-        self._filters = filters
-        self._subscriptions = subscriptions
-        self._notices = notices
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, state: BrokerState, announce: Callable[[], None]) -> None:
+        self._state = state
+        self.notices = Notices(state.settings)
         self._announce = announce
         self._rejected_groups: dict[str, None] = {}
         self._late_topics_logged = False
@@ -111,9 +85,9 @@ class ClientHandlers:
         if not peer.is_open:
             return True  # lost while its heartbeat waited; it must not join now
         client = ClientInfo(peer, heartbeat.client_id, str(peer.address), language, version)
-        self._members.check(client, heartbeat)
-        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
-        topics_before = self._topics.version
+        self._state.members.check(client, heartbeat)
+        now, now_ms = self._state.clock.monotonic(), self._state.clock.now_ms()
+        topics_before = self._state.topics.version
         accepted, quiet = [], set()
         for data in heartbeat.consumer_data_set:
             group = self._group_of(client, data, now_ms)
@@ -123,16 +97,16 @@ class ClientHandlers:
             accepted.append(data)
             if not group.notify_consumer_ids_changed_enable:
                 quiet.add(group.group_name)
-        if self._topics.version != topics_before:
+        if self._state.topics.version != topics_before:
             self._announce()
         heartbeat = replace(heartbeat, consumer_data_set=tuple(accepted))
-        changes = self._members.heartbeat(client, heartbeat, now, now_ms, quiet=quiet)
-        self._notices.apply(changes)
+        changes = self._state.members.heartbeat(client, heartbeat, now, now_ms, quiet=quiet)
+        self.notices.apply(changes)
         return changes.resend
 
     def _group_of(self, client: ClientInfo, data: ConsumerData, now_ms: int) -> SubscriptionGroupConfig | None:
         try:
-            return self._groups.ensure(data.group_name, now_ms)
+            return self._state.groups.ensure(data.group_name, now_ms)
         except GroupNotFound as refusal:
             self.groups_refused += 1
             if data.group_name not in self._rejected_groups:
@@ -151,47 +125,49 @@ class ClientHandlers:
         own = retry_topic(name)  # it is among the subscriptions too, and must not decide on itself
         order = None
         if not (heartbeat.without_sub and heartbeat.heartbeat_fingerprint):
-            order = any(self._topics.is_order(one.topic) for one in data.subscription_data_set if one.topic != own)
+            order = any(
+                self._state.topics.is_order(one.topic) for one in data.subscription_data_set if one.topic != own
+            )
         sys_flag = TopicFlag.UNIT_SUB if data.unit_mode else 0
-        if own not in self._topics and not self._topics.creates_retry_topics_early:
+        if own not in self._state.topics and not self._state.topics.creates_retry_topics_early:
             if not self._late_topics_logged:
                 self._late_topics_logged = True
                 log.warning(
                     "%d retry and dead-letter topics exist, half of maxRetryTopics; from now on, the retry topic of a new group is "
                     "created when a message is first sent back",
-                    self._topics.retry_topics,
+                    self._state.topics.retry_topics,
                 )
             return
-        self._topics.ensure_retry(name, group.retry_queue_nums, now_ms, order=order, sys_flag=sys_flag)
+        self._state.topics.ensure_retry(name, group.retry_queue_nums, now_ms, order=order, sys_flag=sys_flag)
 
     def unregister(self, request: Request[UnregisterClient]) -> Reply:
         header, peer = request.header, request.peer
-        group = self._members.group(header.consumer_group or "")
+        group = self._state.members.group(header.consumer_group or "")
         leaving = group.members.get(peer) if group else None
-        changes = self._members.unregister(
+        changes = self._state.members.unregister(
             peer, consumer_group=header.consumer_group, producer_group=header.producer_group
         )
         if group and leaving and leaving.client.client_id not in group.client_ids():
-            self._locks.release(leaving.client.client_id, group.name)
-        self._notices.apply(changes)
+            self._state.locks.release(leaving.client.client_id, group.name)
+        self.notices.apply(changes)
         return Reply()
 
     def lost(self, peer: Peer) -> None:
         """A connection was lost. Locks of its client stay until they expire: see `queue_locks`."""
-        self._notices.apply(self._members.lost(peer))
+        self.notices.apply(self._state.members.lost(peer))
 
     def expire(self) -> None:
         """Remove expired members, locks and subscriptions. Called every `expiry_scan_ms`."""
-        now = self._clock.monotonic()
-        self._notices.apply(self._members.expire(now))
-        self._locks.sweep(now)
-        self._subscriptions.expire(now)
+        now = self._state.clock.monotonic()
+        self.notices.apply(self._state.members.expire(now))
+        self._state.locks.sweep(now)
+        self._state.subscriptions.expire(now)
 
     # queries of clients
 
     def consumer_list(self, request: Request[ForConsumerGroup]) -> Reply:
         group = request.header.consumer_group
-        client_ids = self._members.client_ids(group)
+        client_ids = self._state.members.client_ids(group)
         if not client_ids:
             raise ImpossibleRequest(f"no consumer for this group, {group}")
         return Reply(body=write_body(ConsumerIdList(client_ids)))
@@ -199,53 +175,55 @@ class ClientHandlers:
     def lock(self, request: Request[NoFields]) -> Reply:
         requested = read_body(QueueLocks, request.command.body)
         queues = filter(self._is_local, requested.mq_set)
-        locked = self._locks.lock(requested.consumer_group, requested.client_id, queues, self._clock.monotonic())
+        locked = self._state.locks.lock(
+            requested.consumer_group, requested.client_id, queues, self._state.clock.monotonic()
+        )
         return Reply(body=write_body(LockedQueues(locked)))
 
     def unlock(self, request: Request[NoFields]) -> Reply:
         requested = read_body(QueueLocks, request.command.body)
-        self._locks.unlock(requested.consumer_group, requested.client_id, requested.mq_set)
+        self._state.locks.unlock(requested.consumer_group, requested.client_id, requested.mq_set)
         return Reply()
 
     def _is_local(self, queue: MessageQueue) -> bool:
         """Whether the queue can be consumed here; other queues are not locked."""
-        topic = self._topics.get(queue.topic)
+        topic = self._state.topics.get(queue.topic)
         is_read = topic is not None and 0 <= queue.queue_id < topic.read_queue_nums
-        return is_read and queue.broker_name == self._settings.now.broker_name
+        return is_read and queue.broker_name == self._state.settings.now.broker_name
 
     def check(self, request: Request[NoFields]) -> Reply:
         """Whether the broker can serve a subscription. Consumers call it before they start."""
         wanted = read_body(CheckClientConfig, request.command.body).subscription_data
         if wanted is not None and not wanted.is_tag:
-            if not self._settings.now.property_filter:
+            if not self._state.settings.now.property_filter:
                 raise ImpossibleRequest(
                     f"The broker does not support consumer to filter message by {wanted.expression_type}; "
                     "enablePropertyFilter is off"
                 )
-            self._filters.of(wanted)
+            self._state.filters.of(wanted)
         return Reply()
 
     # queries of administrators
 
     def consumer_connections(self, request: Request[ForConsumerGroup]) -> Reply:
         group = request.header.consumer_group
-        if self._members.group(group) is None:
+        if self._state.members.group(group) is None:
             raise ConsumerNotOnline(f"the consumer group[{group}] not online")
-        return Reply(body=write_body(self._members.consumer_connections(group)))
+        return Reply(body=write_body(self._state.members.consumer_connections(group)))
 
     def producer_connections(self, request: Request[ForProducerGroup]) -> Reply:
         group = request.header.producer_group
         try:
-            found = self._members.producers.connections(group)
+            found = self._state.members.producers.connections(group)
         except ImpossibleRequest:
             raise ImpossibleRequest(f"the producer group[{group}] not exist") from None
         return Reply(body=write_body(found))
 
     def producers(self, request: Request[NoFields]) -> Reply:
-        return Reply(body=write_body(self._members.producers.table()))
+        return Reply(body=write_body(self._state.members.producers.table()))
 
     def runtime_info(self) -> dict[str, str]:
         """Conflicting subscriptions, for `mqadmin brokerStatus` (code 28)."""
-        conflicts = self._members.conflicts()
+        conflicts = self._state.members.conflicts()
         shown = {f"subscriptionConflict_{conflict.group}": str(conflict) for conflict in conflicts[:MAX_SHOWN]}
         return {"subscriptionConflicts": str(len(conflicts)), **shown}

@@ -10,12 +10,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.reads.filters import RequestSubscriptions
-from pocketmq.broker.snapshots import CachedTable, Page, Snapshots
-from pocketmq.clock import Clock
+from pocketmq.broker.snapshots import CachedTable, Page
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode
 from pocketmq.model.names import parse_group
 from pocketmq.model.subscription import Subscription
@@ -38,28 +34,11 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class GroupHandlers:
-    """Requests about consumer groups. `address` is the address for clients; `deleted` is called with deleted groups."""
+    """Requests about consumer groups. `address` returns the address for clients."""
 
-    def __init__(
-        self,
-        *,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        members: Members,
-        subscriptions: RequestSubscriptions,
-        snapshots: Snapshots,
-        clock: Clock,
-        address: Callable[[], Address],
-        deleted: Callable[[str], None],
-    ) -> None:
-        self._groups = groups
-        self._offsets = offsets
-        self._members = members
-        self._subscriptions = subscriptions
-        self._snapshots = snapshots
-        self._clock = clock
+    def __init__(self, state: BrokerState, address: Callable[[], Address]) -> None:
+        self._state = state
         self._address = address
-        self._deleted = deleted
         self._cached_table = CachedTable()
 
     def table(self) -> dict[RequestCode, Handler]:
@@ -83,25 +62,25 @@ class GroupHandlers:
         return await self._put(request, read_body(GroupConfigList, request.command.body).group_config_list)
 
     async def _put(self, request: Request[NoFields], configs: tuple[SubscriptionGroupConfig, ...]) -> Reply:
-        self._groups.put(configs, self._clock.now_ms())
+        self._state.groups.put(configs, self._state.clock.now_ms())
         for config in configs:
             log.info("Set group %s, as requested by %s: %s", config.group_name, request.peer.address, config)
-        await self._snapshots.save_groups()
+        await self._state.snapshots.save_groups()
         return Reply()
 
     async def delete(self, request: Request[DeleteGroup]) -> Reply:
         """Delete a group. If it does not exist, its offsets may still be deleted."""
         header, group = request.header, request.header.group_name
-        if group not in self._groups:
+        if group not in self._state.groups:
             parse_group(group)
-        if self._groups.delete(group, self._clock.now_ms()):
+        if self._state.groups.delete(group, self._state.clock.now_ms()):
             log.info("Deleted group %s, as requested by %s", group, request.peer.address)
-            self._deleted(group)
-        saving = [self._snapshots.save_groups()]
+            self._state.stats.forget_group(group)
+        saving = [self._state.snapshots.save_groups()]
         if header.clean_offset or header.remove_offset:
-            self._offsets.delete_group(group)
+            self._state.offsets.delete_group(group)
             log.info("Deleted the offsets of group %s, as requested by %s", group, request.peer.address)
-            saving.append(self._snapshots.save_offsets())
+            saving.append(self._state.snapshots.save_offsets())
         await asyncio.gather(*saving)
         return Reply()
 
@@ -109,37 +88,38 @@ class GroupHandlers:
         """Forbid or allow a group to read a topic, or only query it."""
         header = request.header
         if header.readable is not None:
-            self._groups.set_readable(header.group, header.topic, header.readable, self._clock.now_ms())
+            self._state.groups.set_readable(header.group, header.topic, header.readable, self._state.clock.now_ms())
             word = "allowed" if header.readable else "forbade"
             log.info("%s %s group %s to read topic %s", request.peer.address, word, header.group, header.topic)
-            await self._snapshots.save_groups()
-        readable = self._groups.may_read(header.group, header.topic)
+            await self._state.snapshots.save_groups()
+        readable = self._state.groups.may_read(header.group, header.topic)
         return Reply(body=write_body(GroupForbidden(header.group, header.topic, readable)))
 
     # queries
 
     async def get(self, request: Request[ForGroup]) -> Reply:
         """The group, created if it is new and automatic creation is on, as in RocketMQ."""
-        is_new = request.header.group not in self._groups
-        config = self._groups.ensure(request.header.group, self._clock.now_ms())
+        is_new = request.header.group not in self._state.groups
+        config = self._state.groups.ensure(request.header.group, self._state.clock.now_ms())
         if is_new:
-            await self._snapshots.save_groups()
+            await self._state.snapshots.save_groups()
         return Reply(body=write_body(config))
 
     def get_all(self, request: Request[GetAllGroups]) -> Reply:
-        header, count = request.header, AllGroupsReply(len(self._groups))
+        header, count = request.header, AllGroupsReply(len(self._state.groups))
         asked = Page(header.group_seq, header.max_group_num, header.data_version)
         if asked.is_whole:
             return Reply(
-                count, self._cached_table.body(self._groups.version, lambda: write_body(self._groups.snapshot()))
+                count,
+                self._cached_table.body(self._state.groups.version, lambda: write_body(self._state.groups.snapshot())),
             )
-        table = self._groups.snapshot()
+        table = self._state.groups.snapshot()
         rows = asked.of(table.subscription_group_table, table.data_version)
         return Reply(count, write_body(replace(table, subscription_group_table=rows)))
 
     def topics(self, request: Request[ForGroup]) -> Reply:
         """Topics in which the group has an offset."""
-        topics = tuple(self._offsets.topics_of(request.header.group))
+        topics = tuple(self._state.offsets.topics_of(request.header.group))
         return Reply(body=write_body(TopicList(topics, str(self._address()))))
 
     def subscription(self, request: Request[QuerySubscriptionByConsumer]) -> Reply:
@@ -149,5 +129,5 @@ class GroupHandlers:
         return Reply(body=write_body(GroupSubscription(group, topic, found)))
 
     def _subscription(self, group: str, topic: str) -> Subscription | None:
-        members = self._members.group(group)
-        return (members and members.subscriptions.get(topic)) or self._subscriptions.find(group, topic)
+        members = self._state.members.group(group)
+        return (members and members.subscriptions.get(topic)) or self._state.subscriptions.find(group, topic)

@@ -7,8 +7,8 @@ meanwhile.
 import asyncio
 from typing import Final
 
-from pocketmq.broker.groups.members import Members
-from pocketmq.broker.reads.filters import Filter, Filters
+from pocketmq.broker.reads.filters import Filter
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ImpossibleRequest, InvalidExpression, InvalidParameter
 from pocketmq.model.subscription import Subscription
@@ -17,7 +17,6 @@ from pocketmq.net.loops import Steps
 from pocketmq.protocol.api.messages import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
 from pocketmq.protocol.bodies.topics import ConsumeQueueContent, ConsumeQueueEntry
 from pocketmq.protocol.java_json import write_body
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import Entry, is_message
 from pocketmq.store.readable_store import MAX_KEY_RESULTS
 
@@ -32,10 +31,8 @@ _NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
 class MessageQueryHandlers:
-    def __init__(self, store: MessageStore, members: Members, filters: Filters) -> None:
-        self._store = store
-        self._members = members
-        self._filters = filters
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -49,7 +46,7 @@ class MessageQueryHandlers:
     async def by_key(self, request: Request[QueryMessage]) -> Reply:
         header = request.header
         await self._index_caught_up()
-        found = self._store.find_by_key(
+        found = self._state.store.find_by_key(
             header.topic,
             header.key,
             min(max(header.max_num, 1), MAX_KEY_RESULTS),
@@ -57,28 +54,28 @@ class MessageQueryHandlers:
             header.end_timestamp,
             unique=bool(header.unique_key),
         )
-        records = [self._store.record(message.log_offset) or b"" for message in found]
+        records = [self._state.store.record(message.log_offset) or b"" for message in found]
         if not any(records):
             return Reply(QueryMessageReply(0, 0), code=ResponseCode.QUERY_NOT_FOUND, remark=_NOT_FOUND)
-        return Reply(QueryMessageReply(*self._store.facts.last_indexed), b"".join(records))
+        return Reply(QueryMessageReply(*self._state.store.facts.last_indexed), b"".join(records))
 
     async def _index_caught_up(self) -> None:
         """Wait until the index contains everything in the log; it is built at the ticks of the store."""
-        facts = self._store.facts
+        facts = self._state.store.facts
         end = facts.log_end
         for _ in range(INDEX_CHECKS):
             if facts.log_end - facts.behind_bytes >= end:
                 break
-            self._store.hurry_index()
+            self._state.store.hurry_index()
             await asyncio.sleep(INDEX_CHECK_S)
 
     # by log offset
 
     def by_log_offset(self, request: Request[ViewMessage]) -> Reply:
         offset = request.header.offset
-        record = self._store.record(offset)
+        record = self._state.store.record(offset)
         # Bytes inside a body may look like a record, but its own offset would differ.
-        if record is None or (message := self._store.message(offset)) is None or message.log_offset != offset:
+        if record is None or (message := self._state.store.message(offset)) is None or message.log_offset != offset:
             raise ImpossibleRequest(f"can not find message by the offset, {offset}")
         return Reply(body=record)
 
@@ -87,7 +84,7 @@ class MessageQueryHandlers:
     async def queue_entries(self, request: Request[QueryConsumeQueue]) -> Reply:
         header = request.header
         topic, queue_id = header.topic or "", header.queue_id or 0
-        queue = self._store.find_queue(topic, queue_id)
+        queue = self._state.store.find_queue(topic, queue_id)
         if queue is None:
             raise ImpossibleRequest(f"{queue_id}@{topic} is not exist!")
         index, count = header.index or 0, header.count or 0
@@ -97,7 +94,7 @@ class MessageQueryHandlers:
             raise ImpossibleRequest(f"Index {index} of {queue_id}@{topic} is not exist!")
         subscription, group_filter, filter_text = self._group_filter(header.consumer_group, topic)
         steps, entries = Steps(), []
-        for entry in self._store.entries(queue, index, count):
+        for entry in self._state.store.entries(queue, index, count):
             matches = group_filter is not None and self._matches(group_filter, entry)
             entries.append(ConsumeQueueEntry(*entry, eval=matches))
             await steps.pause()
@@ -108,12 +105,12 @@ class MessageQueryHandlers:
         """The group's subscription of the topic, its filter, and the text of the filter or of an error."""
         if group is None:
             return None, None, None
-        members = self._members.group(group)
+        members = self._state.members.group(group)
         wanted = members.subscriptions.get(topic) if members else None
         if wanted is None:
             return None, None, f"{group}@{topic} is not online!"
         try:
-            group_filter = self._filters.of(wanted)
+            group_filter = self._state.filters.of(wanted)
         except InvalidExpression as error:
             return wanted, None, str(error)
         return wanted, group_filter, None if wanted.is_tag else wanted.sub_string
@@ -124,5 +121,5 @@ class MessageQueryHandlers:
             return False
         if group_filter.matches is None:
             return True
-        record = self._store.record(entry[0])
+        record = self._state.store.record(entry[0])
         return record is not None and group_filter.matches(record)

@@ -10,19 +10,15 @@ Changes are saved before the answer.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.notices import peer_of, require_version
-from pocketmq.broker.groups.offsets import OffsetTable, QueueFacts, pushed_target, reject_broker_group, reset_target
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.topics import TopicTable
-from pocketmq.clock import Clock
+from pocketmq.broker.groups.offsets import QueueFacts, pushed_target, reject_broker_group, reset_target
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import BoundaryType, Language, RequestCode, Version
 from pocketmq.errors import (
     ConsumerNotOnline,
@@ -51,7 +47,6 @@ from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import NoFields, write_fields
 from pocketmq.protocol.hot_headers import OFFSET_UPDATED, QueryOffsetHead, UpdateOffsetHead, offset_reply
 from pocketmq.protocol.java_json import write_body
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import MIB
 
 MAX_TABLE_BYTES = 15 * MIB
@@ -64,9 +59,8 @@ class OffsetHandlers:
     `delay_offsets` returns the offsets of delayed messages as JSON.
     """
 
-    def __init__(self, store: MessageStore, offsets: OffsetTable, delay_offsets: Callable[[], bytes]) -> None:
-        self._store = store
-        self._offsets = offsets
+    def __init__(self, state: BrokerState, delay_offsets: Callable[[], bytes]) -> None:
+        self._state = state
         self._delay_offsets = delay_offsets
 
     def table(self) -> dict[RequestCode, Handler]:
@@ -82,22 +76,24 @@ class OffsetHandlers:
     def at_time(self, request: Request[SearchOffset]) -> Reply:
         header = request.header
         boundary = header.boundary_type or BoundaryType.LOWER
-        return Reply(OffsetReply(self._store.offset_at_time(header.topic, header.queue_id, header.timestamp, boundary)))
+        return Reply(
+            OffsetReply(self._state.store.offset_at_time(header.topic, header.queue_id, header.timestamp, boundary))
+        )
 
     def max_offset(self, request: Request[GetMaxOffset]) -> Reply:
-        return Reply(OffsetReply(self._store.max_offset(request.header.topic, request.header.queue_id)))
+        return Reply(OffsetReply(self._state.store.max_offset(request.header.topic, request.header.queue_id)))
 
     def min_offset(self, request: Request[ForQueue]) -> Reply:
-        return Reply(OffsetReply(self._store.min_offset(request.header.topic, request.header.queue_id)))
+        return Reply(OffsetReply(self._state.store.min_offset(request.header.topic, request.header.queue_id)))
 
     def earliest(self, request: Request[ForQueue]) -> Reply:
         topic, queue_id = request.header.topic, request.header.queue_id
-        found = self._store.store_ms(topic, queue_id, self._store.min_offset(topic, queue_id))
+        found = self._state.store.store_ms(topic, queue_id, self._state.store.min_offset(topic, queue_id))
         return Reply(StoreTimeReply(-1 if found is None else found))
 
     def all_consumed(self, request: Request[NoFields]) -> Reply:
         # Strict JSON, as in the file: Java reads it, and a large table is encoded many times as fast.
-        body = msgspec.json.encode(self._offsets.snapshot())
+        body = msgspec.json.encode(self._state.offsets.snapshot())
         if len(body) > MAX_TABLE_BYTES:
             raise ImpossibleRequest(
                 f"the table of all offsets has {len(body)} bytes; the limit of an answer is {MAX_TABLE_BYTES}; "
@@ -121,55 +117,42 @@ RETURN_S: Final = 120.0
 class Consuming:
     """Queries and commits of offsets, for `turns`."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        members: Members,
-        clock: Clock,
-    ) -> None:
-        self._members = members
-        self._clock = clock
-        self._members_are_back = clock.monotonic() + RETURN_S
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._members_are_back = state.clock.monotonic() + RETURN_S
 
     def query(self, peer: Peer, head: QueryOffsetHead, body: bytes) -> bytes:
         """The offset where a member of a group begins."""
         ext = head.ext
         zero_if_new = ext.set_zero_if_not_found is not False
         facts = self._facts(ext.topic, ext.queue_id)
-        offset = self._offsets.query(ext.consumer_group, ext.topic, ext.queue_id, facts, zero_if_new=zero_if_new)
+        offset = self._state.offsets.query(ext.consumer_group, ext.topic, ext.queue_id, facts, zero_if_new=zero_if_new)
         if offset is None:
             raise NotFound(_UNKNOWN if zero_if_new else _UNKNOWN_NOT_ZERO)
         return offset_reply(head.opaque, offset)
 
     def _facts(self, topic: str, queue_id: int) -> QueueFacts | None:
         """What the store knows of a queue; None if the topic has no such queue."""
-        row = self._topics.get(topic)
+        row = self._state.topics.get(topic)
         if row is None or not 0 <= queue_id < max(row.read_queue_nums, row.write_queue_nums):
             return None
-        low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
-        return QueueFacts(low, high, not low and high > 0 and self._store.is_in_memory(topic, queue_id, 0))
+        low, high = self._state.store.min_offset(topic, queue_id), self._state.store.max_offset(topic, queue_id)
+        return QueueFacts(low, high, not low and high > 0 and self._state.store.is_in_memory(topic, queue_id, 0))
 
     def update(self, peer: Peer, head: UpdateOffsetHead, body: bytes) -> bytes:
         ext = head.ext
         reject_broker_group(ext.consumer_group)
-        if ext.consumer_group not in self._groups:
+        if ext.consumer_group not in self._state.groups:
             raise GroupNotFound(f"group {ext.consumer_group} does not exist on this broker")
-        if ext.topic not in self._topics:
+        if ext.topic not in self._state.topics:
             raise TopicNotFound(f"topic {ext.topic} does not exist on this broker")
         if ext.queue_id < 0 or ext.commit_offset < 0:
             raise InvalidParameter(f"queue {ext.queue_id} and offset {ext.commit_offset} must not be negative")
-        if not self._members.group(ext.consumer_group) and self._clock.monotonic() > self._members_are_back:
+        if not self._state.members.group(ext.consumer_group) and self._state.clock.monotonic() > self._members_are_back:
             # The group has no consumer: the caller is a program that stores its offsets here, or an administrator.
-            self._offsets.confirm_log(ext.consumer_group, ext.topic, ext.queue_id)
-        end = self._store.max_offset(ext.topic, ext.queue_id)
-        self._offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset, end)
+            self._state.offsets.confirm_log(ext.consumer_group, ext.topic, ext.queue_id)
+        end = self._state.store.max_offset(ext.topic, ext.queue_id)
+        self._state.offsets.commit(ext.consumer_group, ext.topic, ext.queue_id, ext.commit_offset, end)
         return OFFSET_UPDATED.encode(head.opaque)
 
 
@@ -177,30 +160,10 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class ResetHandlers:
-    """Requests that change offsets. `wake` wakes the held pulls of a queue; `save` returns when offsets are on disk."""
+    """Requests that change offsets."""
 
-    def __init__(
-        self,
-        *,
-        offsets: OffsetTable,
-        topics: TopicTable,
-        groups: GroupTable,
-        members: Members,
-        store: MessageStore,
-        settings: SettingsInUse,
-        clock: Clock,
-        wake: Callable[[str, int], None],
-        save: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._offsets = offsets
-        self._topics = topics
-        self._groups = groups
-        self._members = members
-        self._store = store
-        self._settings = settings
-        self._clock = clock
-        self._wake = wake
-        self._save = save
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -213,21 +176,21 @@ class ResetHandlers:
         header = request.header
         reject_broker_group(header.group)
         targets = self._targets(header)
-        if not self._settings.now.server_side_reset:
+        if not self._state.settings.now.server_side_reset:
             return self._push(request, targets)
-        self._offsets.reset(header.group, header.topic, targets)
+        self._state.offsets.reset(header.group, header.topic, targets)
         for queue_id in targets:
-            self._wake(header.topic, queue_id)
+            self._state.arrivals.wake(header.topic, queue_id)
         self._log_change("reset", request, len(targets))
-        await self._save()
+        await self._state.snapshots.save_offsets()
         return Reply(body=write_body(self._body(header.topic, targets)))
 
     def _targets(self, header: ResetOffset) -> dict[int, int]:
         """The new offset by queue: of one queue if it is named, else of all."""
-        topic = self._topics.get(header.topic)
+        topic = self._state.topics.get(header.topic)
         if topic is None:
             raise TopicNotFound(f"Topic {header.topic} does not exist")
-        if header.group not in self._groups:
+        if header.group not in self._state.groups:
             raise GroupNotFound(f"Group {header.group} does not exist")
         if header.queue_id is None or header.queue_id < 0:
             return {queue_id: self._target(header, queue_id, None) for queue_id in range(topic.read_queue_nums)}
@@ -238,14 +201,14 @@ class ResetHandlers:
         return {header.queue_id: self._target(header, header.queue_id, header.offset)}
 
     def _target(self, header: ResetOffset, queue_id: int, offset: int | None) -> int:
-        topic, store = header.topic, self._store
+        topic, store = header.topic, self._state.store
         facts = QueueFacts(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id), first_in_memory=False)
         return reset_target(
             facts, offset, header.timestamp, lambda when_ms: store.offset_at_time(topic, queue_id, when_ms)
         )
 
     def _body(self, topic: str, targets: Mapping[int, int]) -> ResetOffsets:
-        name = self._settings.now.broker_name
+        name = self._state.settings.now.broker_name
         return ResetOffsets({MessageQueue(topic, name, queue_id): offset for queue_id, offset in targets.items()})
 
     def _log_change(self, done: str, request: Request[ResetOffset], queues: int) -> None:
@@ -265,7 +228,7 @@ class ResetHandlers:
 
     def _push(self, request: Request[ResetOffset], targets: Mapping[int, int]) -> Reply:
         header = request.header
-        group = self._members.group(header.group)
+        group = self._state.members.group(header.group)
         if group is None:
             raise ConsumerNotOnline(
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
@@ -276,7 +239,7 @@ class ResetHandlers:
             require_version(client, Version.V3_0_7_SNAPSHOT)
         pushed = {
             queue_id: pushed_target(
-                target, self._offsets.stored(header.group, header.topic, queue_id), force=header.is_force
+                target, self._state.offsets.stored(header.group, header.topic, queue_id), force=header.is_force
             )
             for queue_id, target in targets.items()
         }
@@ -293,23 +256,23 @@ class ResetHandlers:
     def corrections(self, request: Request[QueryCorrectionOffset]) -> Reply:
         header = request.header
         left_out = (header.filter_groups or "").split(",")
-        least = self._offsets.corrections(
+        least = self._state.offsets.corrections(
             header.topic,
             header.compare_group,
             left_out,
-            lambda queue_id: self._store.min_offset(header.topic, queue_id),
+            lambda queue_id: self._state.store.min_offset(header.topic, queue_id),
         )
         return Reply(body=write_body(CorrectionOffsets(least)))
 
     async def clone(self, request: Request[CloneGroupOffset]) -> Reply:
         header = request.header
         reject_broker_group(header.dest_group)
-        if header.src_group not in self._groups and not self._offsets.topics_of(header.src_group):
+        if header.src_group not in self._state.groups and not self._state.offsets.topics_of(header.src_group):
             raise GroupNotFound(f"group {header.src_group} does not exist on this broker: it has no offsets to clone")
-        self._groups.ensure(header.dest_group, self._clock.now_ms())
-        wanted = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        self._state.groups.ensure(header.dest_group, self._state.clock.now_ms())
+        wanted = [header.topic] if header.topic else self._state.offsets.topics_of(header.src_group)
         topics = [topic for topic in wanted if self._may_clone(header, topic)]
-        cloned = self._offsets.clone(header.src_group, header.dest_group, topics)
+        cloned = self._state.offsets.clone(header.src_group, header.dest_group, topics)
         log.info(
             "%s set group %s to the offsets of %s in %s",
             request.peer.address,
@@ -317,14 +280,14 @@ class ResetHandlers:
             header.src_group,
             ", ".join(cloned) or "no topic",
         )
-        await self._save()
+        await self._state.snapshots.save_offsets()
         return Reply()
 
     def _may_clone(self, header: CloneGroupOffset, topic: str) -> bool:
         """Skip deleted topics, and those that the members no longer subscribe to, unless requested."""
-        group = self._members.group(header.src_group)
+        group = self._state.members.group(header.src_group)
         is_wanted = bool(header.offline) or group is None or not group.subscriptions or topic in group.subscriptions
-        return topic in self._topics and is_wanted
+        return topic in self._state.topics and is_wanted
 
 
 def _push_to_members(clients: Iterable[ClientInfo], header: ResetOffset, body: ResetOffsets) -> list[str]:

@@ -17,15 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pocketmq import compiled
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable, reject_broker_group
-from pocketmq.broker.reads.arrivals import Arrivals
-from pocketmq.broker.reads.checked_pulls import CheckedPulls, PullStats
-from pocketmq.broker.reads.filters import EVERYTHING, Filter, Filters, RequestSubscriptions
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.topics import TopicTable
-from pocketmq.clock import Clock
+from pocketmq.broker.groups.offsets import reject_broker_group
+from pocketmq.broker.handlers.checked_pulls import CheckedPulls
+from pocketmq.broker.reads.filters import EVERYTHING, Filter
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import (
     GroupNotFound,
@@ -46,7 +41,6 @@ from pocketmq.protocol.body_pack import pack_bodies
 from pocketmq.protocol.command import ONEWAY, Command, encode_command
 from pocketmq.protocol.hot_headers import LitePullHead, PullHead, PullReplies
 from pocketmq.protocol.pending_calls import failure_reply
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reading import ReadResult, ReadStatus
 
 MAX_HOLD_S: Final = 60.0
@@ -92,32 +86,8 @@ class Forbidden(NoPermission):
 class Pulling:
     """The pull handler, for `turns`."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        members: Members,
-        filters: Filters,
-        subscriptions: RequestSubscriptions,
-        arrivals: Arrivals,
-        settings: SettingsInUse,
-        clock: Clock,
-        stats: PullStats,
-        checked: CheckedPulls,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._members = members
-        self._filters = filters
-        self._subscriptions = subscriptions
-        self._arrivals = arrivals
-        self._settings = settings
-        self._clock = clock
-        self._stats = stats
+    def __init__(self, state: BrokerState, checked: CheckedPulls) -> None:
+        self._state = state
         self._checked = checked
         self._max_count = checked.max_count
         twin = compiled.twin()
@@ -139,7 +109,7 @@ class Pulling:
             wanted = self._select_filter(ext, group)
         except Forbidden as refusal:
             return _forbidden(head.opaque, refusal)
-        new_offset = self._offsets.pop_reset(ext.consumer_group, ext.topic, ext.queue_id)
+        new_offset = self._state.offsets.pop_reset(ext.consumer_group, ext.topic, ext.queue_id)
         if new_offset is None:
             new_offset = self._redirect_older(ext)
         if new_offset is not None:
@@ -147,10 +117,10 @@ class Pulling:
         found, seconds = self._read(ext, wanted)
         where = ext.consumer_group, ext.topic, ext.queue_id
         if ext.queue_offset > found.max_offset:
-            found.next_offset = self._offsets.resume_at(*where, found.min_offset, found.max_offset)
+            found.next_offset = self._state.offsets.resume_at(*where, found.min_offset, found.max_offset)
         elif may_wait and ext.sys_flag & PullFlag.COMMIT_OFFSET:
             reject_broker_group(ext.consumer_group)
-            self._offsets.commit(*where, ext.commit_offset, found.max_offset)
+            self._state.offsets.commit(*where, ext.commit_offset, found.max_offset)
         code, remark = _OUTCOMES[found.status]
         if not ext.queue_offset and found.status in _EMPTY:
             code = _NOTHING_NEW
@@ -165,10 +135,10 @@ class Pulling:
         members.
         """
         if ext.sys_flag & (PullFlag.SUBSCRIPTION | _OF_MEMBERS) == PullFlag.SUBSCRIPTION:
-            self._offsets.confirm_log(ext.consumer_group, ext.topic, ext.queue_id)
+            self._state.offsets.confirm_log(ext.consumer_group, ext.topic, ext.queue_id)
             return None
-        low = self._store.min_offset(ext.topic, ext.queue_id)
-        return self._offsets.redirect_older(ext.consumer_group, ext.topic, ext.queue_id, ext.queue_offset, low)
+        low = self._state.store.min_offset(ext.topic, ext.queue_id)
+        return self._state.offsets.redirect_older(ext.consumer_group, ext.topic, ext.queue_id, ext.queue_offset, low)
 
     def _remember(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, wanted: Filter) -> None:
         """Cache the checks of this kind of pull until something changes."""
@@ -179,14 +149,14 @@ class Pulling:
             if subscriptions is None:
                 return
         near, far = (self._replies_of(_FOUND, "FOUND", self._suggested(group, behind)) for behind in (False, True))
-        tally = self._stats.pulled(ext.consumer_group, ext.topic)
+        tally = self._state.stats.pulled(ext.consumer_group, ext.topic)
         self._checked.remember(head, wanted.tag_codes, subscriptions, (near.parts, far.parts), tally)
 
     def _read(self, ext: PullMessage, wanted: Filter) -> tuple[ReadResult, float]:
         """Read messages. Return the result and its duration in seconds."""
-        monotonic = self._clock.monotonic
+        monotonic = self._state.clock.monotonic
         began = monotonic()
-        found = self._store.read(
+        found = self._state.store.read(
             ext.topic,
             ext.queue_id,
             ext.queue_offset,
@@ -195,10 +165,10 @@ class Pulling:
             wanted.matches,
             (lambda: monotonic() - began < FILTER_SECONDS) if wanted.matches else None,
         )
-        seconds = self._clock.monotonic() - began
-        self._stats.get_times.record(seconds)
+        seconds = self._state.clock.monotonic() - began
+        self._state.stats.get_times.record(seconds)
         if not found.count:
-            self._stats.missed += 1
+            self._state.stats.missed += 1
         return found, seconds
 
     # access
@@ -208,19 +178,19 @@ class Pulling:
 
         `is_new` is False for a pull that was held: it must not create a group that was deleted in the meantime.
         """
-        ext, settings = head.ext, self._settings.now
+        ext, settings = head.ext, self._state.settings.now
         if not settings.permission & Perm.READ:
             raise Forbidden(Forbidden.BROKER, f"the broker[{settings.broker_name}] pulling message is forbidden")
         if isinstance(head, LitePullHead) and not settings.lite_pull:
             raise NoPermission(f"the broker[{settings.broker_name}] for lite pull consumer is forbidden")
-        group = self._groups.get(ext.consumer_group)
+        group = self._state.groups.get(ext.consumer_group)
         if group is None:
             if not is_new:
                 raise GroupNotFound(f"group {ext.consumer_group} was deleted while its pull was held")
-            group = self._groups.ensure(ext.consumer_group, self._clock.now_ms())
+            group = self._state.groups.ensure(ext.consumer_group, self._state.clock.now_ms())
         if not group.consume_enable:
             raise Forbidden(Forbidden.GROUP, f"subscription group no permission, {ext.consumer_group}")
-        topic = self._topics.get(ext.topic)
+        topic = self._state.topics.get(ext.topic)
         if topic is None:
             raise TopicNotFound(f"topic[{ext.topic}] not exist, apply first please!")
         if not topic.perm & Perm.READ:
@@ -230,7 +200,7 @@ class Pulling:
                 f"queueId[{ext.queue_id}] is illegal, topic:[{ext.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
             )
-        if not self._groups.may_read(ext.consumer_group, ext.topic):
+        if not self._state.groups.may_read(ext.consumer_group, ext.topic):
             raise Forbidden(
                 Forbidden.SUBSCRIPTION,
                 f"the group {ext.consumer_group} is forbidden to read topic {ext.topic}",
@@ -244,8 +214,8 @@ class Pulling:
             subscription = self._subscription_of(ext)
         else:
             self._refuse_broadcast(group)
-            subscription = self._members.subscription(ext.consumer_group, ext.topic, ext.sub_version)
-        if not subscription.is_tag and not self._settings.now.property_filter:
+            subscription = self._state.members.subscription(ext.consumer_group, ext.topic, ext.sub_version)
+        if not subscription.is_tag and not self._state.settings.now.property_filter:
             raise ImpossibleRequest(
                 f"The broker does not support consumer to filter message by {subscription.expression_type}"
             )
@@ -270,13 +240,13 @@ class Pulling:
                 if len(self._parsed) >= MAX_CACHED:
                     self._parsed.clear()
                 self._parsed[key] = subscription
-        self._subscriptions.record(ext.consumer_group, subscription, self._clock.monotonic())
+        self._state.subscriptions.record(ext.consumer_group, subscription, self._state.clock.monotonic())
         return subscription
 
     def _refuse_broadcast(self, group: SubscriptionGroupConfig) -> None:
         if group.consume_broadcast_enable:
             return
-        members = self._members.group(group.group_name)
+        members = self._state.members.group(group.group_name)
         if members and members.message_model is MessageModel.BROADCASTING:
             raise Forbidden(
                 Forbidden.BROADCAST, f"the consumer group[{group.group_name}] can not consume by broadcast way"
@@ -285,33 +255,37 @@ class Pulling:
     def _filter_of(self, ext: PullMessage, subscription: Subscription) -> Filter:
         try:
             if is_retry(ext.topic):
-                return self._filters.of_retries(subscription, lambda topic: self._subscribed(ext.consumer_group, topic))
-            return self._filters.of(subscription)
+                return self._state.filters.of_retries(
+                    subscription, lambda topic: self._subscribed(ext.consumer_group, topic)
+                )
+            return self._state.filters.of(subscription)
         except InvalidExpression as error:
             raise InvalidExpression(
                 f"invalid filter of group {ext.consumer_group} on topic {ext.topic}: {error}"
             ) from None
 
     def _subscribed(self, group: str, topic: str) -> Subscription | None:
-        members = self._members.group(group)
+        members = self._state.members.group(group)
         return members.subscriptions.get(topic) if members else None
 
     # long polling
 
     def _hold(self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter) -> bool:
-        settings, ext = self._settings.now, head.ext
+        settings, ext = self._state.settings.now, head.ext
         wait_ms = ext.suspend_timeout_millis if settings.long_polling else settings.short_polling_ms
-        if wait_ms <= 0 or head.flag & ONEWAY or not self._arrivals.has_capacity:
+        if wait_ms <= 0 or head.flag & ONEWAY or not self._state.arrivals.has_capacity:
             return False
         seconds = min(wait_ms / 1000, MAX_HOLD_S)
-        return peer.run(self._answer_later(peer, head, wanted, seconds, self._arrivals.wake_calls))
+        return peer.run(self._answer_later(peer, head, wanted, seconds, self._state.arrivals.wake_calls))
 
     async def _answer_later(
         self, peer: Peer, head: PullHead | LitePullHead, wanted: Filter, seconds: float, calls: int
     ) -> None:
-        ext, arrivals = head.ext, self._arrivals
+        ext, arrivals = head.ext, self._state.arrivals
         # Since the pull, others may have sent or reset, or the limit of held pulls may be reached.
-        unchanged = calls == arrivals.wake_calls and self._store.max_offset(ext.topic, ext.queue_id) <= ext.queue_offset
+        unchanged = (
+            calls == arrivals.wake_calls and self._state.store.max_offset(ext.topic, ext.queue_id) <= ext.queue_offset
+        )
         if unchanged and arrivals.has_capacity:
             await arrivals.wait(ext.topic, ext.queue_id, wanted, seconds)
         try:
@@ -333,7 +307,7 @@ class Pulling:
         remark: str,
     ) -> bytes:
         ext = head.ext
-        self._offsets.record_pull(ext.consumer_group, ext.topic, ext.queue_id, found.next_offset)
+        self._state.offsets.record_pull(ext.consumer_group, ext.topic, ext.queue_id, found.next_offset)
         replies = self._replies_of(code, remark, self._suggested(group, found.far_behind))
         pieces: Sequence[bytes | bytearray | memoryview] = found.pieces
         size = found.size
@@ -345,7 +319,7 @@ class Pulling:
         start = replies.head(head.opaque, found.next_offset, found.min_offset, found.max_offset, size)
         if not found.count:
             return start
-        tally = self._stats.pulled(ext.consumer_group, ext.topic)
+        tally = self._state.stats.pulled(ext.consumer_group, ext.topic)
         tally.count += found.count
         tally.joined += found.count - 1
         tally.bytes += found.size
@@ -354,12 +328,15 @@ class Pulling:
 
     def _redirect(self, head: PullHead | LitePullHead, group: SubscriptionGroupConfig, offset: int) -> bytes:
         ext = head.ext
-        low, high = self._store.min_offset(ext.topic, ext.queue_id), self._store.max_offset(ext.topic, ext.queue_id)
+        low, high = (
+            self._state.store.min_offset(ext.topic, ext.queue_id),
+            self._state.store.max_offset(ext.topic, ext.queue_id),
+        )
         return self._replies_of(*_RESET, self._suggested(group, far_behind=False)).head(head.opaque, offset, low, high)
 
     def _suggested(self, group: SubscriptionGroupConfig, far_behind: bool) -> int:
         """The id of the broker for the next pull."""
-        if not self._settings.now.slave_read:
+        if not self._state.settings.now.slave_read:
             return 0
         return group.which_broker_when_consume_slowly if far_behind else group.broker_id
 

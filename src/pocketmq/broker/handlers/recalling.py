@@ -7,10 +7,8 @@
 The broker does not check whether the message still exists: a successful recall means that it is not delivered from now on.
 """
 
-from pocketmq.broker.messages.appending import Appender, Draft, packed_host
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.topics import TopicTable
-from pocketmq.clock import Clock
+from pocketmq.broker.messages.appending import Draft, packed_host
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import (
     IllegalOperation,
@@ -51,17 +49,14 @@ def delete_key(topic: str, unique_key: str) -> str:
 
 
 class RecallHandlers:
-    def __init__(self, topics: TopicTable, appender: Appender, settings: SettingsInUse, clock: Clock) -> None:
-        self._topics = topics
-        self._appender = appender
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
 
     def table(self) -> dict[RequestCode, Handler]:
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
     async def recall(self, request: Request[RecallMessage]) -> Reply:
-        settings = self._settings.now
+        settings = self._state.settings.now
         self._check_allowed(request.header.topic)
         handle = self._read(request.header)
         draft = Draft(
@@ -74,26 +69,26 @@ class RecallHandlers:
                 names.TIMER_DELIVER_MS: str(handle.deliver_ms),
                 names.CLUSTER: settings.cluster,
             },
-            born_ms=self._clock.now_ms(),
+            born_ms=self._state.clock.now_ms(),
             born_host=packed_host(request.peer.address),
         )
-        self._appender.append(draft)
-        is_safe = await self._appender.safe()
+        self._state.appender.append(draft)
+        is_safe = await self._state.appender.safe()
         code = ResponseCode.SUCCESS if is_safe else ResponseCode.FLUSH_DISK_TIMEOUT
         return Reply(RecallReply(handle.unique_id, settings.region), code=code, remark=_REMARK if is_safe else None)
 
     def _check_allowed(self, topic: str) -> None:
-        settings = self._settings.now
+        settings = self._state.settings.now
         if not settings.timer.recall_enabled:
             raise NoPermission("recall failed, operation is forbidden: recallMessageEnable is off on this broker")
         if not settings.permission & Perm.WRITE:
             raise ServiceNotAvailable("recall failed, broker service not available: the broker is not writable")
-        if topic not in self._topics:
+        if topic not in self._state.topics:
             raise TopicNotFound(f"recall failed, the topic[{topic}] not exist")
 
     def _read(self, header: RecallMessage) -> RecallHandle:
         """The handle, if it belongs to this broker and to a message that is not due yet."""
-        settings = self._settings.now
+        settings = self._state.settings.now
         try:
             handle = RecallHandle.parse(header.recall_handle)
         except ProtocolError as error:
@@ -104,7 +99,7 @@ class RecallHandlers:
             raise IllegalOperation(
                 f"recall failed, broker service not available: the handle is of broker {handle.broker_name}"
             )
-        left_ms = handle.deliver_ms - self._clock.now_ms()
+        left_ms = handle.deliver_ms - self._state.clock.now_ms()
         if not 0 < left_ms < settings.timer.max_delay_s * 1000:
             raise IllegalOperation(f"recall failed, timestamp invalid: the message is due in {left_ms} ms")
         return handle

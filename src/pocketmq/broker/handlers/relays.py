@@ -6,14 +6,10 @@ administrator ── 307, 309, 223 ──► broker ── 307, 309, 221 ──�
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.notices import call_client, require_version
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import CallTimedOut, ConsumeTimedOut, ImpossibleRequest, NetworkError, PocketMQError, ServerFailed
 from pocketmq.model.message_id import OffsetId
@@ -29,22 +25,10 @@ log = logging.getLogger("pocketmq.broker")
 
 
 class RelayHandlers:
-    """Requests that clients answer. `record` returns the stored message at a log offset."""
+    """Requests that clients answer."""
 
-    def __init__(
-        self,
-        members: Members,
-        topics: TopicTable,
-        groups: GroupTable,
-        settings: SettingsInUse,
-        *,
-        record: Callable[[int], bytes | None],
-    ) -> None:
-        self._members = members
-        self._topics = topics
-        self._groups = groups
-        self._settings = settings
-        self._record = record
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
@@ -62,13 +46,13 @@ class RelayHandlers:
         asked = request.header
         client = self._client(asked.consumer_group, asked.client_id)
         record = self._message(asked.msg_id)
-        topic = self._topics.get(asked.topic or "")
-        group = self._groups.get(asked.consumer_group)
+        topic = self._state.topics.get(asked.topic or "")
+        group = self._state.groups.get(asked.consumer_group)
         header = ConsumeMessageDirectly(
             asked.consumer_group,
             asked.client_id,
             asked.msg_id,
-            self._settings.now.broker_name,
+            self._state.settings.now.broker_name,
             asked.topic,
             topic.topic_sys_flag if topic else None,
             group.group_sys_flag if group else None,
@@ -92,7 +76,7 @@ class RelayHandlers:
         return Reply(body=write_body(ConsumerStatus(consumer_table={**table})), remark=remark)
 
     def _status_clients(self, header: GetConsumerStatus) -> list[ClientInfo]:
-        group = self._members.group(header.group)
+        group = self._state.members.group(header.group)
         if group is None:
             raise ImpossibleRequest(f"No Any Consumer online in the consumer group: [{header.group}]")
         clients = [client for client_id in group.client_ids() if (client := group.find(client_id))]
@@ -118,7 +102,7 @@ class RelayHandlers:
     # calls to clients
 
     def _client(self, group: str, client_id: str | None) -> ClientInfo:
-        client = self._members.find_consumer(group, client_id) if client_id else None
+        client = self._state.members.find_consumer(group, client_id) if client_id else None
         if client is None:
             raise _offline(group, client_id)
         require_version(client, Version.V3_1_8_SNAPSHOT)
@@ -127,7 +111,7 @@ class RelayHandlers:
     def _message(self, msg_id: str | None) -> bytes:
         if not msg_id:
             raise ImpossibleRequest("msgId is missing: it names the message that the client consumes")
-        record = self._record(OffsetId.parse(msg_id).offset)
+        record = self._state.store.record(OffsetId.parse(msg_id).offset)
         if record is None:
             raise ImpossibleRequest(f"no message {msg_id} is stored on this broker; it may have been deleted")
         return record
@@ -146,7 +130,7 @@ class RelayHandlers:
         return Reply(None, answer.body, answer.code, answer.remark)
 
     async def _ask(self, client: ClientInfo, code: RequestCode, header: Fields, body: bytes = b"") -> Command:
-        return await call_client(client.connection, code, header, body, self._settings.now.client_call_ms)
+        return await call_client(client.connection, code, header, body, self._state.settings.now.client_call_ms)
 
 
 def _offline(group: str, client_id: str | None) -> ImpossibleRequest:

@@ -9,15 +9,11 @@ counted, and does not affect the two. A replier whose connection is lost in the 
 """
 
 import logging
-from collections.abc import Callable
 
-from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.notices import call_client
-from pocketmq.broker.handlers.sending import Tally
-from pocketmq.broker.messages.appending import Appender, Draft, packed_host
+from pocketmq.broker.messages.appending import Draft, packed_host
 from pocketmq.broker.messages.destinations import Destinations
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.clock import Clock
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.model import properties as names
@@ -34,29 +30,11 @@ _NOT_STORED = "0"
 
 
 class ReplyHandlers:
-    """Replies of both forms.
+    """Replies of both forms."""
 
-    `store_host` returns the address of this broker in records; `tally_of` the counter of a topic.
-    """
-
-    def __init__(
-        self,
-        *,
-        members: Members,
-        destinations: Destinations,
-        appender: Appender,
-        settings: SettingsInUse,
-        clock: Clock,
-        store_host: Callable[[], bytes],
-        tally_of: Callable[[str], Tally],
-    ) -> None:
-        self._members = members
+    def __init__(self, state: BrokerState, destinations: Destinations) -> None:
+        self._state = state
         self._destinations = destinations
-        self._appender = appender
-        self._settings = settings
-        self._clock = clock
-        self._store_host = store_host
-        self._tally_of = tally_of
         self._undelivered_logged = self._unstored_logged = False
         self.delivered = 0
         self.undelivered = 0
@@ -72,7 +50,7 @@ class ReplyHandlers:
     async def reply(self, request: Request[SendMessage]) -> Reply:
         draft = self._draft(request)
         failure = await self._push(request, draft)
-        settings = self._settings.now
+        settings = self._state.settings.now
         answer = SendReply(_NOT_STORED, draft.queue_id, 0, region=settings.region, trace_on=settings.trace_on)
         is_safe = not settings.store_reply_messages or await self._store_reply(draft, answer)
         if failure is not None:
@@ -83,7 +61,7 @@ class ReplyHandlers:
 
     def _draft(self, request: Request[SendMessage]) -> Draft:
         """The reply as a message of its own. Raises before anything is sent or stored."""
-        header, settings = request.header, self._settings.now
+        header, settings = request.header, self._state.settings.now
         properties = parse_properties(header.properties or "")
         properties.pop(names.POP_CK, None)
         properties[names.REGION] = settings.region
@@ -124,10 +102,10 @@ class ReplyHandlers:
         client_id = draft.properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
-        connection = self._members.producers.find_client(client_id)
+        connection = self._state.members.producers.find_client(client_id)
         if connection is None:
             return f"push reply message fail, channel of <{client_id}> not found."
-        header, wait_ms = self._pushed(request, draft), self._settings.now.client_call_ms
+        header, wait_ms = self._pushed(request, draft), self._state.settings.now.client_call_ms
         try:
             answer = await call_client(
                 connection, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, header, draft.body, wait_ms
@@ -138,7 +116,7 @@ class ReplyHandlers:
         return None if refusal is None else f"push reply message to {client_id} fail: {refusal}"
 
     def _pushed(self, request: Request[SendMessage], draft: Draft) -> PushReplyMessage:
-        header, now_ms = request.header, self._clock.now_ms()
+        header, now_ms = request.header, self._state.clock.now_ms()
         return PushReplyMessage(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -149,7 +127,7 @@ class ReplyHandlers:
             born_timestamp=header.born_timestamp,
             flag=header.flag,
             born_host=str(request.peer.address),
-            store_host=str(Host.unpack(self._store_host())),
+            store_host=str(Host.unpack(self._state.store.store_host)),
             store_timestamp=now_ms,
             properties=format_properties({**draft.properties, names.PUSH_REPLY_TIME: str(now_ms)}),
             reconsume_times=header.reconsume_times,
@@ -162,7 +140,7 @@ class ReplyHandlers:
         """Store the reply and set its position in the answer. False if it was not synced in time."""
         topic = draft.topic  # appending may change it
         try:
-            position = self._appender.append(draft)
+            position = self._state.appender.append(draft)
         except PocketMQError as error:
             self.unstored += 1
             if not self._unstored_logged:
@@ -174,9 +152,9 @@ class ReplyHandlers:
                 )
             return True
         self._unstored_logged = False
-        answer.msg_id = position.message_id(self._store_host())
+        answer.msg_id = position.message_id(self._state.store.store_host)
         answer.queue_offset = position.queue_offset
-        tally = self._tally_of(topic)
+        tally = self._state.stats.sent(topic)
         tally.count += 1
         tally.bytes += len(draft.body)
-        return await self._appender.safe()
+        return await self._state.appender.safe()

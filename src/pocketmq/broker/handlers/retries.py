@@ -14,15 +14,10 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.queue_locks import QueueLockTable
-from pocketmq.broker.messages.appending import Appender, Draft
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.stats import Tally
-from pocketmq.broker.topics import TopicTable
-from pocketmq.clock import Clock
+from pocketmq.broker.messages.appending import Draft
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, Version
-from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed, StoreDamaged
+from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed
 from pocketmq.model import properties as names
 from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.message import StoredMessage
@@ -32,35 +27,23 @@ from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.messages import SendMessage, SendMessageBack
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
-from pocketmq.store.message_store import MessageStore
 
 
 class Retries:
     """Makes drafts of the next attempt or the dead letter of failed messages. Creates the topics for them."""
 
-    def __init__(
-        self,
-        topics: TopicTable,
-        groups: GroupTable,
-        locks: QueueLockTable,
-        clock: Clock,
-        announce: Callable[[], None],
-        chance: Random,
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._locks = locks
-        self._clock = clock
+    def __init__(self, state: BrokerState, announce: Callable[[], None], chance: Random) -> None:
+        self._state = state
         self._announce = announce
         self._chance = chance
 
     def retry_topic_of(self, group: SubscriptionGroupConfig, *, unit_mode: bool) -> TopicConfig:
         """The retry topic of a group, created if it is new. NoPermission if it is not writable."""
         topic = self._create(
-            lambda: self._topics.ensure_retry(
+            lambda: self._state.topics.ensure_retry(
                 GroupName(group.group_name),
                 group.retry_queue_nums,
-                self._clock.now_ms(),
+                self._state.clock.now_ms(),
                 sys_flag=TopicFlag.UNIT_SUB if unit_mode else 0,
             )
         )
@@ -97,14 +80,14 @@ class Retries:
         """
         name = group_of(draft.topic)
         assert name is not None, f"topic {draft.topic} belongs to no group"
-        group = self._groups.ensure(name, self._clock.now_ms())
+        group = self._state.groups.ensure(name, self._state.clock.now_ms())
         most = _most_attempts(group, header.max_reconsume_times, version)
-        in_order = self._locks.has_locks(name, self._clock.monotonic())
+        in_order = self._state.locks.has_locks(name, self._state.clock.monotonic())
         if resent_is_dead(draft.reconsume_times, most, group_holds_locks=in_order):
             self._make_dead_letter(draft, name, delay=DEAD_LETTER_LEVEL)
 
     def _make_dead_letter(self, draft: Draft, group: GroupName, *, delay: int) -> None:
-        self._create(lambda: self._topics.ensure_dlq(group, self._clock.now_ms()))
+        self._create(lambda: self._state.topics.ensure_dlq(group, self._state.clock.now_ms()))
         draft.topic, draft.queue_id = dlq_topic(group), 0
         draft.properties[names.DELAY] = str(delay)
 
@@ -115,9 +98,9 @@ class Retries:
         )
 
     def _create(self, make: Callable[[], TopicConfig]) -> TopicConfig:
-        version = self._topics.version
+        version = self._state.topics.version
         topic = make()
-        if self._topics.version != version:
+        if self._state.topics.version != version:
             self._announce()
         return topic
 
@@ -127,25 +110,11 @@ def _most_attempts(group: SubscriptionGroupConfig, client_max: int | None, versi
 
 
 class RetryHandlers:
-    """Accepts messages that are sent back. `tally_of` returns the counter of a group and a topic."""
+    """Accepts messages that are sent back."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        appender: Appender,
-        groups: GroupTable,
-        retries: Retries,
-        settings: SettingsInUse,
-        clock: Clock,
-        tally_of: Callable[[str, str], Tally],
-    ) -> None:
-        self._store = store
-        self._appender = appender
-        self._groups = groups
+    def __init__(self, state: BrokerState, retries: Retries) -> None:
+        self._state = state
         self._retries = retries
-        self._settings = settings
-        self._clock = clock
-        self._tally_of = tally_of
 
     def table(self) -> dict[RequestCode, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -153,31 +122,23 @@ class RetryHandlers:
     def send_back(self, request: Request[SendMessageBack]) -> Reply | Coroutine[Any, Any, Reply]:
         """The message is stored on return; the coroutine only waits for the disk."""
         header = request.header
-        group = self._groups.ensure(header.group, self._clock.now_ms())
-        if not self._settings.now.permission & Perm.WRITE:
-            raise NoPermission(f"the broker[{self._settings.now.broker_name}] sending message is forbidden")
+        group = self._state.groups.ensure(header.group, self._state.clock.now_ms())
+        if not self._state.settings.now.permission & Perm.WRITE:
+            raise NoPermission(f"the broker[{self._state.settings.now.broker_name}] sending message is forbidden")
         if group.retry_queue_nums <= 0:
             return Reply()
         retry_topic = self._retries.retry_topic_of(group, unit_mode=bool(header.unit_mode))
-        message = self._message(header.offset)
+        message = self._state.message(header.offset)
+        if message is None:
+            raise ServerFailed(f"look message by offset failed, {header.offset}")
         draft = self._retries.sent_back(message, group, retry_topic, header, request.command.version)
-        self._appender.append(draft)
-        tally = self._tally_of(header.group, message.topic)
+        self._state.appender.append(draft)
+        tally = self._state.stats.sent_back(header.group, message.topic)
         tally.count += 1
         tally.bytes += len(message.body)
         return self._when_safe()
 
-    def _message(self, offset: int) -> StoredMessage:
-        """The message at an offset of a client, which may be any number."""
-        try:
-            message = self._store.message(offset)
-        except StoreDamaged:
-            message = None
-        if message is None or message.log_offset != offset:
-            raise ServerFailed(f"look message by offset failed, {offset}")
-        return message
-
     async def _when_safe(self) -> Reply:
-        if not await self._appender.safe():
+        if not await self._state.appender.safe():
             raise FlushDiskTimeout("the message is stored for its next attempt, but not yet synced to disk")
         return Reply()

@@ -8,19 +8,17 @@ Each message gets the properties region, trace switch and cluster. Known queues 
 changes.
 """
 
-from collections.abc import Callable
-from typing import Final, Protocol
+import os
+from typing import Final
 
 from pocketmq import compiled
 from pocketmq.broker.handlers.recalling import recall_handle_for
 from pocketmq.broker.handlers.retries import Retries
-from pocketmq.broker.messages.appending import Appender, Draft, packed_host
+from pocketmq.broker.messages.appending import Draft, packed_host
 from pocketmq.broker.messages.destinations import Destinations
-from pocketmq.broker.requests.log_turn import StagedSend
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.state import BrokerState
+from pocketmq.broker.stats import Tally
 from pocketmq.broker.transactions.half import as_half
-from pocketmq.clock import Clock
 from pocketmq.errors import (
     ImpossibleRequest,
     InvalidMessage,
@@ -29,7 +27,7 @@ from pocketmq.errors import (
 )
 from pocketmq.model import properties as names
 from pocketmq.model.flags import SysFlag
-from pocketmq.model.message_id import UniqueIds
+from pocketmq.model.message_id import UniqueIds, pack_ip
 from pocketmq.model.names import is_retry, parse_topic
 from pocketmq.model.properties import parse_properties, raw_property
 from pocketmq.net.address import Address
@@ -40,7 +38,6 @@ from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import SendBatchHead, SendHead, SendReplies, SendV2Head
 from pocketmq.protocol.pending_calls import failure_reply
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.settings import FlushMode
 
@@ -48,9 +45,9 @@ from pocketmq.store.settings import FlushMode
 class Redirects:
     """Changes drafts of clients that do not simply go to their queue."""
 
-    def __init__(self, retries: Retries, settings: SettingsInUse) -> None:
+    def __init__(self, state: BrokerState, retries: Retries) -> None:
+        self._state = state
         self._retries = retries
-        self._settings = settings
 
     def take(self, draft: Draft, header: SendMessage, version: int) -> None:
         """A retry may become a dead letter, a message of a transaction becomes a half message."""
@@ -64,13 +61,13 @@ class Redirects:
             return False
         if draft.reconsume_times > 0 and draft.properties.get(names.DELAY, "0") != "0":
             return False
-        if self._settings.now.transactions_rejected:
+        if self._state.settings.now.transactions_rejected:
             raise NoPermission("this broker accepts no transactions: rejectTransactionMessage is on")
         return True
 
     def recall_handle(self, draft: Draft) -> str | None:
         """The handle with which the producer of a timed message can recall it. Call it when the draft is routed."""
-        return recall_handle_for(draft, self._settings.now.broker_name)
+        return recall_handle_for(draft, self._state.settings.now.broker_name)
 
 
 MAX_RUN: Final = 64
@@ -85,12 +82,8 @@ _V4_BYTES: Final = 8
 _NONE: Final = (0, b"", False)
 
 
-class Tally(Protocol):
-    """The counter of sends to a topic; `joined` are messages that came with another one."""
-
-    count: int
-    joined: int
-    bytes: int
+StagedSend = tuple[int, bytes, int, int, str | None, str | None]
+"""A send that is staged: opaque, message id, queue id, queue offset, transaction id, recall handle."""
 
 
 class _KnownQueue:
@@ -105,43 +98,27 @@ class _KnownQueue:
 
 
 class Sending:
-    """The send handler, for `turns`. `tally_of` returns the counter of a topic."""
+    """The send handler, for `turns`."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        destinations: Destinations,
-        appender: Appender,
-        settings: SettingsInUse,
-        clock: Clock,
-        detours: Redirects,
-        unique_ids: UniqueIds,
-        tally_of: Callable[[str], Tally],
-    ) -> None:
-        self._store = store
-        self._stage = store.stage
-        self._topics = topics
+    def __init__(self, state: BrokerState, destinations: Destinations, retries: Retries) -> None:
+        self._state = state
+        self._stage = state.store.stage
         self._destinations = destinations
-        self._appender = appender
-        self._settings = settings
-        self._clock = clock
-        self._redirects = detours
-        self._unique_ids = unique_ids
-        self._tally_of = tally_of
+        self._redirects = Redirects(state, retries)
+        self._unique_ids = UniqueIds(pack_ip("127.0.0.1"), os.getpid(), int.from_bytes(os.urandom(4), "big"))
         self._hosts: dict[Peer, bytes] = {}
         self._queues: dict[tuple[str, int], _KnownQueue] = {}
         self._twin = compiled.twin()
         self.supports_runs = self._twin is not None
         self._plain_queues: dict[bytes, compiled.Place] = {}
         self._plan: compiled.SendPlan | None = None
-        self._id_prefix = store.store_host.hex().upper().encode()
-        self._waits_for_sync = store.settings.flush is FlushMode.SYNC
+        self._id_prefix = state.store.store_host.hex().upper().encode()
+        self._waits_for_sync = state.store.settings.flush is FlushMode.SYNC
         self._read_settings()
 
     def _read_settings(self) -> None:
-        self._settings_seen = settings = self._settings.now
-        self._alterations_seen = self._topics.alterations
+        self._settings_seen = settings = self._state.settings.now
+        self._alterations_seen = self._state.topics.alterations
         self._queues.clear()
         self._replies = SendReplies(settings.region, settings.trace_on)
         trace = "true" if settings.trace_on else "false"
@@ -153,10 +130,10 @@ class Sending:
 
     def _make_plan(self) -> None:
         """Settings and address in the form of the C twin. None if the twin cannot be used with them."""
-        store_host, suffix = self._store.store_host, self._suffix
+        store_host, suffix = self._state.store.store_host, self._suffix
         self._plan = None
         if self._twin is not None and len(store_host) == _V4_BYTES and _TAG not in suffix and 0 not in suffix:
-            most = self._store.settings.max_body_bytes
+            most = self._state.store.settings.max_body_bytes
             self._plan = suffix, self._replies.parts, self._id_prefix, store_host, most, self._waits_for_sync
 
     def lost(self, peer: Peer) -> None:
@@ -164,7 +141,7 @@ class Sending:
 
     def set_address(self, address: Address) -> None:
         """The address for clients changed: it is part of every message id."""
-        self._store.store_host = packed = packed_host(address)
+        self._state.store.store_host = packed = packed_host(address)
         self._id_prefix = packed.hex().upper().encode()
         self._make_plan()
 
@@ -182,8 +159,8 @@ class Sending:
             or "DEL" in properties  # DELAY and all of TIMER_*
             or names.TRANSACTION_PREPARED in properties
             or names.POP_CK in properties
-            or self._topics.alterations != self._alterations_seen
-            or self._settings.now is not self._settings_seen
+            or self._state.topics.alterations != self._alterations_seen
+            or self._state.settings.now is not self._settings_seen
         ):
             return self._stage_irregular(peer, head, body)
         start = properties.find(_UNIQ_KEY)
@@ -221,14 +198,14 @@ class Sending:
         if (
             plan is None
             or twin is None
-            or self._topics.alterations != self._alterations_seen
-            or self._settings.now is not self._settings_seen
+            or self._state.topics.alterations != self._alterations_seen
+            or self._state.settings.now is not self._settings_seen
         ):
             return _NONE
         born_host = self._hosts.get(peer) or self._host_of(peer)
         if len(born_host) != _V4_BYTES:
             return _NONE
-        bounds = self._store.run_bounds()
+        bounds = self._state.store.run_bounds()
         run = twin.lay_out_sends(
             frames, at, MAX_RUN, self._plain_queues, plan, born_host, *bounds, MAX_ITEMS, self._next_unique_key
         )
@@ -241,11 +218,11 @@ class Sending:
             tally.count += len(entries) // ENTRY_BYTES
             tally.joined += joined
             tally.bytes += size
-        self._store.stage_run(records, end, entered)
+        self._state.store.stage_run(records, end, entered)
         return count, answers, self._waits_for_sync
 
     def _next_unique_key(self) -> bytes:
-        return self._unique_ids.next(self._clock.now_ms()).encode()
+        return self._unique_ids.next(self._state.clock.now_ms()).encode()
 
     def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[StagedSend, bool]:
         """Stage all messages of a batch, or none."""
@@ -256,9 +233,9 @@ class Sending:
             raise InvalidMessage(f"topic {ext.topic}: retries cannot be sent in a batch")
         if parse_properties(properties).get(names.DELAY, "0") != "0":
             raise InvalidMessage("a batch cannot be delayed; send delayed messages one by one")
-        if len(body) > self._store.settings.max_body_bytes:
+        if len(body) > self._state.store.settings.max_body_bytes:
             raise InvalidMessage(
-                f"the batch has {len(body)} bytes; the limit is {self._store.settings.max_body_bytes} (max_message_bytes)"
+                f"the batch has {len(body)} bytes; the limit is {self._state.store.settings.max_body_bytes} (max_message_bytes)"
             )
         try:
             items = decode_batch(body)
@@ -269,7 +246,7 @@ class Sending:
         place = self._queues.get((ext.topic, queue_id)) or self._add_queue(ext.topic, queue_id)
         suffix, born_host = self._suffix, self._hosts.get(peer) or self._host_of(peer)
         messages = [(flag, item, _with_suffix(raw, suffix)) for flag, item, raw in items]
-        first, log_offsets = self._store.stage_batch(
+        first, log_offsets = self._state.store.stage_batch(
             place.queue, messages, ext.sys_flag & _FLAGS, ext.born_timestamp, born_host
         )
         tally = place.tally
@@ -279,13 +256,13 @@ class Sending:
         prefix = self._id_prefix
         ids = b",".join([b"%b%016X" % (prefix, log_offset) for log_offset in log_offsets])
         raw_key = raw_property(properties.encode(), _UNIQ_KEY_BYTES)
-        unique_key = raw_key.decode() if raw_key else self._unique_ids.next(self._clock.now_ms())
+        unique_key = raw_key.decode() if raw_key else self._unique_ids.next(self._state.clock.now_ms())
         return (head.opaque, ids, queue_id, first, unique_key, None), self._waits_for_sync and _waits(properties)
 
     # all other messages
 
     def _stage_irregular(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[StagedSend, bool]:
-        ext, now_ms = head.ext, self._clock.now_ms()
+        ext, now_ms = head.ext, self._state.clock.now_ms()
         if not body:
             raise ImpossibleRequest("the message has no body; send at least one byte")
         queue_id = self._queue_id(peer, ext)
@@ -308,8 +285,8 @@ class Sending:
         if not is_retry(ext.topic) and (ext.topic, queue_id) not in self._queues:
             self._add_queue(ext.topic, queue_id)
         waits = properties.get(names.WAIT) != "false"
-        place = self._appender.stage(draft)
-        tally = self._tally_of(ext.topic)
+        place = self._state.appender.stage(draft)
+        tally = self._state.stats.sent(ext.topic)
         tally.count += 1
         tally.bytes += len(body)
         message_id = b"%b%016X" % (self._id_prefix, place.log_offset)
@@ -322,12 +299,15 @@ class Sending:
     def _queue_id(self, peer: Peer, ext: SendMessage) -> int:
         queue_id = self._destinations.queue_id(peer, ext)
         self._destinations.require_known(ext.topic)
-        if self._topics.alterations != self._alterations_seen or self._settings.now is not self._settings_seen:
+        if (
+            self._state.topics.alterations != self._alterations_seen
+            or self._state.settings.now is not self._settings_seen
+        ):
             self._read_settings()
         return queue_id
 
     def _add_queue(self, topic: str, queue_id: int) -> _KnownQueue:
-        place = _KnownQueue(self._store.queue(parse_topic(topic), queue_id), self._tally_of(topic))
+        place = _KnownQueue(self._state.store.queue(parse_topic(topic), queue_id), self._state.stats.sent(topic))
         self._queues[topic, queue_id] = place
         queue = place.queue
         if not queue.is_delay:

@@ -10,16 +10,13 @@ harmless, and completes a deletion that a disk error interrupted.
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.snapshots import CachedTable, Page, Snapshots
-from pocketmq.broker.topics import TopicTable, parse_changes
-from pocketmq.clock import Clock
+from pocketmq.broker.messages.destinations import Announced
+from pocketmq.broker.snapshots import CachedTable, Page
+from pocketmq.broker.state import BrokerState
+from pocketmq.broker.topics import parse_changes
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidParameter, TopicNotFound
 from pocketmq.model.names import LMQ_PREFIX, parse_topic
@@ -37,42 +34,16 @@ from pocketmq.protocol.bodies.topics import (
 )
 from pocketmq.protocol.fields import NoFields
 from pocketmq.protocol.java_json import read_body, write_body
-from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("pocketmq.broker")
 
 
 class TopicHandlers:
-    """Requests about topics.
+    """Requests about topics. `announced` registers changes."""
 
-    `announced` registers changes; its future is done when the name servers know them, None if there is nothing to wait
-    for. `deleted` is called with deleted topics. `put_tps` returns the messages per second of a topic.
-    """
-
-    def __init__(
-        self,
-        *,
-        topics: TopicTable,
-        offsets: OffsetTable,
-        members: Members,
-        store: MessageStore,
-        snapshots: Snapshots,
-        settings: SettingsInUse,
-        clock: Clock,
-        announced: Callable[[], asyncio.Future[None] | None],
-        deleted: Callable[[str], None],
-        put_tps: Callable[[str], float],
-    ) -> None:
-        self._topics = topics
-        self._offsets = offsets
-        self._members = members
-        self._store = store
-        self._snapshots = snapshots
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, state: BrokerState, announced: Announced) -> None:
+        self._state = state
         self._announced = announced
-        self._deleted = deleted
-        self._put_tps = put_tps
         self._cached_table = CachedTable()
 
     def table(self) -> dict[RequestCode, Handler]:
@@ -98,35 +69,35 @@ class TopicHandlers:
         return await self._put(request, list(configs))
 
     async def _put(self, request: Request[CreateTopic] | Request[NoFields], configs: list[TopicConfig]) -> Reply:
-        self._topics.put(configs, self._clock.now_ms())
+        self._state.topics.put(configs, self._state.clock.now_ms())
         registered = self._announced()
         for config in configs:
             log.info("Set topic %s, as requested by %s: %s", config.topic_name, request.peer.address, config)
-        await self._snapshots.save_topics()
+        await self._state.snapshots.save_topics()
         if registered is not None:
             await registered
         return Reply()
 
     async def delete(self, request: Request[ForTopic]) -> Reply:
         topic = parse_topic(request.header.topic)
-        known = self._topics.delete(topic, self._clock.now_ms())
-        self._offsets.delete_topic(topic)
+        known = self._state.topics.delete(topic, self._state.clock.now_ms())
+        self._state.offsets.delete_topic(topic)
         try:
             # Waits for the disk on the event loop: no client may write to a half deleted topic.
-            self._store.delete_topic(topic)
+            self._state.store.delete_topic(topic)
         finally:
-            self._deleted(topic)
+            self._state.forget_topic(topic)
         if known:
             log.info("Deleted topic %s, as requested by %s", topic, request.peer.address)
-        await asyncio.gather(self._snapshots.save_topics(), self._snapshots.save_offsets())
+        await asyncio.gather(self._state.snapshots.save_topics(), self._state.snapshots.save_offsets())
         return Reply()
 
     async def clean_unused(self, request: Request[NoFields]) -> Reply:
         """Remove the queues of topics that no longer exist. Light topics have queues and no row."""
-        for topic in self._store.topics():
-            if topic in self._topics or self._topics.is_system(topic) or topic.startswith(LMQ_PREFIX):
+        for topic in self._state.store.topics():
+            if topic in self._state.topics or self._state.topics.is_system(topic) or topic.startswith(LMQ_PREFIX):
                 continue
-            self._store.delete_topic(topic)
+            self._state.store.delete_topic(topic)
             log.info("Removed the queues of unknown topic %s, as requested by %s", topic, request.peer.address)
             await asyncio.sleep(0)  # each deletion waits for the disk: serve other requests in between
         return Reply()
@@ -134,44 +105,47 @@ class TopicHandlers:
     # queries
 
     def get(self, request: Request[ForTopic]) -> Reply:
-        found = self._topics.get(request.header.topic)
+        found = self._state.topics.get(request.header.topic)
         if found is None:
             raise TopicNotFound(f"No topic in this broker. topic: {request.header.topic}")
         return Reply(body=write_body(found))
 
     def get_all(self, request: Request[GetAllTopics]) -> Reply:
-        header, count = request.header, AllTopicsReply(len(self._topics))
+        header, count = request.header, AllTopicsReply(len(self._state.topics))
         asked = Page(header.topic_seq, header.max_topic_num, header.data_version)
         if asked.is_whole:
             return Reply(
-                count, self._cached_table.body(self._topics.version, lambda: write_body(self._topics.registration()))
+                count,
+                self._cached_table.body(
+                    self._state.topics.version, lambda: write_body(self._state.topics.registration())
+                ),
             )
-        table = self._topics.registration()
+        table = self._state.topics.registration()
         rows = asked.of(table.topic_config_table, table.data_version)
         return Reply(count, write_body(replace(table, topic_config_table=rows)))
 
     def system_topics(self, request: Request[NoFields]) -> Reply:
-        return Reply(body=write_body(TopicList(tuple(self._topics.system_topics()))))
+        return Reply(body=write_body(TopicList(tuple(self._state.topics.system_topics()))))
 
     def stats(self, request: Request[ForTopic]) -> Reply:
         name = request.header.topic
-        topic = self._topics.get(name)
+        topic = self._state.topics.get(name)
         if topic is None:
             raise TopicNotFound(f"topic[{name}] not exist")
-        broker_name = self._settings.now.broker_name
+        broker_name = self._state.settings.now.broker_name
         queues = range(max(topic.read_queue_nums, topic.write_queue_nums))
         table = {MessageQueue(name, broker_name, queue_id): self._queue_stats(name, queue_id) for queue_id in queues}
-        return Reply(body=write_body(TopicStatsTable(table, self._put_tps(name))))
+        return Reply(body=write_body(TopicStatsTable(table, self._state.stats.put_tps(name))))
 
     def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
-        end = self._store.max_offset(topic, queue_id)
-        last_ms = self._store.store_ms(topic, queue_id, end - 1) if end else None
-        return TopicOffset(self._store.min_offset(topic, queue_id), end, last_ms or 0)
+        end = self._state.store.max_offset(topic, queue_id)
+        last_ms = self._state.store.store_ms(topic, queue_id, end - 1) if end else None
+        return TopicOffset(self._state.store.min_offset(topic, queue_id), end, last_ms or 0)
 
     def consumers(self, request: Request[ForTopic]) -> Reply:
         """Groups that subscribe to the topic, or have an offset in it."""
         topic = request.header.topic
-        groups = dict.fromkeys([*self._members.groups_of_topic(topic), *self._offsets.groups_of(topic)])
+        groups = dict.fromkeys([*self._state.members.groups_of_topic(topic), *self._state.offsets.groups_of(topic)])
         return Reply(body=write_body(GroupList(tuple(groups))))
 
 

@@ -7,9 +7,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from pocketmq.broker.messages.appending import Appender
+from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.transactions import Transactions
-from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import FlushDiskTimeout, InvalidParameter, PocketMQError
 from pocketmq.net.dispatcher import Handler, Reply, Request
@@ -23,11 +22,10 @@ LOG_INTERVAL_S = 60.0
 class TransactionHandlers:
     """Requests about transactions. `refused` counts rejected decisions."""
 
-    def __init__(self, transactions: Transactions, appender: Appender, clock: Clock) -> None:
+    def __init__(self, state: BrokerState, transactions: Transactions) -> None:
+        self._state = state
         self._transactions = transactions
-        self._appender = appender
-        self._clock = clock
-        self._next_log_at = clock.monotonic()
+        self._next_log_at = state.clock.monotonic()
         self.refused = 0
 
     def table(self) -> dict[RequestCode, Handler]:
@@ -44,17 +42,17 @@ class TransactionHandlers:
         return Reply() if request.command.is_oneway else self._when_safe()
 
     async def _end_later(self, request: Request[EndTransaction]) -> Reply:
-        await self._appender.synced()
+        await self._state.appender.synced()
         self._decide(request)
         return await self._when_safe()
 
     def _decide(self, request: Request[EndTransaction]) -> None:
         try:
-            self._transactions.end(request.header)
+            self._transactions.decisions.end(request.header)
         except PocketMQError as error:
             self.refused += 1
-            if self._clock.monotonic() >= self._next_log_at:
-                self._next_log_at = self._clock.monotonic() + LOG_INTERVAL_S
+            if self._state.clock.monotonic() >= self._next_log_at:
+                self._next_log_at = self._state.clock.monotonic() + LOG_INTERVAL_S
                 log.warning(
                     "Rejected %d decisions about transactions so far, the last of %s in group %s: %s",
                     self.refused,
@@ -74,6 +72,6 @@ class TransactionHandlers:
         return self._when_safe()
 
     async def _when_safe(self) -> Reply:
-        if not await self._appender.safe():
+        if not await self._state.appender.safe():
             raise FlushDiskTimeout("it is stored, but not yet synced to disk")
         return Reply()

@@ -11,59 +11,15 @@ answered when the sync that covers their turn is done: one sync for all turns si
 
 import logging
 from functools import partial
-from typing import Any, Protocol
 
-from pocketmq.clock import Clock
+from pocketmq.broker.handlers.sending import Sending
+from pocketmq.broker.state import BrokerState
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectionLost, PocketMQError, ServerFailed, WrongState
-from pocketmq.model.durations import Durations
 from pocketmq.net.connection import Connection
-from pocketmq.net.peer import Peer
-from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import opaques_of, with_code
-from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("pocketmq.broker")
-
-
-StagedSend = tuple[int, bytes, int, int, str | None, str | None]
-"""A send that is staged: opaque, message id, queue id, queue offset, transaction id, recall handle."""
-
-
-class Sends(Protocol):
-    """What a turn needs from the send handler."""
-
-    supports_runs: bool
-    """Whether there is a C twin, so that `stage_run` may be called."""
-
-    def stage(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]:
-        """Stage a send. Return its answer, and whether the answer waits for the disk."""
-        ...
-
-    def stage_batch(self, peer: Peer, head: Any, body: bytes) -> tuple[StagedSend, bool]: ...
-
-    def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
-        """Stage plain sends from `at` on. Return how many, their answers, and whether these wait for the disk."""
-        ...
-
-    def stored(self, send: StagedSend) -> bytes: ...
-
-    def failed(self, opaque: int, error: Exception) -> bytes: ...
-
-
-class Pulls(Protocol):
-    """What a turn needs from the cache of checked pulls."""
-
-    in_use: bool
-
-    def serve_run(self, frames: list[Frame], at: int, max_bytes: int) -> tuple[int, list[bytes | memoryview]]:
-        """Answer plain pulls from `at` on, up to `max_bytes`. Return how many, and the pieces of their answers."""
-        ...
-
-
-class PutStats(Protocol):
-    put_times: Durations
-    failed_puts: int
 
 
 Answers = dict[Connection, tuple[list[bytes], list[bytes]]]
@@ -73,12 +29,10 @@ Answers = dict[Connection, tuple[list[bytes], list[bytes]]]
 class LogTurn:
     """The current turn of the store."""
 
-    def __init__(self, store: MessageStore, sends: Sends, clock: Clock, stats: PutStats) -> None:
-        self._store = store
+    def __init__(self, state: BrokerState, sends: Sending) -> None:
+        self._store, self._clock, self._stats = state.store, state.clock, state.stats
         self._sends = sends
-        self._clock = clock
-        self._stats = stats
-        self._slow_s = store.settings.slow_write_ms / 1000
+        self._slow_s = state.store.settings.slow_write_ms / 1000
         self._answers: Answers = {}
         self._answered_to = -1
 

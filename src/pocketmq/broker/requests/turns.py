@@ -25,11 +25,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from pocketmq.broker.handlers.checked_pulls import CheckedPulls
+from pocketmq.broker.handlers.sending import Sending, StagedSend
 from pocketmq.broker.messages.destinations import TopicIsNew
 from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, WaitingRequest, WaitingRequests, kind_of
-from pocketmq.broker.requests.log_turn import LogTurn, Pulls, PutStats, Sends, StagedSend
+from pocketmq.broker.requests.log_turn import LogTurn
 from pocketmq.broker.settings import FlowSettings
-from pocketmq.clock import Clock
+from pocketmq.broker.state import BrokerState
 from pocketmq.errors import ConnectionLost, PocketMQError, PoolEmpty, StoreBusy
 from pocketmq.net.dispatcher import Check
 from pocketmq.net.peer import Peer
@@ -49,7 +51,6 @@ from pocketmq.protocol.hot_headers import (
     decode_head,
 )
 from pocketmq.protocol.pending_calls import failure_reply
-from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -82,20 +83,17 @@ class Turns:
 
     def __init__(
         self,
-        store: MessageStore,
-        sends: Sends,
+        state: BrokerState,
+        sends: Sending,
         serve: Mapping[type[Any], Serve],
-        settings: FlowSettings,
-        clock: Clock,
-        stats: PutStats,
-        check: Check | None = None,
-        pulls: Pulls | None = None,
+        pulls: CheckedPulls,
+        check: Check | None,
     ) -> None:
+        settings = state.settings.now.flow
         self._check = check
-        self._store = store
+        self._store, self._clock = state.store, state.clock
         self._sends = sends
         self._serve: dict[type[Any], Serve] = {**serve, Command: self._handle}
-        self._clock = clock
         self._budget_s = settings.turn_budget_ms / 1000
         self._new_topic_bytes = 0
         self._sweep_s = settings.sweep_interval_ms / 1000
@@ -105,7 +103,7 @@ class Turns:
             SendBatchHead: sends.stage_batch,
         }
         self._runs = self._run_handlers(pulls) if check is None else {}
-        self._turn = LogTurn(store, sends, clock, stats)
+        self._turn = LogTurn(state, sends)
         self._deferred: list[Peer] = []
         self._last_sender: Peer | None = None
         self._sweeping: asyncio.Handle | None = None
@@ -212,12 +210,12 @@ class Turns:
 
     # many requests
 
-    def _run_handlers(self, pulls: Pulls | None) -> dict[bytes, Run]:
+    def _run_handlers(self, pulls: CheckedPulls) -> dict[bytes, Run]:
         """Functions that handle several plain requests of one kind at once, by the first bytes of the header."""
         runs: dict[bytes, Run] = {}
         if self._sends.supports_runs:
             runs |= dict.fromkeys(PLAIN_SENDS, self._stage_run)
-        if pulls is not None and pulls.in_use:
+        if pulls.in_use:
             runs |= dict.fromkeys(_PLAIN_PULLS, partial(_serve_pulls, pulls))
         return runs
 
@@ -483,7 +481,7 @@ def _may_pass(error: StoreBusy) -> bool:
     return not isinstance(error, PoolEmpty)
 
 
-def _serve_pulls(pulls: Pulls, peer: Peer, frames: list[Frame], at: int) -> int:
+def _serve_pulls(pulls: CheckedPulls, peer: Peer, frames: list[Frame], at: int) -> int:
     count, replies = pulls.serve_run(frames, at, peer.connection.answer_capacity)
     for piece in replies:
         peer.connection.write(piece)

@@ -32,12 +32,11 @@ from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from pocketmq.broker.messages.appending import Draft, StoredPosition
-from pocketmq.broker.settings import SettingsInUse, TransactionSettings
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.settings import TransactionSettings
+from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.decisions import Decisions, immunity_ms
 from pocketmq.broker.transactions.half import Copies, check_request, given_up, message_at, renewed
 from pocketmq.broker.transactions.ledger import Ledger
-from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, PocketMQError
 from pocketmq.model import properties as names
 from pocketmq.model.message import StoredMessage
@@ -45,7 +44,6 @@ from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from pocketmq.model.transactions import checks_of, origin_of
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.store.message_store import MessageStore
 
 MAX_MARKS: Final = 64
 """Limit on marks. Above it, every other one is dropped: some half messages then seem younger than they are."""
@@ -131,26 +129,20 @@ class Checks:
 
     def __init__(
         self,
-        store: MessageStore,
-        topics: TopicTable,
+        state: BrokerState,
         ledger: Ledger,
         copies: Copies,
         decisions: Decisions,
         find_producer: FindProducer,
-        settings: SettingsInUse,
-        clock: Clock,
         announce: Callable[[], None],
         *,
         max_span: int = MAX_SPAN,
     ) -> None:
-        self._store = store
-        self._topics = topics
+        self._state = state
         self._ledger = ledger
         self._copies = copies
         self._decisions = decisions
         self._find_producer = find_producer
-        self._settings = settings
-        self._clock = clock
         self._announce = announce
         self._max_span = max_span
         self._ages = HalfMessageAges()
@@ -166,35 +158,35 @@ class Checks:
 
     async def run(self) -> None:
         """Check all half messages that are old enough now."""
-        settings = self._settings.now.transaction
+        settings = self._state.settings.now.transaction
         due = self._due_ranges(settings)
         self._unreachable = {}
         given_up_before = self.given_up
-        began = self._clock.monotonic()
+        began = self._state.clock.monotonic()
         for at, end in due:
             while at < end:
                 at = self._step(at, end)
-                took = self._clock.monotonic() - began
+                took = self._state.clock.monotonic() - began
                 if took * 1000 >= settings.max_run_ms:
                     await asyncio.sleep(took)
-                    began = self._clock.monotonic()
+                    began = self._state.clock.monotonic()
         self._record_ages()
         self._ledger.advance()
         self._log_outcome(self.given_up - given_up_before)
 
     def _due_ranges(self, settings: TransactionSettings) -> tuple[tuple[int, int], tuple[int, int]]:
         """Offsets of half messages older than the timeout: by the wall clock, and those stored later than now."""
-        old = self._store.offset_at_time(HALF_TOPIC, 0, self._clock.now_ms() - settings.timeout_ms + 1)
-        old_later = self._ages.older_than(settings.timeout_ms, self._clock.monotonic())
+        old = self._state.store.offset_at_time(HALF_TOPIC, 0, self._state.clock.now_ms() - settings.timeout_ms + 1)
+        old_later = self._ages.older_than(settings.timeout_ms, self._state.clock.monotonic())
         return (self._ledger.start, old), (self._future_start(), old_later)
 
     def _future_start(self) -> int:
         """The first half message that is stored later than now; the end, if the clock was not set back."""
-        return max(self._ledger.start, self._store.offset_at_time(HALF_TOPIC, 0, self._clock.now_ms() + 1))
+        return max(self._ledger.start, self._state.store.offset_at_time(HALF_TOPIC, 0, self._state.clock.now_ms() + 1))
 
     def _record_ages(self) -> None:
         if self._future_start() < self._ledger.end:
-            self._ages.record(self._ledger.end, self._clock.monotonic())
+            self._ages.record(self._ledger.end, self._state.clock.monotonic())
         else:
             self._ages.clear()
 
@@ -206,7 +198,7 @@ class Checks:
             at = self._ledger.next_open(at, end)
             if at >= end or size >= BATCH_BYTES:
                 break
-            half = message_at(self._store, HALF_TOPIC, at)
+            half = message_at(self._state.store, HALF_TOPIC, at)
             if half is None:
                 log.error("Half message %d is no longer in the log: its transaction is lost", at)
                 self._ledger.forget(at)
@@ -219,10 +211,10 @@ class Checks:
 
     def _task(self, half: StoredMessage) -> _Task | None:
         """What to do with an open half message; None to leave it."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._state.clock.now_ms()
         # While the wall clock is uncertain, no half message is too old.
-        retention_ms = self._store.settings.retention_hours * _HOUR_MS if self._clock.settled_ms() else inf
-        verdict = decide(half, self._first_ms(half, now_ms), now_ms, self._settings.now.transaction, retention_ms)
+        retention_ms = self._state.store.settings.retention_hours * _HOUR_MS if self._state.clock.settled_ms() else inf
+        verdict = decide(half, self._first_ms(half, now_ms), now_ms, self._state.settings.now.transaction, retention_ms)
         may_ask = verdict is Verdict.ASK or (verdict is Verdict.GIVE_UP and not checks_of(half))
         producer = self._producer_of(half) if may_ask else None
         if producer is not None:
@@ -236,9 +228,9 @@ class Checks:
     def _first_ms(self, half: StoredMessage, now_ms: int) -> int:
         """When the transaction of a half message was first stored."""
         origin = origin_of(half)
-        first_ms = None if origin == half.queue_offset else self._store.store_ms(HALF_TOPIC, 0, origin)
+        first_ms = None if origin == half.queue_offset else self._state.store.store_ms(HALF_TOPIC, 0, origin)
         first_ms = first_ms or half.store_ms
-        return first_ms if first_ms <= now_ms else now_ms - self._ages.age_ms(origin, self._clock.monotonic())
+        return first_ms if first_ms <= now_ms else now_ms - self._ages.age_ms(origin, self._state.clock.monotonic())
 
     def _producer_of(self, half: StoredMessage) -> ProducerPeer | None:
         group = half.properties.get(names.PRODUCER_GROUP, "")
@@ -288,14 +280,14 @@ class Checks:
 
     def _send_check(self, producer: ProducerPeer, half: StoredMessage, position: StoredPosition) -> None:
         try:
-            producer.oneway(check_request(half, position, self._settings.now.broker_name))
+            producer.oneway(check_request(half, position, self._state.settings.now.broker_name))
             self.checks_sent += 1
         except PocketMQError as error:
             log.warning("Check-back of transaction %s failed: %s; retrying at the next check", half.message_id, error)
 
     def _ensure_topic(self) -> None:
-        if CHECK_MAX_TIME_TOPIC not in self._topics:
-            self._topics.ensure(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1), self._clock.now_ms())
+        if CHECK_MAX_TIME_TOPIC not in self._state.topics:
+            self._state.topics.ensure(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1), self._state.clock.now_ms())
             self._announce()
 
     def _log_outcome(self, given_up_now: int) -> None:

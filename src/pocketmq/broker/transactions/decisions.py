@@ -10,19 +10,15 @@ Guarantee: a committed message is stored once. It may be stored twice if the bro
 the key index is off or incomplete. If a crash loses a decision, the transaction stays open and its producer is checked.
 """
 
-from pocketmq.broker.messages.appending import Appender
-from pocketmq.broker.settings import SettingsInUse
-from pocketmq.broker.topics import TopicTable
+from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.half import Copies, committed, real_queue
 from pocketmq.broker.transactions.ledger import Ledger
-from pocketmq.clock import Clock
-from pocketmq.errors import IllegalOperation, ImpossibleRequest, InvalidParameter, StoreDamaged
+from pocketmq.errors import IllegalOperation, ImpossibleRequest, InvalidParameter
 from pocketmq.model import properties as names
 from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.protocol.api.messages import EndTransaction
-from pocketmq.store.message_store import MessageStore
 
 MAX_IMMUNITY_S = 365 * 24 * 3600
 
@@ -36,23 +32,10 @@ def immunity_ms(half: StoredMessage) -> int | None:
 class Decisions:
     """Executes decisions. Counts them, and repeated ones."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        appender: Appender,
-        topics: TopicTable,
-        ledger: Ledger,
-        copies: Copies,
-        settings: SettingsInUse,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._appender = appender
-        self._topics = topics
+    def __init__(self, state: BrokerState, ledger: Ledger, copies: Copies) -> None:
+        self._state = state
         self._ledger = ledger
         self._copies = copies
-        self._settings = settings
-        self._clock = clock
         self._started_at = 0
         self.committed = 0
         self.rolled_back = 0
@@ -60,7 +43,7 @@ class Decisions:
 
     def load(self) -> None:
         """Everything in the log is from before the start: its op messages may be missing."""
-        self._started_at = self._store.end
+        self._started_at = self._state.store.end
 
     def end(self, decision: EndTransaction) -> None:
         """Execute a decision. It is stored on return; an error says why it was not."""
@@ -102,11 +85,8 @@ class Decisions:
     def _half(self, decision: EndTransaction) -> StoredMessage:
         """The half message that a producer names, if it belongs to its group."""
         at = decision.commit_log_offset
-        try:
-            half = self._store.message(at)
-        except StoreDamaged:
-            half = None
-        if half is None or half.log_offset != at or half.topic != HALF_TOPIC:
+        half = self._state.message(at)
+        if half is None or half.topic != HALF_TOPIC:
             raise ImpossibleRequest(f"there is no half message at log offset {at}")
         if half.properties.get(names.PRODUCER_GROUP) != decision.producer_group:
             raise ImpossibleRequest(
@@ -124,7 +104,7 @@ class Decisions:
         patience_ms = immunity_ms(half)
         if decision.from_transaction_check or patience_ms is None:
             return
-        if (age_ms := self._clock.now_ms() - half.store_ms) > patience_ms:
+        if (age_ms := self._state.clock.now_ms() - half.store_ms) > patience_ms:
             raise IllegalOperation(
                 f"transaction {half.message_id} is {age_ms} ms old, and its limit is {patience_ms} ms: "
                 "its producer will be checked"
@@ -132,7 +112,7 @@ class Decisions:
 
     def _reject_contradiction(self, half: StoredMessage, state: TransactionState) -> None:
         """Accept a repeated decision, and reject a different one. Without an index, both are accepted."""
-        if not self._store.settings.index_enabled:
+        if not self._state.store.settings.index_enabled:
             return
         was_committed = self._copies.committed(self._copies.of(half)) is not None
         if was_committed != (state is TransactionState.COMMIT):
@@ -141,8 +121,8 @@ class Decisions:
 
     def _commit(self, half: StoredMessage) -> None:
         topic, _ = real_queue(half)
-        self._topics.require(topic)
-        self._appender.append(committed(half))
+        self._state.topics.require(topic)
+        self._state.appender.append(committed(half))
 
 
 def _reject_wrong_id(half: StoredMessage, decision: EndTransaction) -> None:

@@ -16,16 +16,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
-from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.half import message_at
-from pocketmq.clock import Clock
 from pocketmq.errors import StoreError
 from pocketmq.model import properties as names
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model.transactions import OP_TAG, format_op, parse_op
-from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -35,14 +32,8 @@ _OPEN, _CLOSED = 0, 1
 class Ledger:
     """Open and closed half messages. Call `load` first, and `advance` regularly, or memory grows."""
 
-    def __init__(
-        self, store: MessageStore, appender: Appender, offsets: OffsetTable, settings: SettingsInUse, clock: Clock
-    ) -> None:
-        self._store = store
-        self._appender = appender
-        self._offsets = offsets
-        self._settings = settings
-        self._clock = clock
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
         self._closed = bytearray()
         self._unwritten: list[int] = []
         self._unwritten_bytes = 0
@@ -56,8 +47,8 @@ class Ledger:
         # Save nothing before the first transaction: the group would be listed as a consumer of both topics.
         self._saved = self._stored(HALF_TOPIC), self._stored(OP_HALF_TOPIC)
         self.start = self._committed(HALF_TOPIC)
-        for offset in range(self._committed(OP_HALF_TOPIC), self._store.max_offset(OP_HALF_TOPIC, 0)):
-            op = message_at(self._store, OP_HALF_TOPIC, offset, waits=True)
+        for offset in range(self._committed(OP_HALF_TOPIC), self._state.store.max_offset(OP_HALF_TOPIC, 0)):
+            op = message_at(self._state.store, OP_HALF_TOPIC, offset, waits=True)
             if op is not None and op.tags == OP_TAG:
                 closed = [half_offset for half_offset in parse_op(op.body) if half_offset < self.end]
                 self._mark(closed)
@@ -65,17 +56,17 @@ class Ledger:
 
     def _committed(self, topic: str) -> int:
         """An offset may be missing, or beyond the end of a log that a crash made shorter."""
-        low, high = self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)
+        low, high = self._state.store.min_offset(topic, 0), self._state.store.max_offset(topic, 0)
         return min(max(self._stored(topic), low), high)
 
     def _stored(self, topic: str) -> int:
-        return self._offsets.stored(TRANSACTION_CHECK_GROUP, topic, 0) or 0
+        return self._state.offsets.stored(TRANSACTION_CHECK_GROUP, topic, 0) or 0
 
     # queries
 
     @property
     def end(self) -> int:
-        return self._store.max_offset(HALF_TOPIC, 0)
+        return self._state.store.max_offset(HALF_TOPIC, 0)
 
     @property
     def open_count(self) -> int:
@@ -103,13 +94,13 @@ class Ledger:
                 self._mark((offset,))
                 self._unwritten.append(offset)
                 self._unwritten_bytes += len(str(offset)) + 1
-        if self._unwritten_bytes >= self._settings.now.transaction.op_batch_bytes:
+        if self._unwritten_bytes >= self._state.settings.now.transaction.op_batch_bytes:
             self.try_write_ops()
 
     def close_with(self, drafts: Sequence[Draft], offsets: Sequence[int]) -> list[StoredPosition]:
         """Store the drafts that replace these half messages, and the op message that closes them. Return the positions."""
         ops = self._op_messages([*self._unwritten, *offsets])
-        positions = self._appender.append_all([*drafts, *(draft for draft, _ in ops)])
+        positions = self._state.appender.append_all([*drafts, *(draft for draft, _ in ops)])
         self._unwritten.clear()
         self._unwritten_bytes = 0
         self._mark(offsets)
@@ -137,7 +128,9 @@ class Ledger:
 
     def _op_messages(self, offsets: list[int]) -> list[tuple[Draft, int]]:
         """Op messages that close these, each with the largest offset in it."""
-        per_message = max(1, self._settings.now.transaction.op_batch_bytes // (len(str(max(offsets, default=0))) + 1))
+        per_message = max(
+            1, self._state.settings.now.transaction.op_batch_bytes // (len(str(max(offsets, default=0))) + 1)
+        )
         parts = [offsets[at : at + per_message] for at in range(0, len(offsets), per_message)]
         return [(self._op_message(part), max(part)) for part in parts]
 
@@ -147,8 +140,8 @@ class Ledger:
             queue_id=0,
             body=format_op(offsets),
             properties={names.TAGS: OP_TAG, names.WAIT: "true"},
-            born_ms=self._clock.now_ms(),
-            born_host=self._store.store_host,
+            born_ms=self._state.clock.now_ms(),
+            born_host=self._state.store.store_host,
         )
 
     def _mark(self, offsets: Iterable[int]) -> None:
@@ -163,15 +156,15 @@ class Ledger:
 
     def advance(self) -> None:
         """Move the start to the first open half message, and save the offsets when the log is synced."""
-        first = max(self.start, self.next_open(self.start, self.end), self._store.min_offset(HALF_TOPIC, 0))
+        first = max(self.start, self.next_open(self.start, self.end), self._state.store.min_offset(HALF_TOPIC, 0))
         del self._closed[: first - self.start]
         self.start = first
         while self._ops and self._ops[0][1] < first:
             self._ops.popleft()
-        reached = first, self._ops[0][0] if self._ops else self._store.max_offset(OP_HALF_TOPIC, 0)
+        reached = first, self._ops[0][0] if self._ops else self._state.store.max_offset(OP_HALF_TOPIC, 0)
         if reached != self._saved:
             self._unsynced += 1
-            self._store.when_synced(self._store.end, partial(self._synced, reached))
+            self._state.store.when_synced(self._state.store.end, partial(self._synced, reached))
 
     @property
     def is_settled(self) -> bool:
@@ -185,5 +178,5 @@ class Ledger:
 
     def _save(self, half_offset: int, op_offset: int) -> None:
         self._saved = half_offset, op_offset
-        self._offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, half_offset)
-        self._offsets.commit(TRANSACTION_CHECK_GROUP, OP_HALF_TOPIC, 0, op_offset)
+        self._state.offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, half_offset)
+        self._state.offsets.commit(TRANSACTION_CHECK_GROUP, OP_HALF_TOPIC, 0, op_offset)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.broker.handlers.admin_talk import Desk
 
-from pocketmq.broker.stats import group_progress
+from pocketmq.broker.handlers import administration
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.subscription import Subscription
 from pocketmq.net import loops as steps
@@ -82,7 +82,7 @@ def test_long_answers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_answer_that_would_be_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_progress, "MAX_QUEUES_PER_ANSWER", 10)
+    monkeypatch.setattr(administration, "MAX_QUEUES_PER_ANSWER", 10)
 
     async def main() -> None:
         desk = Desk()

@@ -1,8 +1,8 @@
 """Checked pulls: the permission checks of a pull have the same result for the next pull of its kind, so it is cached.
 
-    first of its kind ── checks, by `handlers.pulling` ── found something ──► cached: client, queue, filter, answer
+    first of its kind ── checks, by `pulling` ── found something ──► cached: client, queue, filter, answer
     the next ones ── same group, topic, queue, flags, subscription, and no change ──► answered by the C twin
-                  └─ anything else: nothing found, a reset, a wait, an error ───────► `handlers.pulling`
+                  └─ anything else: nothing found, a reset, a wait, an error ───────► `pulling`
 
 Everything that a check reads has a version: topics, groups with their forbidden topics, settings with the broker's
 permission, and the members' subscriptions. When one of them changes, the cache is cleared. The bounds of the queue and
@@ -11,24 +11,16 @@ verified. Without the C twin, nothing is cached either, because only the twin us
 """
 
 from collections.abc import Collection
-from typing import Final, Protocol
+from typing import Final
 
 from pocketmq import compiled
-from pocketmq.broker.groups.groups import GroupTable
-from pocketmq.broker.groups.members import Members
-from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.reads.filters import RequestSubscriptions
-from pocketmq.broker.settings import SettingsInUse
+from pocketmq.broker.state import BrokerState
 from pocketmq.broker.stats.rows import Tally
-from pocketmq.broker.topics import TopicTable
-from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError
-from pocketmq.model.durations import Durations
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import LitePullHead, PullHead
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import ConsumeQueue
 from pocketmq.store.settings import StoreSettings
 
@@ -36,17 +28,6 @@ MAX_CHECKED: Final = 4_000
 """Limit on cached kinds of pulls. Each may keep 20 KB of queue entries that were read ahead, 5 KB if its reader stops."""
 
 _NONE: Final[tuple[int, list[bytes | memoryview]]] = (0, [])
-
-
-class PullStats(Protocol):
-    """Statistics of reads. `missed` are pulls that found nothing."""
-
-    get_times: Durations
-    missed: int
-
-    def pulled(self, group: str, topic: str) -> Tally:
-        """The counter of what a group pulls from a topic."""
-        ...
 
 
 class _CheckedPull:
@@ -68,34 +49,13 @@ class _CheckedPull:
 class CheckedPulls:
     """Caches pulls that passed their checks, and answers the next ones. `signed`: each request must be verified."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        members: Members,
-        subscription: RequestSubscriptions,
-        settings: SettingsInUse,
-        clock: Clock,
-        stats: PullStats,
-        *,
-        signed: bool,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._members = members
-        self._subscriptions = subscription
-        self._settings = settings
-        self._clock = clock
-        self._stats = stats
+    def __init__(self, state: BrokerState, *, signed: bool) -> None:
+        self._state = state
         self._twin = None if signed else compiled.twin()
         self._pulls: dict[bytes, compiled.PullPlace] = {}
         self._seen = self._versions()
         self.in_use = self._twin is not None
-        self.apply(store.settings)
+        self.apply(state.store.settings)
 
     def apply(self, settings: StoreSettings) -> None:
         self.max_count = max(settings.hot_read_count, settings.max_read_entries)
@@ -106,15 +66,16 @@ class CheckedPulls:
 
     def _versions(self) -> tuple[object, object, object, int]:
         """Versions of all that checks read: these objects are replaced, and the number grows, with every change."""
-        return self._topics.version, self._groups.version, self._settings.now, self._members.version
+        state = self._state
+        return state.topics.version, state.groups.version, state.settings.now, state.members.version
 
     def _forget_if_changed(self) -> None:
-        topics, groups, settings, members = self._seen
+        state, (topics, groups, settings, members) = self._state, self._seen
         if (
-            self._topics.version is not topics
-            or self._groups.version is not groups
-            or self._settings.now is not settings
-            or self._members.version != members
+            state.topics.version is not topics
+            or state.groups.version is not groups
+            or state.settings.now is not settings
+            or state.members.version != members
         ):
             self._pulls.clear()
             self._seen = self._versions()
@@ -130,7 +91,7 @@ class CheckedPulls:
         """A pull passed all checks. Its answers consist of these parts: near the end of the log, and far behind."""
         self._forget_if_changed()
         ext, key = head.ext, key_of(head)
-        queue = self._store.find_queue(ext.topic, ext.queue_id)
+        queue = self._state.store.find_queue(ext.topic, ext.queue_id)
         if queue is None or key in self._pulls:
             return
         if len(self._pulls) >= MAX_CHECKED:
@@ -143,7 +104,7 @@ class CheckedPulls:
             tag_codes,
             *answer,
             [0, b""],
-            self._store.entry_reader(queue, tag_codes),
+            self._state.store.entry_reader(queue, tag_codes),
         )
 
     def serve_run(self, frames: list[Frame], at: int, max_bytes: int) -> tuple[int, list[bytes | memoryview]]:
@@ -155,10 +116,12 @@ class CheckedPulls:
         self._forget_if_changed()
         if self._twin is None or not self._pulls:
             return _NONE
-        store, began = self._store, self._clock.monotonic()
+        store, began = self._state.store, self._state.clock.monotonic()
         bounds = store.read_bounds(self.max_count)
         try:
-            run = self._twin.serve_pulls(frames, at, self._pulls, self._offsets.resets, bounds, store.map_at, max_bytes)
+            run = self._twin.serve_pulls(
+                frames, at, self._pulls, self._state.offsets.resets, bounds, store.map_at, max_bytes
+            )
         except PocketMQError:  # an error of the disk: the pull gets it when it is served by itself
             return _NONE
         if run is None:
@@ -169,10 +132,10 @@ class CheckedPulls:
 
     def _record(self, count: int, rows: list[compiled.PulledRow], began: float) -> None:
         """Record offsets, subscriptions and statistics of answered pulls."""
-        now = self._clock.monotonic()
+        now = self._state.clock.monotonic()
         seconds = (now - began) / count
-        self._stats.get_times.record(seconds, count)
-        offsets = self._offsets
+        self._state.stats.get_times.record(seconds, count)
+        offsets = self._state.offsets
         for who, next_offset, commit_offset, pulls, messages, size in rows:
             if who.commits:
                 for _ in range(pulls):  # of repeated equal commits, only ignored ones are counted
@@ -180,7 +143,7 @@ class CheckedPulls:
                         break
             offsets.record_pull(who.group, who.topic, who.queue_id, next_offset)
             if who.subscription is not None:
-                self._subscriptions.record(who.group, who.subscription, now)
+                self._state.subscriptions.record(who.group, who.subscription, now)
             tally = who.tally
             tally.count += messages
             tally.joined += messages - pulls

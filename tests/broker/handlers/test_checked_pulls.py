@@ -8,7 +8,7 @@ from tests.broker.running import Client, RunningBroker, in_virtual_time, offsets
 from tests.broker.test_authentication import connect, guarded
 from tests.twins import compiled_or_skip, using
 
-from pocketmq.broker.reads import checked_pulls
+from pocketmq.broker.handlers import checked_pulls
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.flags import PullFlag
 from pocketmq.model.subscription import Subscription
@@ -64,8 +64,11 @@ async def test_a_pull_is_checked_once_and_its_like_are_answered_by_the_twin() ->
 
             assert taken.take() == 2
             assert [offsets_of(answer) for answer in answers] == [(5, 0, 5)] * 3
-            assert (broker.parts.stats.pulled("G", "T").count, broker.parts.stats.pulled("G", "T").calls) == (10, 3)
-            assert broker.parts.offsets.pulled("G", "T", 0) == 5
+            assert (
+                broker.parts.state.stats.pulled("G", "T").count,
+                broker.parts.state.stats.pulled("G", "T").calls,
+            ) == (10, 3)
+            assert broker.parts.state.offsets.pulled("G", "T", 0) == 5
 
 
 @in_virtual_time
@@ -81,7 +84,7 @@ async def test_pulls_of_one_read_are_answered_together_and_their_offsets_committ
 
             assert taken.take() == 3
             assert [answer.remark for answer in answers] == ["FOUND"] * 3
-            assert broker.parts.offsets.stored("G", "T", 0) == 4
+            assert broker.parts.state.offsets.stored("G", "T", 0) == 4
 
 
 @in_virtual_time
@@ -104,8 +107,8 @@ Change = Callable[[RunningBroker], None]
 
 CHANGES: dict[str, Change] = {
     "topic": lambda broker: broker.make_topic("T", 4, 2),
-    "group": lambda broker: broker.parts.groups.put([SubscriptionGroupConfig("G", consume_enable=False)], 0),
-    "forbidden": lambda broker: broker.parts.groups.set_readable("G", "T", False, 0),
+    "group": lambda broker: broker.parts.state.groups.put([SubscriptionGroupConfig("G", consume_enable=False)], 0),
+    "forbidden": lambda broker: broker.parts.state.groups.set_readable("G", "T", False, 0),
     "broker": lambda broker: broker.change(permission=2),
 }
 
@@ -158,7 +161,7 @@ async def test_a_reset_is_told_to_the_next_pull_once() -> None:
         client = await filled(broker)
         assert [(await client.pull(3)).code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
 
-        broker.parts.offsets.reset("G", "T", {0: 1})
+        broker.parts.state.offsets.reset("G", "T", {0: 1})
 
         answer = await client.pull(3)
         assert (answer.code, offsets_of(answer)[0]) == (ResponseCode.PULL_OFFSET_MOVED, 1)
@@ -172,16 +175,16 @@ async def test_a_topic_that_is_made_again_is_read_from_its_own_queue() -> None:
         await client.pull()
         await client.pull()
         parts = broker.parts
-        parts.topics.delete("T", 0)
-        parts.offsets.delete_topic("T")
-        parts.store.delete_topic("T")
-        parts.stats.forget_topic("T")
+        parts.state.topics.delete("T", 0)
+        parts.state.offsets.delete_topic("T")
+        parts.state.store.delete_topic("T")
+        parts.state.stats.forget_topic("T")
 
         await filled(broker, 2)
 
         assert offsets_of(await client.pull()) == (2, 0, 2)
         assert offsets_of(await client.pull()) == (2, 0, 2)
-        assert parts.stats.pulled("G", "T").count == 4
+        assert parts.state.stats.pulled("G", "T").count == 4
 
 
 @in_virtual_time
