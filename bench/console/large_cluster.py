@@ -8,8 +8,8 @@ from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.model.message import Message
 from pocketmq.model.names import TopicName
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.bodies.clients import GroupConfigList, SubscriptionGroupConfig
+from pocketmq.protocol.bodies.topics import TopicConfig, TopicConfigList
 
 TOPIC: Final = "topic-{:05}"
 GROUP: Final = "group-{:04}"
@@ -49,10 +49,10 @@ async def _make(targets: Targets, place: BrokerAddress, size: Size) -> None:
     topics = [TopicConfig(TOPIC.format(number), QUEUES, QUEUES) for number in range(size.topics)]
     groups = [SubscriptionGroupConfig(GROUP.format(number)) for number in range(size.groups)]
     for at in range(0, len(topics), BATCH):
-        await targets.brokers.topics.create_all(place.address, topics[at : at + BATCH])
+        await targets.brokers.topics.create_all(place.address, TopicConfigList(tuple(topics[at : at + BATCH])))
     for at in range(0, len(groups), BATCH):
-        await targets.brokers.groups.create_all(place.address, groups[at : at + BATCH])
-    await targets.brokers.topics.create_all(place.address, [TopicConfig(DEAD, 1, 1)])
+        await targets.brokers.groups.create_all(place.address, GroupConfigList(tuple(groups[at : at + BATCH])))
+    await targets.brokers.topics.create_all(place.address, TopicConfigList((TopicConfig(DEAD, 1, 1),)))
     for number in range(size.groups):
         for queue_id in range(QUEUES):
             queue = MessageQueue(TOPIC.format(number), place.name, queue_id)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.client.cluster.brokers import Brokers
+from pocketmq.client.cluster.brokers import BrokerConnections
 from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
 from pocketmq.client.consumer.pulling import PullStatus
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
@@ -103,7 +103,7 @@ def test_a_listener_that_holds_the_users_loop_up_does_not_stop_the_network(serve
             heartbeats = consumer._member._instance.heartbeats
             say = heartbeats.send_to_all
 
-            async def noted(brokers: Brokers) -> None:
+            async def noted(brokers: BrokerConnections) -> None:
                 heard.append(time.monotonic())
                 await say(brokers)
 

@@ -22,8 +22,8 @@ import msgspec
 
 from pocketmq.client.admin.targets import AdminSettings, Targets
 from pocketmq.client.blocking import BlockingClient, Core
+from pocketmq.client.cluster.calls import is_hole, passes_over
 from pocketmq.client.cluster.instance import Instance
-from pocketmq.client.cluster.message_calls import is_hole, passes_over
 from pocketmq.client.consumer.direct_pulls import DirectPulls, connections_for_pulls
 from pocketmq.client.consumer.pulling import Pulling
 from pocketmq.client.settings import DEFAULT_INSTANCE, ClientOptions, ProducerOptions

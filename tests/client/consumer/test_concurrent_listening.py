@@ -7,7 +7,7 @@ from typing import cast
 from tests.client.messages import process_queue, run_of
 from tests.client.real_cluster import real_cluster, until
 
-from pocketmq.client.cluster.message_calls import OffsetCalls
+from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.consumer.assignment import OwnedQueues
 from pocketmq.client.consumer.concurrent_listening import ConcurrentListening
 from pocketmq.client.consumer.consume_events import ConsumeEvents

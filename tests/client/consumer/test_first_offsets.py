@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from pocketmq.client.cluster.message_calls import OffsetCalls
+from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.consumer.first_offsets import SECOND_CHECK_S, FirstOffsets
 from pocketmq.client.consumer.offsets import Offsets, RemoteOffsets
 from pocketmq.errors import ConnectFailed

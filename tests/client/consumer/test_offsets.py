@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.client.real_cluster import Basket, real_cluster
 
-from pocketmq.client.cluster.message_calls import OffsetCalls
+from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.consumer.offsets import (
     LocalFolder,
     LocalOffsets,

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 from pocketmq import Admin
-from pocketmq.client.cluster.message_calls import OffsetCalls
+from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.errors import CallTimedOut, PocketMQError, TopicNotFound
 from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.broker_facts import Bounds

@@ -156,7 +156,7 @@ async def all_lags(targets: Targets) -> list[GroupLag]:
     """
     state = targets.brokers.state
     answers, failed = await targets.gather_with_errors(
-        await targets.masters(), lambda broker: state.consume_stats(broker.address)
+        await targets.masters(), lambda broker: state.consume_stats(broker.address, is_order=False)
     )
     if failed and not answers:
         raise next(iter(failed.values()))

@@ -20,8 +20,8 @@ from typing import TypeVar
 import msgspec
 
 from pocketmq.client.cluster.brokers import MASTER_ID
+from pocketmq.client.cluster.calls import is_hole
 from pocketmq.client.cluster.instance import Instance
-from pocketmq.client.cluster.message_calls import is_hole
 from pocketmq.client.cluster.routes import TopicRoute
 from pocketmq.client.received import readable, with_shown_topic
 from pocketmq.client.settings import ClientOptions, ClientSettings

@@ -18,7 +18,7 @@ from pocketmq.model.names import (
     reply_topic,
 )
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.api.administration import CreateTopic, DeleteTopicRoute, KvKey
+from pocketmq.protocol.api.administration import DeleteTopicRoute, KvKey
 from pocketmq.protocol.bodies.topics import BrokerData, TopicConfig, TopicList, TopicStatsTable
 from pocketmq.protocol.java_json import read_body
 
@@ -224,7 +224,8 @@ class TopicAdmin:
         await self._targets.send_to_name_servers(RequestCode.DELETE_KV_CONFIG, KvKey(ORDER_NAMESPACE, name))
 
     async def _put(self, broker: BrokerAddress, config: TopicConfig, attributes: Mapping[str, str]) -> None:
-        header = CreateTopic(
+        await self._targets.brokers.topics.create(
+            broker.address,
             topic=config.topic_name,
             default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=config.read_queue_nums,
@@ -235,7 +236,6 @@ class TopicAdmin:
             topic_sys_flag=config.topic_sys_flag,
             attributes=",".join(f"{key}={value}" if value else key for key, value in attributes.items()) or None,
         )
-        await self._targets.brokers.topics.create(broker.address, header)
 
     async def _config(self, broker: BrokerAddress, topic: TopicName) -> TopicConfig:
         calls = self._targets.brokers.topics

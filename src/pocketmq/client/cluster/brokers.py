@@ -1,32 +1,30 @@
-"""Brokers by name: their addresses, a connection to each, and the calls that a client makes to them.
+"""Brokers by name: their addresses, and a connection to each.
 
     name ── from routes ──► broker id → address      id 0 is the master, which accepts messages; slaves only serve reads
     address ── first use ──► connection ── a heartbeat as the first request ──► the broker knows this client
 
-The calls are grouped: `brokers.offsets.largest(queue)`, `brokers.topics.create("broker-a", …)`.
+`calls` has the requests that a client sends to them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pocketmq.client.cluster.calls import GroupCalls, MemberCalls, StateCalls, Target, TopicCalls
-from pocketmq.client.cluster.message_calls import MessageCalls, OffsetCalls
 from pocketmq.client.cluster.rpc import RpcClient
-from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectFailed, InvalidSetting
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.topics import BrokerData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields
 
 MASTER_ID = 0
 
+Target = str | Address
+"""A broker's name, meaning its master, or an address."""
 OnConnected = Callable[[Address, Peer], None]
 """Sends the first heartbeat on a new connection. Must not wait."""
 
 
-class Brokers:
-    """All brokers in known routes."""
+class BrokerConnections:
+    """All brokers in known routes, and the connections to them."""
 
     def __init__(self, rpc: RpcClient, on_connected: OnConnected) -> None:
         self._rpc = rpc
@@ -34,12 +32,7 @@ class Brokers:
         self._addresses: dict[str, dict[int, Address]] = {}
         self._peers: dict[Address, Peer] = {}
         self._listed: frozenset[str] = frozenset()
-        self.offsets = OffsetCalls(self)
-        self.messages = MessageCalls(self)
-        self.members = MemberCalls(self)
-        self.topics = TopicCalls(self)
-        self.groups = GroupCalls(self)
-        self.state = StateCalls(self)
+        self.command = rpc.command
 
     # addresses
 
@@ -144,48 +137,18 @@ class Brokers:
             self._on_connected(address, peer)
         return peer
 
-    # calls
+    # requests
 
-    async def call(
-        self,
-        target: Target,
-        code: RequestCode,
-        header: Fields | None = None,
-        body: bytes = b"",
-        *,
-        extra: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Command:
-        """The response, whatever its code."""
-        peer = await self.peer(self._address(target))
-        return await self._rpc.call(peer, self._rpc.command(code, header, body, extra), timeout_s)
+    async def call(self, target: Target, command: Command, timeout_s: float | None = None) -> Command:
+        """The response to a request from `command`, whatever its code."""
+        return await self._rpc.call(await self.peer(self._address(target)), command, timeout_s)
 
-    async def ask(
-        self,
-        target: Target,
-        code: RequestCode,
-        header: Fields | None = None,
-        body: bytes = b"",
-        *,
-        extra: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Command:
+    async def ask(self, target: Target, command: Command, timeout_s: float | None = None) -> Command:
         """The response of a successful call; other response codes raise their error."""
-        peer = await self.peer(self._address(target))
-        return await self._rpc.ask_peer(peer, self._rpc.command(code, header, body, extra), timeout_s)
+        return await self._rpc.ask_peer(await self.peer(self._address(target)), command, timeout_s)
 
-    async def send_one_way(
-        self,
-        target: Target,
-        code: RequestCode,
-        header: Fields | None = None,
-        body: bytes = b"",
-        *,
-        extra: Mapping[str, str] | None = None,
-    ) -> None:
-        """Send a one-way request."""
-        peer = await self.peer(self._address(target))
-        self._rpc.send_one_way(peer, self._rpc.command(code, header, body, extra))
+    async def send_one_way(self, target: Target, command: Command) -> None:
+        self._rpc.send_one_way(await self.peer(self._address(target)), command)
 
     def _address(self, target: Target) -> Address:
         return target if isinstance(target, Address) else self.master(target)

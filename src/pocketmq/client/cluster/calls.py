@@ -1,37 +1,60 @@
-"""Calls to brokers about groups, group members, topics, and the broker itself.
+"""The calls that a client makes to brokers, grouped: `brokers.offsets.largest(queue)`, `brokers.topics.create("broker-a", …)`.
 
-    GroupCalls    settings, subscriptions and lag of consumer groups
+    OffsetCalls   smallest, largest and committed offsets; commits and resets of group offsets
+    MessageCalls  pull, query by key or log offset, send back, end a transaction, recall
     MemberCalls   connected clients, queue locks, and requests that a broker forwards to a client
-    StateCalls    settings and statistics of the broker, and its cleanup
+    GroupCalls    settings and lag of consumer groups
     TopicCalls    create, change, list and delete topics
+    StateCalls    settings and statistics of the broker, and its cleanup
 
-Each call sends one request and decodes the response. `message_calls` has the calls about messages and offsets.
+Each call sends one request and decodes the response. Most are declared by request code, response body and request header; their arguments
+are the target and the fields of the header. Producers send messages by another way, see `producer.outbox`.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeVar
+import struct
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.errors import ServerFailed
+from pocketmq.client.cluster.brokers import BrokerConnections, OnConnected, Target
+from pocketmq.client.cluster.rpc import RpcClient
+from pocketmq.codes import BoundaryType, RequestCode, ResponseCode
+from pocketmq.errors import ConnectFailed, ConnectionLost, NotFound, PocketMQError, ServerFailed, error_for
+from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.administration import (
     CreateTopic,
     DeleteGroup,
-    ForGroup,
     ForProducerGroup,
     ForTopic,
     GetBrokerConsumeStats,
     GetConsumeStats,
-    QuerySubscriptionByConsumer,
-    UpdateGroupForbidden,
     ViewBrokerStats,
 )
 from pocketmq.protocol.api.messages import (
     ConsumeMessageDirectly,
+    EndTransaction,
     ForConsumerGroup,
+    ForQueue,
     GetConsumerRunningInfo,
+    GetConsumerStatus,
+    GetMaxOffset,
+    OffsetReply,
+    PullMessage,
+    PullReply,
+    QueryConsumerOffset,
+    QueryMessage,
+    QueryMessageReply,
+    RecallMessage,
+    RecallReply,
+    ResetOffset,
+    ResumeCheckHalfMessage,
+    SearchOffset,
+    SendMessageBack,
+    StoreTimeReply,
     UnregisterClient,
+    UpdateConsumerOffset,
+    ViewMessage,
 )
 from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import (
@@ -41,9 +64,7 @@ from pocketmq.protocol.bodies.clients import (
     ConsumerRunningInfo,
     DirectConsumption,
     GroupConfigList,
-    GroupForbidden,
     GroupList,
-    GroupSubscription,
     GroupTable,
     LockedQueues,
     ProducerConnection,
@@ -55,64 +76,24 @@ from pocketmq.protocol.bodies.properties_text import read_properties, write_prop
 from pocketmq.protocol.bodies.topics import (
     BrokerStatsData,
     ConsumerOffsets,
+    ConsumerStatus,
     ConsumeStats,
     ConsumeStatsList,
     DelayOffsets,
     MappedTopicConfig,
     MappedTopicTable,
-    ReplicationStatus,
-    TopicConfig,
+    ResetOffsets,
     TopicConfigList,
-    TopicList,
     TopicStatsTable,
 )
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.protocol.fields import Fields, read_fields
+from pocketmq.protocol.java_json import read_body, read_optional_body, write_body
+from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, decode_records
 
+B = TypeVar("B")
+P = ParamSpec("P")
 T = TypeVar("T")
-
-Target = str | Address
-"""A broker's name, meaning its master, or an address."""
-
-
-class BrokerRpc(Protocol):
-    """Sends requests to brokers; see `brokers.Brokers`."""
-
-    def addresses_of(self, name: str) -> list[Address]:
-        """Every broker of this name, the master first."""
-
-    async def ask(
-        self,
-        target: Target,
-        code: RequestCode,
-        header: Fields | None = None,
-        body: bytes = b"",
-        *,
-        extra: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Command: ...
-
-    async def call(
-        self,
-        target: Target,
-        code: RequestCode,
-        header: Fields | None = None,
-        body: bytes = b"",
-        *,
-        extra: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Command: ...
-
-    async def send_one_way(
-        self,
-        target: Target,
-        code: RequestCode,
-        header: Fields | None = None,
-        body: bytes = b"",
-        *,
-        extra: Mapping[str, str] | None = None,
-    ) -> None: ...
 
 
 class Calls:
@@ -120,14 +101,63 @@ class Calls:
 
     __slots__ = ("_brokers",)
 
-    def __init__(self, brokers: BrokerRpc) -> None:
+    def __init__(self, brokers: BrokerConnections) -> None:
         self._brokers = brokers
 
-    async def _read(
-        self, target: Target, code: RequestCode, kind: type[T], header: Fields | None = None, body: bytes = b""
-    ) -> T:
-        """The response body as `kind`."""
-        return read_body(kind, (await self._brokers.ask(target, code, header, body)).body)
+    async def _ask(
+        self,
+        target: Target,
+        code: RequestCode,
+        header: Fields | None = None,
+        body: bytes = b"",
+        *,
+        extra: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Command:
+        """The response of a successful call; other response codes raise their error."""
+        return await self._brokers.ask(target, self._brokers.command(code, header, body, extra), timeout_s)
+
+    async def _send(
+        self, target: Target, code: RequestCode, header: Fields | None = None, body: bytes = b"", broker_name: str = ""
+    ) -> None:
+        """Send a one-way request."""
+        extra = named(broker_name) if broker_name else None
+        await self._brokers.send_one_way(target, self._brokers.command(code, header, body, extra))
+
+
+def no_fields() -> None:
+    """The header of a request without fields."""
+
+
+def query(
+    code: RequestCode, kind: type[T], header: Callable[P, Fields | None]
+) -> Callable[Concatenate[Calls, Target, P], Coroutine[Any, Any, T]]:
+    """A call that returns the body of the response."""
+
+    async def call(self: Calls, target: Target, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return read_body(kind, (await self._ask(target, code, header(*args, **kwargs))).body)
+
+    return call
+
+
+def request(
+    code: RequestCode, header: Callable[P, Fields | None]
+) -> Callable[Concatenate[Calls, Target, P], Coroutine[Any, Any, None]]:
+    """A call whose response has no content."""
+
+    async def call(self: Calls, target: Target, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        await self._ask(target, code, header(*args, **kwargs))
+
+    return call
+
+
+def post(code: RequestCode, kind: type[B]) -> Callable[[Calls, Target, B], Coroutine[Any, Any, None]]:
+    """A call with a body of this kind, whose response has no content."""
+
+    async def call(self: Calls, target: Target, body: B, /) -> None:
+        await self._ask(target, code, body=write_body(body))
+
+    return call
 
 
 def named(broker_name: str) -> dict[str, str]:
@@ -135,56 +165,213 @@ def named(broker_name: str) -> dict[str, str]:
     return {"bname": broker_name}
 
 
-class GroupCalls(Calls):
+_PULL_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+"""Response codes of a pull that include a header; all others are failures."""
+
+
+_first_record: Final = struct.Struct(">4xI12xq")
+
+
+class Pulled(NamedTuple):
+    """The response to a pull: its code is 0, 19, 20 or 21. `records` are not decoded."""
+
+    code: int
+    header: PullReply
+    records: bytes
+    version: int
+
+
+def passes_over(code: int, records: bytes | memoryview, offset: int) -> bool:
+    """Whether a pull without a filter returned messages after `offset` only. Retention causes this: log files are deleted a moment before
+    the smallest offsets of their queues are updated.
+    """
+    if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        return True
+    if len(records) < SMALLEST_RECORD:
+        return False
+    magic, first = _first_record.unpack_from(records)
+    return magic in (MAGIC_V1, MAGIC_V2) and first > offset
+
+
+def is_hole(code: int, next_offset: int, offset: int) -> bool:
+    """Whether consume queue entries are missing at `offset` (OFFSET_FOUND_NULL): no filter finds messages there."""
+    return code == ResponseCode.PULL_NOT_FOUND and next_offset > offset
+
+
+def pulled_of(answer: Command) -> Pulled:
+    """The decoded response to a pull; a failure raises its error."""
+    if answer.code not in _PULL_CODES:
+        raise error_for(answer.code, answer.remark)
+    return Pulled(answer.code, read_fields(PullReply, answer.ext), answer.body, answer.version)
+
+
+def first_of_topics(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    """One queue of each topic on each broker. Commit its offset before the others if the group may be new to the topic: when two first
+    offsets arrive at once, Apache's brokers lose one.
+    """
+    return list({(queue.broker_name, queue.topic): queue for queue in queues}.values())
+
+
+class OffsetCalls(Calls):
+    """Calls about one queue go to the master of its broker.
+
+    Slaves also know group offsets and the smallest offset of a queue. While the master cannot be connected, these calls use a slave, so that
+    a consumer that reads from a slave continues and keeps its offsets. Only the master knows the largest offset.
+    """
+
     __slots__ = ()
 
-    async def create(self, target: Target, group: SubscriptionGroupConfig) -> None:
-        """Create or change a group."""
-        body = write_body(group)
-        await self._brokers.ask(target, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    of_members = query(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatus, GetConsumerStatus)
+    """The consume offsets that the members of a group report."""
 
-    async def create_all(self, target: Target, groups: Iterable[SubscriptionGroupConfig]) -> None:
-        body = write_body(GroupConfigList(tuple(groups)))
-        await self._brokers.ask(target, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)
+    async def largest(self, queue: MessageQueue, *, committed: bool = True) -> int:
+        """The offset that the next message of `queue` will get."""
+        return await self._offset(
+            queue, RequestCode.GET_MAX_OFFSET, GetMaxOffset(queue.topic, queue.queue_id, committed)
+        )
 
-    async def delete(self, target: Target, group: str, *, with_offsets: bool) -> None:
-        header = DeleteGroup(group, with_offsets, with_offsets)
-        await self._brokers.ask(target, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+    async def smallest(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message that `queue` still has."""
+        header = ForQueue(queue.topic, queue.queue_id)
+        return _offset_in(await self._ask_any(queue, RequestCode.GET_MIN_OFFSET, header))
 
-    async def config(self, target: Target, group: str) -> SubscriptionGroupConfig:
-        """The group's settings; GroupNotFound when it does not exist. A broker with autoCreateSubscriptionGroup creates it."""
-        code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-        return await self._read(target, code, SubscriptionGroupConfig, ForGroup(group))
+    async def at_time(self, queue: MessageQueue, timestamp_ms: int, boundary: BoundaryType = BoundaryType.LOWER) -> int:
+        """The offset of the first message stored at that time or later; the largest offset when there is none."""
+        header = SearchOffset(queue.topic, queue.queue_id, timestamp_ms, boundary)
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
-    async def all_configs(self, target: Target) -> GroupTable:
-        return await self._read(target, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable)
+    async def earliest_store_ms(self, queue: MessageQueue) -> int:
+        """When the oldest message of `queue` was stored; -1 when it is empty."""
+        header = ForQueue(queue.topic, queue.queue_id)
+        answer = await self._ask_master(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        return read_fields(StoreTimeReply, answer.ext).timestamp
 
-    async def progress(self, target: Target, group: str, topic: str | None = None) -> ConsumeStats:
-        """The committed offset of the group and the end of the queue, for each queue."""
-        return await self._read(target, RequestCode.GET_CONSUME_STATS, ConsumeStats, GetConsumeStats(group, topic))
+    async def of_group(self, group: str, queue: MessageQueue) -> int | None:
+        """The offset that `group` has committed in `queue`; None when it has committed none.
 
-    async def reading(self, target: Target, topic: str) -> GroupList:
-        """The groups that read `topic`."""
-        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
-        return await self._read(target, code, GroupList, ForTopic(topic))
+        By default, brokers answer 0 for a group that is new to a queue whose first message is in memory, and the group would read all
+        messages. `set_zero_if_not_found` prevents that. RocketMQ 4.9 ignores it: there, 0 may also mean that no offset is committed.
+        """
+        header = QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
+        try:
+            return _offset_in(await self._ask_any(queue, RequestCode.QUERY_CONSUMER_OFFSET, header))
+        except NotFound:
+            return None
 
-    async def topics(self, target: Target, group: str) -> TopicList:
-        """The topics that `group` reads."""
-        code = RequestCode.QUERY_TOPICS_BY_CONSUMER
-        return await self._read(target, code, TopicList, ForGroup(group))
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Commit an offset of `group`, and wait for the response."""
+        await self._ask_any(queue, RequestCode.UPDATE_CONSUMER_OFFSET, _update(group, queue, offset))
 
-    async def subscription(self, target: Target, group: str, topic: str) -> GroupSubscription:
-        code = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
-        return await self._read(target, code, GroupSubscription, QuerySubscriptionByConsumer(group, topic))
+    async def commit_one_way(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Commit an offset of `group` one-way, for periodic commits."""
+        code, header = RequestCode.UPDATE_CONSUMER_OFFSET, _update(group, queue, offset)
+        await self._first_connected(
+            queue, lambda address: self._send(address, code, header, broker_name=queue.broker_name)
+        )
 
-    async def forbid(self, target: Target, group: str, topic: str, *, readable: bool | None = None) -> GroupForbidden:
-        """Forbid or allow reading a topic; None only queries the current setting."""
-        code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
-        return await self._read(target, code, GroupForbidden, UpdateGroupForbidden(group, topic, readable))
+    async def reset(self, target: Target, header: ResetOffset) -> ResetOffsets:
+        """Reset the offsets of a group; returns the new offset of each queue."""
+        answer = await self._ask(target, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        return read_optional_body(ResetOffsets, answer.body) or ResetOffsets()
+
+    async def _offset(self, queue: MessageQueue, code: RequestCode, header: Fields) -> int:
+        return _offset_in(await self._ask_master(queue, code, header))
+
+    async def _ask_master(self, queue: MessageQueue, code: RequestCode, header: Fields) -> Command:
+        return await self._ask(queue.broker_name, code, header, extra=named(queue.broker_name))
+
+    async def _ask_any(self, queue: MessageQueue, code: RequestCode, header: Fields) -> Command:
+        extra = named(queue.broker_name)
+        return await self._first_connected(queue, lambda address: self._ask(address, code, header, extra=extra))
+
+    async def _first_connected(self, queue: MessageQueue, ask: Callable[[Address], Awaitable[T]]) -> T:
+        """The result of `ask` with the master, or else with the first slave that can be connected."""
+        failure: PocketMQError | None = None
+        for address in self._brokers.addresses_of(queue.broker_name):
+            try:
+                return await ask(address)
+            except (ConnectFailed, ConnectionLost) as error:
+                failure = failure or error
+        assert failure is not None  # `addresses_of` returns at least one address
+        raise failure
+
+
+def _offset_in(answer: Command) -> int:
+    return read_fields(OffsetReply, answer.ext).offset
+
+
+def _update(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
+    return UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset)
+
+
+class MessageCalls(Calls):
+    __slots__ = ()
+
+    async def pull(
+        self,
+        address: Address,
+        broker_name: str,
+        header: PullMessage,
+        *,
+        timeout_s: float,
+        code: RequestCode = RequestCode.PULL_MESSAGE,
+    ) -> Pulled:
+        """Pull from `address`, a master or slave of `broker_name`. `code` may be LITE_PULL_MESSAGE."""
+        command = self._brokers.command(code, header, extra=named(broker_name))
+        return pulled_of(await self._brokers.call(address, command, timeout_s))
+
+    async def by_key(self, target: Target, header: QueryMessage) -> tuple[list[StoredMessage], QueryMessageReply]:
+        """Messages with a key, and the last position of the index; NotFound when there are none."""
+        answer = await self._ask(target, RequestCode.QUERY_MESSAGE, header)
+        return decode_records(answer.body), read_fields(QueryMessageReply, answer.ext)
+
+    async def at_log_offset(self, target: Target, log_offset: int, topic: str | None = None) -> StoredMessage:
+        """The message at this offset of the commit log, which is part of an offset id."""
+        answer = await self._ask(target, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessage(log_offset, topic))
+        return decode_records(answer.body)[0]
+
+    async def send_back(self, broker_name: str, header: SendMessageBack, *, timeout_s: float | None = None) -> None:
+        """Send a failed message back to the broker, for a retry or as a dead letter."""
+        await self._ask(
+            broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header, extra=named(broker_name), timeout_s=timeout_s
+        )
+
+    async def recall(self, broker_name: str, header: RecallMessage, *, timeout_s: float | None = None) -> str:
+        """Recall a timed message before it is delivered; returns its message id."""
+        answer = await self._ask(
+            broker_name, RequestCode.RECALL_MESSAGE, header, extra=named(broker_name), timeout_s=timeout_s
+        )
+        return read_fields(RecallReply, answer.ext).msg_id
+
+    async def end_transaction(self, target: Target, broker_name: str, header: EndTransaction) -> None:
+        """Commit or roll back a transaction, one-way as in RocketMQ. The broker checks a transaction whose decision was lost."""
+        await self._send(target, RequestCode.END_TRANSACTION, header, broker_name=broker_name)
+
+    async def decide(self, target: Target, broker_name: str, header: EndTransaction) -> None:
+        """Commit or roll back a transaction, and wait for the response."""
+        await self._ask(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
+
+    async def check_again(self, target: Target, header: ResumeCheckHalfMessage) -> None:
+        """Resume the checks of a half message that reached the maximum number of checks."""
+        await self._ask(target, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
 
 class MemberCalls(Calls):
     __slots__ = ()
+
+    check_config = post(RequestCode.CHECK_CLIENT_CONFIG, CheckClientConfig)
+    """Check a subscription; SubscriptionUnparsable when the broker cannot parse its expression."""
+    consumers = query(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, ForConsumerGroup)
+    """The connected members of a consumer group; ConsumerNotOnline when it has none."""
+    producers = query(RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerConnection, ForProducerGroup)
+    all_producers = query(RequestCode.GET_ALL_PRODUCER_INFO, ProducerTable, no_fields)
 
     async def leave(
         self,
@@ -197,26 +384,24 @@ class MemberCalls(Calls):
     ) -> None:
         """Unregister this client from the groups."""
         header = UnregisterClient(client_id, producer_group, consumer_group)
-        await self._brokers.ask(target, RequestCode.UNREGISTER_CLIENT, header, timeout_s=timeout_s)
+        await self._ask(target, RequestCode.UNREGISTER_CLIENT, header, timeout_s=timeout_s)
 
     async def of_group(self, target: Target, group: str) -> list[str]:
         """The client ids of all members; empty when the broker knows none."""
         try:
-            found = await self._read(
-                target, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerIdList, ForConsumerGroup(group)
-            )
+            answer = await self._ask(target, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ForConsumerGroup(group))
         except ServerFailed as error:
             if error.response_code != ResponseCode.SYSTEM_ERROR:
                 raise
             return []  # RocketMQ answers SYSTEM_ERROR for a group without members
-        return list(found.consumer_id_list)
+        return list(read_body(ConsumerIdList, answer.body).consumer_id_list)
 
     async def lock(
         self, target: Target, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> frozenset[MessageQueue]:
         """Lock queues for this client; returns those that are locked."""
         body = write_body(QueueLocks(group, client_id, tuple(queues)))
-        answer = await self._brokers.ask(target, RequestCode.LOCK_BATCH_MQ, body=body)
+        answer = await self._ask(target, RequestCode.LOCK_BATCH_MQ, body=body)
         return frozenset(read_body(LockedQueues, answer.body).locked)
 
     async def unlock(
@@ -225,110 +410,91 @@ class MemberCalls(Calls):
         """Unlock queues; `wait` waits for the response."""
         body = write_body(QueueLocks(group, client_id, tuple(queues)))
         if wait:
-            await self._brokers.ask(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
+            await self._ask(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
         else:
-            await self._brokers.send_one_way(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
-
-    async def check_config(self, target: Target, config: CheckClientConfig) -> None:
-        """Check a subscription; SubscriptionUnparsable when the broker cannot parse its expression."""
-        await self._brokers.ask(target, RequestCode.CHECK_CLIENT_CONFIG, body=write_body(config))
-
-    async def consumers(self, target: Target, group: str) -> ConsumerConnection:
-        """The connected members of a consumer group; ConsumerNotOnline when it has none."""
-        header = ForConsumerGroup(group)
-        return await self._read(target, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
-
-    async def producers(self, target: Target, group: str) -> ProducerConnection:
-        header = ForProducerGroup(group)
-        return await self._read(target, RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerConnection, header)
-
-    async def all_producers(self, target: Target) -> ProducerTable:
-        return await self._read(target, RequestCode.GET_ALL_PRODUCER_INFO, ProducerTable)
+            await self._send(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
 
     async def running_info(
         self, target: Target, group: str, client_id: str, *, stacks: bool = False, timeout_s: float | None = None
     ) -> ConsumerRunningInfo:
         """The running info of a member. The broker forwards the request and waits 10 s."""
         header, code = GetConsumerRunningInfo(group, client_id, stacks), RequestCode.GET_CONSUMER_RUNNING_INFO
-        return read_body(ConsumerRunningInfo, (await self._brokers.ask(target, code, header, timeout_s=timeout_s)).body)
+        return read_body(ConsumerRunningInfo, (await self._ask(target, code, header, timeout_s=timeout_s)).body)
 
     async def consume_directly(
         self, target: Target, header: ConsumeMessageDirectly, *, timeout_s: float | None = None
     ) -> DirectConsumption:
         """Let a member consume one message now. The broker forwards the request and waits 10 s."""
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-        return read_body(DirectConsumption, (await self._brokers.ask(target, code, header, timeout_s=timeout_s)).body)
+        return read_body(DirectConsumption, (await self._ask(target, code, header, timeout_s=timeout_s)).body)
 
 
-class StateCalls(Calls):
+class GroupCalls(Calls):
     __slots__ = ()
 
-    async def runtime_info(self, target: Target) -> Mapping[str, str]:
-        """The values that `mqadmin brokerStatus` shows."""
-        return (await self._read(target, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
+    create = post(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig)
+    """Create or change a group."""
+    create_all = post(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, GroupConfigList)
+    all_configs = query(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable, no_fields)
+    progress = query(RequestCode.GET_CONSUME_STATS, ConsumeStats, GetConsumeStats)
+    """The committed offset of the group and the end of the queue, for each queue."""
+    reading = query(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, GroupList, ForTopic)
+    """The groups that read a topic."""
 
-    async def settings(self, target: Target) -> dict[str, str]:
-        return read_properties((await self._brokers.ask(target, RequestCode.GET_BROKER_CONFIG)).body)
-
-    async def change_settings(self, target: Target, changes: Mapping[str, str]) -> None:
-        await self._brokers.ask(target, RequestCode.UPDATE_BROKER_CONFIG, body=write_properties(changes))
-
-    async def stats(self, target: Target, name: str, key: str) -> BrokerStatsData:
-        """One statistic, such as TOPIC_PUT_NUMS of a topic, over a minute, an hour and a day."""
-        code = RequestCode.VIEW_BROKER_STATS_DATA
-        return await self._read(target, code, BrokerStatsData, ViewBrokerStats(name, key))
-
-    async def consume_stats(self, target: Target, *, orderly: bool = False) -> ConsumeStatsList:
-        """The lag of all groups."""
-        code = RequestCode.GET_BROKER_CONSUME_STATS
-        return await self._read(target, code, ConsumeStatsList, GetBrokerConsumeStats(orderly))
-
-    async def consumer_offsets(self, target: Target) -> ConsumerOffsets:
-        return await self._read(target, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets)
-
-    async def delay_offsets(self, target: Target) -> DelayOffsets:
-        return await self._read(target, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets)
-
-    async def replication(self, target: Target) -> ReplicationStatus:
-        return await self._read(target, RequestCode.GET_BROKER_HA_STATUS, ReplicationStatus)
-
-    async def clean_queues(self, target: Target) -> None:
-        """Delete consume queue files whose messages are deleted."""
-        await self._brokers.ask(target, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
-
-    async def delete_expired_log(self, target: Target) -> None:
-        """Delete expired commit log files now."""
-        await self._brokers.ask(target, RequestCode.DELETE_EXPIRED_COMMITLOG)
+    async def delete(self, target: Target, group: str, *, with_offsets: bool) -> None:
+        header = DeleteGroup(group, with_offsets, with_offsets)
+        await self._ask(target, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
 
 class TopicCalls(Calls):
     __slots__ = ()
 
-    async def create(self, target: Target, header: CreateTopic) -> None:
-        """Create or change a topic."""
-        await self._brokers.ask(target, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    create = request(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopic)
+    """Create or change a topic."""
+    create_all = post(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, TopicConfigList)
+    delete = request(RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic)
+    """Delete a topic with its messages and offsets."""
+    config = query(RequestCode.GET_TOPIC_CONFIG, MappedTopicConfig, ForTopic)
+    all_configs = query(RequestCode.GET_ALL_TOPIC_CONFIG, MappedTopicTable, no_fields)
+    stats = query(RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable, ForTopic)
+    """The smallest and largest offset of each queue of the topic."""
+    clean_unused = request(RequestCode.CLEAN_UNUSED_TOPIC, no_fields)
+    """Delete the consume queues of deleted topics."""
 
-    async def create_all(self, target: Target, topics: Iterable[TopicConfig]) -> None:
-        body = write_body(TopicConfigList(tuple(topics)))
-        await self._brokers.ask(target, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
 
-    async def delete(self, target: Target, topic: str) -> None:
-        """Delete a topic with its messages and offsets."""
-        await self._brokers.ask(target, RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic(topic))
+class StateCalls(Calls):
+    __slots__ = ()
 
-    async def config(self, target: Target, topic: str) -> MappedTopicConfig:
-        return await self._read(target, RequestCode.GET_TOPIC_CONFIG, MappedTopicConfig, ForTopic(topic))
+    stats = query(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsData, ViewBrokerStats)
+    """One statistic, such as TOPIC_PUT_NUMS of a topic, over a minute, an hour and a day."""
+    consume_stats = query(RequestCode.GET_BROKER_CONSUME_STATS, ConsumeStatsList, GetBrokerConsumeStats)
+    """The lag of all groups."""
+    consumer_offsets = query(RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets, no_fields)
+    delay_offsets = query(RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets, no_fields)
+    clean_queues = request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, no_fields)
+    """Delete consume queue files whose messages are deleted."""
+    delete_expired_log = request(RequestCode.DELETE_EXPIRED_COMMITLOG, no_fields)
+    """Delete expired commit log files now."""
 
-    async def all_configs(self, target: Target) -> MappedTopicTable:
-        return await self._read(target, RequestCode.GET_ALL_TOPIC_CONFIG, MappedTopicTable)
+    async def runtime_info(self, target: Target) -> Mapping[str, str]:
+        """The values that `mqadmin brokerStatus` shows."""
+        return read_body(KVTable, (await self._ask(target, RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
 
-    async def stats(self, target: Target, topic: str) -> TopicStatsTable:
-        """The smallest and largest offset of each queue of the topic."""
-        return await self._read(target, RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable, ForTopic(topic))
+    async def settings(self, target: Target) -> dict[str, str]:
+        return read_properties((await self._ask(target, RequestCode.GET_BROKER_CONFIG)).body)
 
-    async def system_topics(self, target: Target) -> TopicList:
-        return await self._read(target, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, TopicList)
+    async def change_settings(self, target: Target, changes: Mapping[str, str]) -> None:
+        await self._ask(target, RequestCode.UPDATE_BROKER_CONFIG, body=write_properties(changes))
 
-    async def clean_unused(self, target: Target) -> None:
-        """Delete the consume queues of deleted topics."""
-        await self._brokers.ask(target, RequestCode.CLEAN_UNUSED_TOPIC)
+
+class Brokers(BrokerConnections):
+    """All brokers in known routes, with the calls to them."""
+
+    def __init__(self, rpc: RpcClient, on_connected: OnConnected) -> None:
+        super().__init__(rpc, on_connected)
+        self.offsets = OffsetCalls(self)
+        self.messages = MessageCalls(self)
+        self.members = MemberCalls(self)
+        self.topics = TopicCalls(self)
+        self.groups = GroupCalls(self)
+        self.state = StateCalls(self)

@@ -5,7 +5,7 @@
     every 30 s ───────────────┘
 
 A heartbeat is the first request on every connection. So a broker knows the subscription before the first pull, and where to send
-the reply before the first request. Brokers forget a client after 120 s without a heartbeat.
+the reply before the first request. BrokerConnections forget a client after 120 s without a heartbeat.
 
 The members are the producers and consumers of one client. Several producers of a group may share a client: any of them answers a
 request of the broker. A client has at most one consumer of a group, because brokers distinguish members by client id.
@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from pocketmq.client.cluster.brokers import Brokers
+from pocketmq.client.cluster.brokers import BrokerConnections
 from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import VERSION, RequestCode, Version
 from pocketmq.errors import InvalidExpression, PocketMQError, WrongState
@@ -175,7 +175,7 @@ class Heartbeats:
         self._unanswered[address] = future
         future.add_done_callback(lambda done: self._answered(address, done))
 
-    async def send_to_all(self, brokers: Brokers) -> None:
+    async def send_to_all(self, brokers: BrokerConnections) -> None:
         """Send a heartbeat to every known broker; without consumers, only to masters."""
         addresses = brokers.all_addresses(masters_only=not self._members.consumers)
         await asyncio.gather(*(self._send_and_wait(address, brokers) for address in addresses))
@@ -201,7 +201,7 @@ class Heartbeats:
                 f"({int(Version.V4_1_0_SNAPSHOT)}) and newer can; upgrade it, or filter by tags"
             )
 
-    async def _send_and_wait(self, address: Address, brokers: Brokers) -> None:
+    async def _send_and_wait(self, address: Address, brokers: BrokerConnections) -> None:
         connected = brokers.live(address) is not None
         try:
             peer = await brokers.peer(address)

@@ -31,7 +31,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from pocketmq.client.cluster.brokers import Brokers
+from pocketmq.client.cluster.calls import Brokers
 from pocketmq.client.cluster.heartbeats import ConsumerMember, Heartbeats, Members, ProducerMember
 from pocketmq.client.cluster.identity import client_id, client_ip, release_client_id, reserve_client_id, unique_ids
 from pocketmq.client.cluster.name_servers import NameServers, parse_name_servers

@@ -21,7 +21,7 @@ from shlex import quote
 
 import msgspec
 
-from pocketmq.client.cluster.brokers import MASTER_ID, Brokers
+from pocketmq.client.cluster.brokers import MASTER_ID, BrokerConnections
 from pocketmq.client.cluster.name_servers import NameServers
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
 from pocketmq.model.flags import Perm
@@ -61,7 +61,7 @@ class Routes:
     def __init__(
         self,
         name_servers: NameServers,
-        brokers: Brokers,
+        brokers: BrokerConnections,
         *,
         wanted: Callable[[], Iterable[str]] = tuple,
         on_change: OnChange = lambda _: None,

@@ -80,12 +80,10 @@ class RpcClient:
         header: Fields | None = None,
         body: bytes = b"",
         *,
-        extra: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Command:
         """The response of a successful call; other response codes raise their error."""
-        peer = await self.peer(address)
-        return await self.ask_peer(peer, self.command(code, header, body, extra), timeout_s)
+        return await self.ask_peer(await self.peer(address), self.command(code, header, body), timeout_s)
 
     async def ask_peer(self, peer: Peer, command: Command, timeout_s: float | None = None) -> Command:
         """`ask` over an open connection, with a request from `command`."""

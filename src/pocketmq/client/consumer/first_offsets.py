@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple
 
-from pocketmq.client.cluster.message_calls import OffsetCalls
+from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.errors import InvalidSetting, PocketMQError
 from pocketmq.model.names import is_retry

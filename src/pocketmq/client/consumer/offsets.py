@@ -35,7 +35,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
-from pocketmq.client.cluster.message_calls import OffsetCalls, first_of_topics
+from pocketmq.client.cluster.calls import OffsetCalls, first_of_topics
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.errors import InvalidSetting, PocketMQError, StoreError
 from pocketmq.files import Files, user_folder

@@ -18,8 +18,8 @@ from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
+from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.cluster.instance import Dependencies, Instance
-from pocketmq.client.cluster.message_calls import OffsetCalls
 from pocketmq.client.consumer.allocation import AVERAGE
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.consume_result import Verdict

@@ -13,7 +13,7 @@ import logging
 from math import inf
 from typing import Final
 
-from pocketmq.client.cluster.message_calls import OffsetCalls
+from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.pulling import Pulling, PullResult, PullStatus
 from pocketmq.errors import RemoteError

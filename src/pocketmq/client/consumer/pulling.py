@@ -30,9 +30,8 @@ import msgspec
 from msgspec.structs import replace
 
 from pocketmq.client.cluster.brokers import MASTER_ID
-from pocketmq.client.cluster.calls import named
+from pocketmq.client.cluster.calls import Pulled, named, pulled_of
 from pocketmq.client.cluster.instance import Instance
-from pocketmq.client.cluster.message_calls import Pulled, pulled_of
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.client.consumer.subscriptions import matching_messages

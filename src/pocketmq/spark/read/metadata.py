@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 from pocketmq.client.admin.groups import GroupAdmin
 from pocketmq.client.admin.lag import stored_offset
 from pocketmq.client.admin.topics import TopicAdmin
-from pocketmq.client.cluster.message_calls import first_of_topics
+from pocketmq.client.cluster.calls import first_of_topics
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, NetworkError, PocketMQError, RemoteError
 from pocketmq.model.names import TOOLS_GROUP, TopicName
