@@ -113,15 +113,9 @@ class GroupMember:
         self._is_running = False
         start_ms = settings.start_time_ms(self._clock.now_ms())
         self._first = FirstOffsets(instance.brokers.offsets, self._offsets, settings.from_where, start_ms)
+        events = PullEvents(parts.hooks, settings.group, settings.namespace)
         self._pulls = PullLoops(
-            instance,
-            pulling,
-            self._offsets,
-            self._stats,
-            pull_settings,
-            self._subscription_of,
-            self._owned,
-            PullEvents(parts.hooks, settings.group, settings.namespace),
+            instance, pulling, self._offsets, self._stats, pull_settings, self._subscription_of, self._owned, events
         )
         self._assignment = Assignment(
             self._clock,
