@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 from pocketmq import Admin
 from pocketmq.errors import DataLost
+from pocketmq.model.queue import QueueRange
 from pocketmq.spark.options.read_options import parse_read_options
-from pocketmq.spark.read.offsets import UNRESOLVED, parse_offset
+from pocketmq.spark.read.offsets import UNRESOLVED, parse_offset, read_batch
 from pocketmq.spark.read.stream_reader import TopicStreamReader
 from pocketmq.spark.schema import Name
 
@@ -325,3 +327,20 @@ def test_what_is_new_is_reported(broker: Broker, open_reader: Open) -> None:
     latest = reader.reportLatestOffset()
     assert latest is not None
     assert list(latest["queues"][topic].values()) == [{"0": 1}]
+
+
+def test_the_offsets_of_a_batch_are_in_its_file_before_it_runs(
+    broker: Broker, open_reader: Open, tmp_path: Path
+) -> None:
+    topic, path = new_topic(broker), tmp_path / "new" / "batch.json"
+    fill(broker, topic, ["a", "b"])
+    reader = open_reader(subscribe=topic, batchFile=str(path))
+
+    first = ask(reader, reader.initialOffset())
+    reader.partitions(reader.initialOffset(), first)
+    planned = read_batch(path)
+    reader.partitions(first, first)  # another source of the query has new messages
+
+    assert (planned.start, planned.lost) == (None, ())
+    assert planned.ranges == [QueueRange(queue(broker, topic, 0), 0, 2)]
+    assert read_batch(path).ranges == []

@@ -69,6 +69,7 @@ READ_OPTIONS: Final = OptionTable(
         Option("failOnDataLoss", "fail_on_data_loss", SWITCH, None, Use.READ, "true means `onDataLoss` = fail, false means skip", "true"),
         Option("onDataLoss", "on_data_loss", choice("fail", "skip", "earliest"), "fail", Use.READ, "what to do if messages were deleted before they were read: fail with the exact ranges, skip them and record it, or start again at the earliest offset", "skip"),
         Option("retentionWarning", "retention_warning_ms", DURATION, 3_600_000, Use.STREAM, "log a warning if the next messages to read will be deleted within this time; 0 disables it", "1h"),
+        Option("batchFile", "batch_file", TEXT, None, Use.STREAM, "a file on the driver that has the start and end offset of each batch, as JSON, before the batch runs: a `foreachBatch` function finds exact ranges and losses there", "/data/batch.json"),
         # published offsets
         Option("groupId", "group", GROUP, None, Use.READ, "the consumer group for pulls and for published offsets; the query never joins the group", "spark-orders"),
         Option("groupIdPrefix", "group_prefix", GROUP, SPARK_SOURCE_GROUP, Use.READ, "without `groupId`, the query pulls as a group of this name and a hash of what it reads, and publishes no offsets", "etl"),
@@ -121,6 +122,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_records_per_partition: int | None = None
     on_data_loss: str = "fail"
     retention_warning_ms: int = 3_600_000
+    batch_file: str | None = None
     group: str | None = None
     group_prefix: str
     pull_messages: int

@@ -18,11 +18,13 @@ Spark compares offsets by their text: keys are sorted, and an offset without new
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from pocketmq.errors import WrongState
+from pocketmq.files import DiskFiles, Files
 from pocketmq.model.queue import MessageQueue, QueueRange
 
 VERSION: Final = 1
@@ -140,6 +142,41 @@ def next_offset(
     if before is not None and queues == before.queues and not lost and not (first.keys() - before.queues.keys()):
         return before
     return QueryOffset(queues, dict(first), seen_ms, lost)
+
+
+class BatchOffsets(NamedTuple):
+    """The offsets of a batch, as the option `batchFile` keeps them."""
+
+    start: QueryOffset | None
+    end: QueryOffset
+
+    @property
+    def ranges(self) -> list[QueueRange]:
+        return [] if self.start == self.end else ranges_between(self.start, self.end)
+
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        """An end that equals the start repeats the losses of the batch before."""
+        return () if self.start == self.end else self.end.lost
+
+
+def write_batch(path: Path, start: Mapping[str, Any], end: Mapping[str, Any], files: Files | None = None) -> None:
+    """Replace the offsets of the batch before. Without a sync: after a crash, Spark plans the batch again."""
+    files, new = files or DiskFiles(), path.with_name(f"{path.name}.tmp")
+    files.make_dir(path.parent)
+    with files.open(new, create=True) as file:
+        file.truncate(0)
+        file.write_at(0, msgspec.json.encode({"start": start, "end": end}))
+    files.replace(new, path)
+
+
+def read_batch(path: Path, files: Files | None = None) -> BatchOffsets:
+    """The offsets of the batch that runs now."""
+    fields = msgspec.json.decode((files or DiskFiles()).read(path))
+    end = parse_offset(fields["end"])
+    if end is None:
+        raise WrongState(f"{path} has no end: it belongs to another query")
+    return BatchOffsets(parse_offset(fields["start"]), end)
 
 
 class QueueChanges(NamedTuple):

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,7 +32,7 @@ from pocketmq.errors import PocketMQError
 from pocketmq.spark.options.options import LARGEST
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.python_processes import is_streaming_read, keep_memory, require_libraries, short_errors
-from pocketmq.spark.read.offsets import UNRESOLVED, QueryOffset, parse_offset, ranges_between
+from pocketmq.spark.read.offsets import UNRESOLVED, QueryOffset, parse_offset, ranges_between, write_batch
 from pocketmq.spark.read.planning import plan_partitions
 from pocketmq.spark.read.stream_driver import StreamDriver
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
@@ -86,6 +87,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = self._connected().without_recreated(ranges, after.seen_ms)
         count = None if after is None else after.partitions
         planned = plan_partitions(ranges, self._columns, self._options, cores=os.cpu_count() or 1, count=count)
+        if self._options.batch_file is not None:
+            write_batch(Path(self._options.batch_file), start, end)
         return [InputPartition(one) for one in planned]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
