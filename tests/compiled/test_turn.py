@@ -25,8 +25,7 @@ from pocketmq.store.index.index_builder import RecordKeys
 from pocketmq.store.index.index_file import ENTRY as INDEX_ENTRY
 from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.log.segments import OpenFiles
-from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
-from pocketmq.store.queues.dispatch import tags_code_of
+from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, tags_code_of
 from pocketmq.store.queues.sound_entries import SoundEntries
 from pocketmq.store.reading import ReadLimits, read_queue
 from pocketmq.store.settings import StoreSettings

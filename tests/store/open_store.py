@@ -11,8 +11,7 @@ from tests.store.kit import HOST, ROOT, HandWorker
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.record import decode_records
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.queues.consume_queue import ConsumeQueue
-from pocketmq.store.queues.dispatch import Arrival
+from pocketmq.store.queues.consume_queue import Arrival, ConsumeQueue
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.disk.model import Survives

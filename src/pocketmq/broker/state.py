@@ -25,7 +25,7 @@ from pocketmq.clock import Clock
 from pocketmq.errors import StoreDamaged
 from pocketmq.model.message import StoredMessage
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.queues.dispatch import Arrival
+from pocketmq.store.queues.consume_queue import Arrival
 from pocketmq.store.retention import Dropped
 
 NO_HOST: Final = bytes(8)

@@ -34,12 +34,13 @@ from pocketmq.protocol.record import (
 )
 from pocketmq.store.log.log_scan import looks_cut, moved_on
 from pocketmq.store.parts import StoreParts
-from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
-from pocketmq.store.queues.dispatch import (
+from pocketmq.store.queues.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
     Arrival,
+    ConsumeQueue,
     Entered,
     arrivals_of,
-    enter_all,
     give_back,
     newest_log_offset,
     tags_code_of,
@@ -55,7 +56,6 @@ from pocketmq.store.worker import Post, Worker
 
 log = logging.getLogger("pocketmq.store")
 
-_UNFINISHED = "%d messages are stored, but what follows from that failed"
 _WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PREPARED = SysFlag.TRANSACTION_PREPARED
 _pack_entry = ENTRY.pack
@@ -332,7 +332,7 @@ class MessageStore(ReadableStore):
             if self._parts.pool is not None:
                 self._write_to_pool(staged, store_ms)
             elif self._writer.is_calm:
-                touched, count = enter_all(staged, self._queues)
+                touched, count = self._queues.enter_all(staged)
                 try:
                     self._log.write()
                 except BaseException:
@@ -348,10 +348,7 @@ class MessageStore(ReadableStore):
             raise
         self._parts.last_record = last_staged
         if touched is not None:
-            try:
-                self._entered(staged, touched, count, self._log.written, store_ms)
-            except Exception:
-                log.exception(_UNFINISHED, count)
+            self._entered(staged, touched, count, self._log.written, store_ms)
         return True
 
     def count_slow_write(self, took_s: float) -> None:
@@ -372,14 +369,11 @@ class MessageStore(ReadableStore):
 
         def enter() -> None:
             nonlocal touched, count
-            touched, count = enter_all(staged, self._queues)
+            touched, count = self._queues.enter_all(staged)
 
         def written() -> None:
             self._parts.last_record = last_staged
-            try:
-                self._entered(staged, touched, count, self._log.written, store_ms)
-            except Exception:
-                log.exception(_UNFINISHED, count)
+            self._entered(staged, touched, count, self._log.written, store_ms)
             if later is not None:
                 later(None)
 
@@ -415,21 +409,21 @@ class MessageStore(ReadableStore):
         """The transient pool has written the log up to here: those turns become readable."""
         while self._behind and self._behind[0][0] <= upto:
             end, store_ms, staged = self._behind[0]
-            touched, count = enter_all(staged, self._queues)
+            touched, count = self._queues.enter_all(staged)
             self._behind.popleft()
-            try:
-                self._entered(staged, touched, count, end, store_ms)
-            except Exception:
-                log.exception(_UNFINISHED, count)
+            self._entered(staged, touched, count, end, store_ms)
 
     def _entered(
         self, staged: list[Entered], touched: Collection[ConsumeQueue], count: int, end: int, store_ms: int
     ) -> None:
         """A turn that goes up to `end` is stored, and stays so whatever fails now."""
-        self._parts.messages_accepted += count
-        self._flusher.mark_written(end, store_ms)
-        self._upkeep.entered(touched, count, store_ms)
-        self._on_arrivals(arrivals_of(staged))
+        try:
+            self._parts.messages_accepted += count
+            self._flusher.mark_written(end, store_ms)
+            self._upkeep.entered(touched, count, store_ms)
+            self._on_arrivals(arrivals_of(staged))
+        except Exception:
+            log.exception("%d messages are stored, but what follows from that failed", count)
 
     def _too_large(self, body: bytes, properties: bytes) -> InvalidMessage:
         if len(properties) > MAX_PROPERTIES_BYTES:

@@ -12,8 +12,7 @@ from pocketmq.files import DiskFiles
 from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.protocol.record import encode_record
 from pocketmq.store.log.segments import OpenFiles
-from pocketmq.store.queues.consume_queue import ConsumeQueue
-from pocketmq.store.queues.dispatch import Arrival
+from pocketmq.store.queues.consume_queue import Arrival, ConsumeQueue
 from pocketmq.testing import virtual_loop
 
 TAG_A = Filters().of(Subscription.parse("T", "a"))

@@ -14,7 +14,7 @@ from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash, tag_code
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.store.log.log_scan import RecoveryScan
-from pocketmq.store.queues.dispatch import (
+from pocketmq.store.queues.consume_queue import (
     KNOWN_TAGS,
     LONGEST_KNOWN_TAG,
     _known_codes,

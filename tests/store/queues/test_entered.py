@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from pocketmq.store.log.segments import OpenFiles
-from pocketmq.store.queues.consume_queue import ENTRY, ConsumeQueue
-from pocketmq.store.queues.dispatch import arrivals_of, enter_all, give_back, newest_log_offset
+from pocketmq.store.queues.consume_queue import ENTRY, ConsumeQueue, arrivals_of, give_back, newest_log_offset
 from pocketmq.store.queues.queues import Queues
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FaultyFiles
@@ -22,7 +21,7 @@ def test_pieces_go_to_the_ends_of_their_queues_in_their_order() -> None:
     one, other = new_queue(1), new_queue(2)
 
     queues = Queues(StoreSettings(folder=Path("/store")), FaultyFiles())
-    touched, count = enter_all([(one, entries(0)), (other, entries(100, 200)), (one, entries(300))], queues)
+    touched, count = queues.enter_all([(one, entries(0)), (other, entries(100, 200)), (one, entries(300))])
 
     assert (list(touched), count) == ([one, other], 4)
     assert (one.max_offset, other.max_offset) == (2, 2)

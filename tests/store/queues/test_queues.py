@@ -17,8 +17,7 @@ from tests.store.queue_kit import FILE_BYTES, bounds, fill, filled, loaded, queu
 from pocketmq.files import DiskFiles
 from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.store.log.log_scan import RecoveryScan
-from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, Entry
-from pocketmq.store.queues.dispatch import enters_queue, tags_code_of
+from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, Entry, enters_queue, tags_code_of
 from pocketmq.store.queues.queues import QueueKey, Queues
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FaultyFiles

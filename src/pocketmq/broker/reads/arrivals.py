@@ -16,7 +16,7 @@ from typing import Final
 from pocketmq.broker.reads.filters import EVERYTHING, Filter
 from pocketmq.model.durations import Durations
 from pocketmq.protocol.record import properties_start
-from pocketmq.store.queues.dispatch import Arrival
+from pocketmq.store.queues.consume_queue import Arrival
 
 QueueKey = tuple[str, int]
 """Topic and queue id."""

@@ -12,7 +12,7 @@ short has lost its end, and its queue is rebuilt. If no file has the right size,
 """
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,16 @@ from pocketmq.errors import InvalidName, StoreDamaged
 from pocketmq.files import Files
 from pocketmq.model.names import TopicName, parse_topic
 from pocketmq.store.log.segments import MAX_OFFSET, NAME_DIGITS, OpenFiles, zero_from
-from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, Entry, is_entry, is_head
+from pocketmq.store.queues.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    ConsumeQueue,
+    Entered,
+    Entry,
+    is_entry,
+    is_head,
+    take_out,
+)
 from pocketmq.store.settings import PAGE_BYTES, StoreSettings
 
 log = logging.getLogger("pocketmq.store")
@@ -188,6 +197,26 @@ class Queues:
         return queue
 
     # writing
+
+    def enter_all(self, staged: Sequence[Entered]) -> tuple[Collection[ConsumeQueue], int]:
+        """Put entries to the ends of their queues, all or none; which queues these are, and how many entries."""
+        touched: dict[ConsumeQueue, None] = {}  # in the order of the turn, which a set would not keep
+        count = number = 0
+        try:
+            for number, (queue, entries) in enumerate(staged):  # noqa: B007 how far it came, if it fails
+                if queue not in touched:
+                    self.mark_dirty(queue)
+                    touched[queue] = None
+                # What `ConsumeQueue.append` does, without its call. Whatever can fail comes before the first change.
+                added = len(entries) // ENTRY_BYTES
+                max_offset = queue.max_offset + added
+                count += added
+                queue.pending += entries
+                queue.max_offset = max_offset
+        except BaseException:
+            take_out(staged[:number])
+            raise
+        return touched, count
 
     def entered(self, queues: Collection[ConsumeQueue]) -> None:
         """Entries were appended to `queues`, which were noted as dirty before; those with many pending are to be written soon."""

@@ -31,8 +31,8 @@ from pocketmq.store.queues.consume_queue import (
     Entry,
     is_message,
     log_offset_of,
+    tags_code_of,
 )
-from pocketmq.store.queues.dispatch import tags_code_of
 
 MAX_KNOWN_CODES: Final = 4096
 """Tags codes that are remembered of a topic, and topics that are remembered."""

@@ -28,12 +28,13 @@ from pocketmq.store.queues.consume_queue import (
     ENTRY_BYTES,
     ConsumeQueue,
     Entry,
+    enters_queue,
     is_entry,
     is_head,
     is_message,
     log_offset_of,
+    tags_code_of,
 )
-from pocketmq.store.queues.dispatch import enters_queue, tags_code_of
 from pocketmq.store.queues.queue_entries import Placing, QueueSeries
 from pocketmq.store.queues.queues import MAX_QUEUE_ID, QueueKey
 from pocketmq.store.queues.sound_entries import points_to_message

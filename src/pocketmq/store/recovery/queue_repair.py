@@ -20,8 +20,15 @@ from pocketmq.model.names import LMQ_PREFIX
 from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.log.segments import OpenFiles
 from pocketmq.store.parts import StoreParts
-from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, ConsumeQueue, is_message
-from pocketmq.store.queues.dispatch import enters_queue, tags_code_of
+from pocketmq.store.queues.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    NOTHING_HERE_SIZE,
+    ConsumeQueue,
+    enters_queue,
+    is_message,
+    tags_code_of,
+)
 from pocketmq.store.queues.queue_entries import Placing, QueueSeries
 from pocketmq.store.queues.queues import QueueKey
 from pocketmq.store.queues.sound_entries import points_to_message

@@ -24,12 +24,13 @@ from pocketmq.store.queues.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
     NOTHING_HERE_SIZE,
+    enters_queue,
     is_entry,
     is_head,
     is_message,
     log_offset_of,
+    tags_code_of,
 )
-from pocketmq.store.queues.dispatch import enters_queue, tags_code_of
 from pocketmq.store.queues.queue_entries import QueueEntries, QueueFile, list_queue_files, list_queue_ids
 from pocketmq.store.tools.findings import Finding, Kind, LogFacts, Run, RunBudget, Runs
 from pocketmq.store.tools.folder_check import Condition

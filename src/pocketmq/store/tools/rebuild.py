@@ -33,8 +33,14 @@ from pocketmq.store.layout import INDEX, LOG, QUEUES, StoreLayout
 from pocketmq.store.log.log_scan import LogScan, Unreadable, written_bytes
 from pocketmq.store.log.segments import MAX_OFFSET, zero_from
 from pocketmq.store.owner import Owner
-from pocketmq.store.queues.consume_queue import ENTRY, ENTRY_BYTES, NOTHING_HERE_SIZE, is_entry
-from pocketmq.store.queues.dispatch import enters_queue, tags_code_of
+from pocketmq.store.queues.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    NOTHING_HERE_SIZE,
+    enters_queue,
+    is_entry,
+    tags_code_of,
+)
 from pocketmq.store.queues.queue_entries import (
     Placing,
     QueueEntries,
