@@ -21,9 +21,7 @@ import msgspec
 
 from pocketmq.client.producer.results import SendResult
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.flags import TransactionState
-from pocketmq.model.message import Message, StoredMessage
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import Message, MessageQueue, StoredMessage, TransactionState
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.trace_text import Outcome, TracedType
 

@@ -18,11 +18,9 @@ import msgspec
 from msgspec.structs import replace
 
 from pocketmq.errors import ProtocolError, UnreadableMessage
+from pocketmq.model import GroupName, MessageQueue, StoredMessage, SysFlag, TopicName
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import GroupName, TopicName, retry_topic, unwrap
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model.names import retry_topic, unwrap
 from pocketmq.model.retries import FIRST_RETRY_LEVEL
 from pocketmq.protocol.batch import BatchItem, decode_batch
 from pocketmq.protocol.compression import decompress

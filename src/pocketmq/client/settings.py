@@ -12,7 +12,7 @@ import msgspec
 
 from pocketmq.client.hooks import RpcHook
 from pocketmq.errors import InvalidSetting, UsageError
-from pocketmq.model.flags import Compression
+from pocketmq.model import Compression
 from pocketmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, parse_group, parse_topic, suggestion, wrap
 from pocketmq.protocol.compression import LEVEL, MIN_BODY_BYTES, compress
 from pocketmq.protocol.signing import Credentials

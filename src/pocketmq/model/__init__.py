@@ -1,5 +1,7 @@
 """Values that client and servers share, and small pure rules. No I/O, no clock, no encoding of the wire.
 
+The classes that most of the program uses are imported from here; rules and constants from their modules.
+
 Modules in reading order:
 
     message        a message before it is sent, and after it was stored
@@ -19,3 +21,35 @@ Modules in reading order:
     human          numbers, durations, times and sizes as people read and write them
     setting_keys   settings in properties files and admin requests
 """
+
+from pocketmq.model.delay import DelayLevels
+from pocketmq.model.flags import Compression, Perm, PullFlag, SysFlag, TopicFlag, TransactionState
+from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model.message_id import Host, OffsetId, UniqueIds
+from pocketmq.model.names import GroupName, TopicName
+from pocketmq.model.queue import MessageQueue, QueueOffset, QueueRange
+from pocketmq.model.subscription import ExpressionType, Subscription
+from pocketmq.model.transactions import Undecided
+
+__all__ = [
+    "Compression",
+    "DelayLevels",
+    "ExpressionType",
+    "GroupName",
+    "Host",
+    "Message",
+    "MessageQueue",
+    "OffsetId",
+    "Perm",
+    "PullFlag",
+    "QueueOffset",
+    "QueueRange",
+    "StoredMessage",
+    "Subscription",
+    "SysFlag",
+    "TopicFlag",
+    "TopicName",
+    "TransactionState",
+    "Undecided",
+    "UniqueIds",
+]

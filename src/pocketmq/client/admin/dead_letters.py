@@ -18,10 +18,9 @@ from pocketmq.client.received import DEAD_LETTER_REASON, readable
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, ProtocolError, TopicNotFound, UsageError
+from pocketmq.model import Message, MessageQueue, StoredMessage, TopicName
 from pocketmq.model import properties as names
-from pocketmq.model.message import Message, StoredMessage
-from pocketmq.model.names import DLQ_PREFIX, INNER_PRODUCER_GROUP, TopicName, dlq_topic, group_of, is_dlq
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model.names import DLQ_PREFIX, INNER_PRODUCER_GROUP, dlq_topic, group_of, is_dlq
 from pocketmq.protocol.bodies.topics import TopicList
 from pocketmq.protocol.java_json import read_body
 

@@ -9,11 +9,10 @@ import msgspec
 from pocketmq.client.admin.messages import END_OF_TIME_MS, MAX_BY_KEY
 from pocketmq.client.admin.targets import BrokerAddress, Targets, check_limit, read_queue, shown_message
 from pocketmq.errors import ImpossibleRequest, NotFound
+from pocketmq.model import DelayLevels, MessageQueue, StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.delay import DELAY_LEVELS, DelayLevels, queue_of_level
-from pocketmq.model.message import StoredMessage
+from pocketmq.model.delay import DELAY_LEVELS, queue_of_level
 from pocketmq.model.names import INNER_PRODUCER_GROUP, SCHEDULE_TOPIC, TIMER_TOPIC
-from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.api.messages import QueryMessage, RecallMessage
 from pocketmq.protocol.recall_handle import RecallHandle
 

@@ -15,10 +15,9 @@ from pocketmq.errors import (
     TopicNotFound,
     UsageError,
 )
-from pocketmq.model.names import GroupName, dlq_topic, is_internal_group, is_system_group, retry_topic
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import GroupName, MessageQueue, Subscription
+from pocketmq.model.names import dlq_topic, is_internal_group, is_system_group, retry_topic
 from pocketmq.model.retries import MAX_RECONSUME_TIMES
-from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.administration import DeleteTopicRoute
 from pocketmq.protocol.bodies.clients import (
     ConsumerConnection,

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from pocketmq.client.admin.targets import BrokerAddress, Targets, first_at
 from pocketmq.codes import VERSION, Version
 from pocketmq.errors import GroupNotFound, PocketMQError, TopicNotFound
-from pocketmq.model.names import GroupName, TopicName
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import GroupName, MessageQueue, TopicName
 from pocketmq.protocol.bodies.topics import ConsumeStats, OffsetProgress
 
 

@@ -14,10 +14,8 @@ from pocketmq.client.admin.targets import Targets, check_limit, read_queue, show
 from pocketmq.client.received import readable
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.message_id import OffsetId
-from pocketmq.model.names import TopicName, parse_topic
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, OffsetId, StoredMessage, TopicName
+from pocketmq.model.names import parse_topic
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.messages import ConsumeMessageDirectly, QueryMessage, SendMessageBack
 from pocketmq.protocol.bodies.clients import DirectConsumption

@@ -19,8 +19,7 @@ from pocketmq.client.admin.lag import GroupLag, all_lags, group_lag, stored_offs
 from pocketmq.client.admin.targets import BrokerAddress, Targets
 from pocketmq.client.consumer.first_offsets import start_time_ms
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest, NotFound, UsageError
-from pocketmq.model.names import GroupName, TopicName
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import GroupName, MessageQueue, TopicName
 from pocketmq.protocol.api.messages import ResetOffset
 
 ResetTo = Literal["earliest", "latest"] | int | datetime | timedelta | Mapping[MessageQueue, int]

@@ -27,11 +27,9 @@ from pocketmq.client.received import readable, with_shown_topic
 from pocketmq.client.settings import ClientOptions, ClientSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import InvalidSetting, NetworkError, PocketMQError, ProtocolError, TopicNotFound, UsageError
-from pocketmq.model.flags import PullFlag
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import TOOLS_GROUP, GroupName, TopicName, parse_group, parse_topic, unwrap, wrap
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import ALL, ExpressionType
+from pocketmq.model import ExpressionType, GroupName, MessageQueue, PullFlag, StoredMessage, TopicName
+from pocketmq.model.names import TOOLS_GROUP, parse_group, parse_topic, unwrap, wrap
+from pocketmq.model.subscription import ALL
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.bodies.topics import ClusterInfo

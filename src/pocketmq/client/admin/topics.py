@@ -7,17 +7,8 @@ import msgspec
 from pocketmq.client.admin.targets import BrokerAddress, Targets
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, PocketMQError, RequestNotSupported, TopicNotFound, UsageError
-from pocketmq.model.flags import Perm
-from pocketmq.model.names import (
-    AUTO_CREATE_TOPIC,
-    TopicName,
-    group_of,
-    is_dlq,
-    is_retry,
-    is_system_topic,
-    reply_topic,
-)
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, Perm, TopicName
+from pocketmq.model.names import AUTO_CREATE_TOPIC, group_of, is_dlq, is_retry, is_system_topic, reply_topic
 from pocketmq.protocol.api.administration import DeleteTopicRoute, KvKey
 from pocketmq.protocol.bodies.topics import BrokerData, TopicConfig, TopicList, TopicStatsTable
 from pocketmq.protocol.java_json import read_body

@@ -9,11 +9,9 @@ import msgspec
 
 from pocketmq.client.admin.targets import Targets, check_limit, read_queue
 from pocketmq.errors import TopicNotFound
-from pocketmq.model.flags import TransactionState
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import MessageQueue, StoredMessage, TransactionState, Undecided
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.transactions import Undecided, describe, undecided
+from pocketmq.model.transactions import describe, undecided
 from pocketmq.protocol.api.messages import EndTransaction, ResumeCheckHalfMessage
 
 DEFAULT_LIMIT = 10_000

@@ -19,8 +19,7 @@ from pocketmq.client.cluster.brokers import BrokerConnections, OnConnected, Targ
 from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import BoundaryType, RequestCode, ResponseCode
 from pocketmq.errors import ConnectFailed, ConnectionLost, NotFound, PocketMQError, ServerFailed, error_for
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.administration import (
     CreateTopic,

@@ -20,9 +20,8 @@ from pocketmq.client.cluster.brokers import BrokerConnections
 from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import VERSION, RequestCode, Version
 from pocketmq.errors import InvalidExpression, PocketMQError, WrongState
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model.names import INNER_PRODUCER_GROUP
-from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import CheckTransactionState

@@ -24,9 +24,8 @@ import msgspec
 from pocketmq.client.cluster.brokers import MASTER_ID, BrokerConnections
 from pocketmq.client.cluster.name_servers import NameServers
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
-from pocketmq.model.flags import Perm
+from pocketmq.model import MessageQueue, Perm
 from pocketmq.model.names import unwrap
-from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.topics import QueueData, TopicRouteData
 
 log = logging.getLogger("pocketmq.client")

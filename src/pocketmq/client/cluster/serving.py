@@ -23,10 +23,8 @@ from typing import Any
 from pocketmq.client.cluster.heartbeats import ConsumerMember, Members
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ProtocolError, RequestNotSupported, ServerFailed, TooManyCalls
+from pocketmq.model import Host, StoredMessage, SysFlag
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.message_id import Host
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import (
     CheckTransactionState,

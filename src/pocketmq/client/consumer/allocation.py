@@ -23,8 +23,9 @@ from hashlib import md5
 from typing import Final, Protocol
 
 from pocketmq.errors import InvalidSetting, UsageError
+from pocketmq.model import MessageQueue
 from pocketmq.model.names import machine_room_of_broker
-from pocketmq.model.queue import MessageQueue, java_sorted
+from pocketmq.model.queue import java_sorted
 
 VIRTUAL_NODES: Final = 10
 """The number of positions of each member on the hash ring."""

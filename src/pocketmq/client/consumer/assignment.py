@@ -31,7 +31,7 @@ from pocketmq.client.consumer.pull_position import PullPosition
 from pocketmq.client.consumer.rebalance import Allocation
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 from pocketmq.net.peer import Peer
 
 log = logging.getLogger("pocketmq.client")

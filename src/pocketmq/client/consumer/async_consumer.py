@@ -16,8 +16,8 @@ from pocketmq.client.consumer.settings import GroupSettings
 from pocketmq.client.lifecycle import AsyncClient, HostLoop, OwnThread, State, ThisLoop
 from pocketmq.client.settings import checked_seconds, settings_of
 from pocketmq.errors import UsageError, WrongState
-from pocketmq.model.names import TopicName, parse_topic, wrap
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, TopicName
+from pocketmq.model.names import parse_topic, wrap
 
 T = TypeVar("T")
 

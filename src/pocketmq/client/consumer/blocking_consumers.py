@@ -52,8 +52,7 @@ from pocketmq.client.consumer.settings import (
 from pocketmq.client.hooks import Hooks, checked_hooks
 from pocketmq.client.running import run
 from pocketmq.client.settings import checked_seconds
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, StoredMessage
 
 C = TypeVar("C", bound=AsyncConsumer[Any, Any])
 A = TypeVar("A")

@@ -27,7 +27,7 @@ from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, OVERDUE_LEVEL, RetrySender
 from pocketmq.client.hooks import ConsumeEvent
 from pocketmq.errors import UsageError
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.net.loops import Repeating
 
 log = logging.getLogger("pocketmq.client")

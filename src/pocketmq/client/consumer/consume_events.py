@@ -14,9 +14,8 @@ from pocketmq.client.hooks import ConsumeEvent, HookList
 from pocketmq.client.received import original_topic
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError, UsageError
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model.names import unwrap
-from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.trace_text import Outcome
 
 log = logging.getLogger("pocketmq.client")

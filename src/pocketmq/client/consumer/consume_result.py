@@ -25,8 +25,8 @@ from traceback import walk_tb
 from typing import Any, Final, NamedTuple
 
 from pocketmq.errors import UnreadableMessage, UsageError
+from pocketmq.model import StoredMessage
 from pocketmq.model.delay import DELAY_LEVELS, delay_level_fault
-from pocketmq.model.message import StoredMessage
 from pocketmq.model.retries import DEAD_LETTER_LEVEL
 from pocketmq.protocol.bodies.clients import ConsumeOutcome
 from pocketmq.protocol.trace_text import Outcome

@@ -15,8 +15,7 @@ from pocketmq.client.consumer.pulling import Pulling
 from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import PocketMQError, ProtocolError, TooManyCalls, error_for
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.blocking import BlockingCalls, IdleConnections
 

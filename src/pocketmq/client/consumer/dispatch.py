@@ -30,7 +30,7 @@ from pocketmq.client.consumer.jobs import Job, grouped, is_plain_success
 from pocketmq.client.consumer.listener import Listener, Unit
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import MissingLibrary, ProgramFailed, UnreadableMessage
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.net.portal import Portal
 
 log = logging.getLogger("pocketmq.client")

@@ -29,8 +29,8 @@ from typing import Final, NamedTuple
 from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.errors import InvalidSetting, PocketMQError
+from pocketmq.model import MessageQueue
 from pocketmq.model.names import is_retry
-from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.clients import ConsumeFromWhere
 
 DEFAULT_LOOK_BACK_MS: Final = 30 * 60 * 1000

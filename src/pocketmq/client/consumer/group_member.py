@@ -28,10 +28,7 @@ from pocketmq.client.hooks import HookList
 from pocketmq.codes import VERSION
 from pocketmq.errors import InvalidExpression, PocketMQError, RemoteError, ServerFailed, TopicNotFound
 from pocketmq.files import Files
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import TopicName
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, StoredMessage, Subscription, TopicName
 from pocketmq.net.loops import Repeating
 from pocketmq.protocol.bodies.clients import (
     CLIENT_VERSION,

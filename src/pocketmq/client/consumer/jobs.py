@@ -24,7 +24,7 @@ from pocketmq.client.consumer.consume_result import SUCCESS
 from pocketmq.client.consumer.listener import Listener, Unit
 from pocketmq.client.hooks import ConsumeEvent
 from pocketmq.errors import MissingLibrary, UnreadableMessage, UsageError
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 
 SHORT_JOB_S: Final = 0.001
 """The duration of all calls of a job."""

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from pocketmq.client.lifecycle import is_async
 from pocketmq.client.received import NOT_PLAIN, original_topic, readable
 from pocketmq.errors import InvalidSetting, PocketMQError, UsageError
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.model.names import RETRY_PREFIX
 
 Read = Callable[[StoredMessage], Any]

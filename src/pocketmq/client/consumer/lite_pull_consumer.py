@@ -20,9 +20,8 @@ from pocketmq.client.consumer.settings import LitePullOptions, LitePullSettings
 from pocketmq.client.consumer.subscriptions import filter_of
 from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.settings import checked_seconds
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model.names import refuse_unknown
-from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.clients import ConsumerRunningInfo
 
 QueuesChanged = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]

@@ -31,11 +31,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import UsageError, WrongState
 from pocketmq.files import Files
-from pocketmq.model.flags import PullFlag
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import GroupName, TopicName
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import GroupName, MessageQueue, PullFlag, StoredMessage, Subscription, TopicName
 from pocketmq.protocol.bodies.clients import ConsumeFromWhere, ConsumerData, ConsumeType
 
 

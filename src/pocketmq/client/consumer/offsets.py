@@ -39,8 +39,7 @@ from pocketmq.client.cluster.calls import OffsetCalls, first_of_topics
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.errors import InvalidSetting, PocketMQError, StoreError
 from pocketmq.files import Files, user_folder
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.protocol.bodies.topics import LocalOffsets as OffsetsFile
 from pocketmq.protocol.bodies.topics import LogMark
 from pocketmq.protocol.java_json import read_body, write_pretty_json

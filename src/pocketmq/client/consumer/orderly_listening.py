@@ -28,8 +28,7 @@ from pocketmq.client.consumer.jobs import Call, Collected, Job, calls_per_job, s
 from pocketmq.client.consumer.listening import Listening, ListeningParts
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.errors import UsageError
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model.retries import UNLIMITED
 
 log = logging.getLogger("pocketmq.client")

@@ -37,7 +37,7 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from pocketmq.client.consumer.pull_position import PullPosition
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.protocol.bodies.clients import ProcessQueueInfo
 
 

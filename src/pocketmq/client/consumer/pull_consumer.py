@@ -35,13 +35,10 @@ from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.settings import checked_seconds
 from pocketmq.errors import ServerFailed, UsageError
 from pocketmq.files import Files
+from pocketmq.model import MessageQueue, PullFlag, StoredMessage, Subscription
 from pocketmq.model.delay import delay_level_fault
-from pocketmq.model.flags import PullFlag
-from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import wrap
-from pocketmq.model.queue import MessageQueue
 from pocketmq.model.retries import DEAD_LETTER_LEVEL
-from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import (
     CONSUME_TYPE,
     CONSUMER_START_TIMESTAMP,

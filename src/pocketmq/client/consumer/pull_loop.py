@@ -54,8 +54,7 @@ from pocketmq.errors import (
     SubscriptionUnknown,
     TopicNotFound,
 )
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, Subscription
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.hot_headers import StoredAnswer
 

@@ -17,8 +17,7 @@ from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.pulling import Pulling, PullResult, PullStatus
 from pocketmq.errors import RemoteError
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.topics import LogMark
 

@@ -39,10 +39,7 @@ from pocketmq.client.hooks import FilterEvent, HookList, LeaveEvent, PauseEvent,
 from pocketmq.client.received import received
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
-from pocketmq.model.flags import PullFlag
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, PullFlag, StoredMessage, Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer, Waiting
 from pocketmq.protocol.api.messages import PullMessage

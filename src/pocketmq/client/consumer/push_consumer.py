@@ -46,10 +46,8 @@ from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.running import signals_of_loop
 from pocketmq.client.telemetry.tracing import Traced, Tracer
 from pocketmq.errors import ServerFailed, UsageError
-from pocketmq.model.flags import PullFlag
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import TopicName, refuse_unknown
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, PullFlag, StoredMessage, TopicName
+from pocketmq.model.names import refuse_unknown
 from pocketmq.protocol.bodies.clients import ConsumerRunningInfo, ConsumeType, DirectConsumption
 
 log = logging.getLogger("pocketmq.client")

@@ -26,8 +26,8 @@ from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.routes import Routes, TopicRoute
 from pocketmq.client.consumer.allocation import AllocationStrategy, allocate, sort_queues
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.model import MessageQueue
 from pocketmq.model.names import is_retry
-from pocketmq.model.queue import MessageQueue
 
 
 class Allocation(NamedTuple):

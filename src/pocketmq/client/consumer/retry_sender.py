@@ -28,8 +28,8 @@ from pocketmq.client.received import (
 )
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.errors import MessageIllegal, PocketMQError
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import INNER_PRODUCER_GROUP, GroupName
+from pocketmq.model import GroupName, StoredMessage
+from pocketmq.model.names import INNER_PRODUCER_GROUP
 from pocketmq.model.retries import MAX_RECONSUME_TIMES, UNLIMITED
 from pocketmq.protocol.api.messages import SendMessageBack
 

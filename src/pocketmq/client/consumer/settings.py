@@ -18,7 +18,8 @@ from pocketmq.client.consumer.flow_limits import FlowLimits
 from pocketmq.client.consumer.offsets import OffsetStore, UserOffsets
 from pocketmq.client.settings import KIB, MIB, ClientOptions, ClientSettings
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.names import GroupName, parse_group, wrap
+from pocketmq.model import GroupName
+from pocketmq.model.names import parse_group, wrap
 from pocketmq.protocol.bodies.clients import ConsumeFromWhere, MessageModel
 
 StartAt = str | int | datetime | timedelta

@@ -12,11 +12,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from pocketmq.errors import InvalidExpression, UsageError
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.names import GroupName, is_retry, parse_topic, retry_topic
+from pocketmq.model import ExpressionType, GroupName, StoredMessage, Subscription
+from pocketmq.model.names import is_retry, parse_topic, retry_topic
 from pocketmq.model.properties import TAGS, raw_property
 from pocketmq.model.sql92 import check_expression
-from pocketmq.model.subscription import ExpressionType, Subscription
 
 _TAGS: Final = TAGS.encode()
 

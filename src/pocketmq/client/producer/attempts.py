@@ -42,7 +42,7 @@ from pocketmq.errors import (
     RemoteError,
     error_for,
 )
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.command import Command

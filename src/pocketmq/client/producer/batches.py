@@ -20,7 +20,7 @@ from pocketmq.client.producer.queue_choice import Destination
 from pocketmq.client.producer.results import SendResult, split_result
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import CallTimedOut, WrongState
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 
 _ALONE: Final = BatchKind.ALONE
 _Key = tuple[str, BatchKind | None, MessageQueue | None]

@@ -32,10 +32,8 @@ from pocketmq.client.producer.transactions import (
 from pocketmq.client.settings import ProducerOptions, ProducerSettings, checked_seconds
 from pocketmq.clock import SystemClock
 from pocketmq.errors import WrongState
-from pocketmq.model.flags import TransactionState
-from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model import Message, MessageQueue, StoredMessage, TransactionState
 from pocketmq.model.names import refuse_unknown
-from pocketmq.model.queue import MessageQueue
 from pocketmq.net.portal import refuse_in_a_loop
 
 

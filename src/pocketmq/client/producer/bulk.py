@@ -17,9 +17,8 @@ from pocketmq.client.producer.queue_choice import Destination, destination_of
 from pocketmq.client.producer.results import SendResult, split_result
 from pocketmq.client.settings import MIB, ProducerSettings
 from pocketmq.errors import PartlySent, PocketMQError
+from pocketmq.model import Message, MessageQueue
 from pocketmq.model import properties as names
-from pocketmq.model.message import Message
-from pocketmq.model.queue import MessageQueue
 
 MAX_BATCH_BYTES: Final = MIB
 """The largest batch that RocketMQ recommends."""

@@ -16,8 +16,7 @@ from pocketmq.client.producer.queue_choice import Destination
 from pocketmq.client.producer.results import SendResult, result_of
 from pocketmq.clock import Clock
 from pocketmq.errors import ConnectFailed, PocketMQError
-from pocketmq.model.message import Message
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import Message, MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.net.blocking import BlockingConnection, IdleConnections
 

@@ -40,7 +40,7 @@ from pocketmq.errors import (
     RemoteError,
     TooManyCalls,
 )
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 from pocketmq.model.retries import retry_after_ms
 
 LATENCY_STEPS: Final = (

@@ -33,8 +33,7 @@ from pocketmq.client.producer.results import SendResult
 from pocketmq.client.producer.send_frames import MAX_TEMPLATES, SendFrames, json_inside
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import CallTimedOut, ConnectFailed, NetworkError, PocketMQError
-from pocketmq.model.message import Message
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import Message, MessageQueue
 from pocketmq.net.address import Address
 
 _pack_prefix = struct.Struct(">II").pack

@@ -21,7 +21,7 @@ from pocketmq.client.producer.results import SendResult, SendStatus, result_of
 from pocketmq.client.producer.send_frames import PlainFrames, code_of
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, WrongState
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.hot_headers import StoredAnswer
 

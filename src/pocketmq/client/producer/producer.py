@@ -37,10 +37,8 @@ from pocketmq.client.settings import (
 )
 from pocketmq.client.telemetry.tracing import Traced, Tracer
 from pocketmq.errors import InvalidSetting, WrongState
-from pocketmq.model.flags import TransactionState
-from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model import Message, MessageQueue, StoredMessage, TransactionState
 from pocketmq.model.names import refuse_unknown, wrap
-from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.api.messages import RecallMessage
 from pocketmq.protocol.recall_handle import RecallHandle
 

@@ -34,11 +34,10 @@ from pocketmq.client.cluster.routes import QueueNames, TopicRoute
 from pocketmq.client.producer.fault_strategy import BrokerHealth, QueueChooser
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import CallTimedOut, ConnectFailed, InvalidSetting, NoPermission, UsageError
+from pocketmq.model import Message, MessageQueue
 from pocketmq.model import properties as names
 from pocketmq.model.java_hash import java_hash
-from pocketmq.model.message import Message
 from pocketmq.model.names import machine_room_of_broker, wrap
-from pocketmq.model.queue import MessageQueue
 
 
 class QueueSelector(Protocol):

@@ -8,7 +8,7 @@ import msgspec
 
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import HeaderError, error_for
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 from pocketmq.protocol.command import Command
 
 

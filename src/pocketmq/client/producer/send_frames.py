@@ -17,9 +17,9 @@ import msgspec
 from pocketmq.client.producer.outgoing import Outgoing
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.codes import VERSION, Language, RequestCode
+from pocketmq.model import MessageQueue
 from pocketmq.model import properties as names
 from pocketmq.model.names import wrap
-from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import write_fields

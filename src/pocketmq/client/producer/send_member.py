@@ -33,8 +33,8 @@ from pocketmq.client.received import readable
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.client.telemetry.tracing import Tracer
 from pocketmq.errors import CallTimedOut, NetworkError, TopicNotFound, UsageError
+from pocketmq.model import Message, StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.names import reply_topic, unwrap, wrap
 from pocketmq.net.loops import Repeating
 from pocketmq.net.peer import Peer

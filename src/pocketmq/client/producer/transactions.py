@@ -29,9 +29,7 @@ from pocketmq.client.received import readable
 from pocketmq.client.settings import ProducerSettings, checked_seconds
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError, UsageError, WrongState, error_for
-from pocketmq.model.flags import TransactionState
-from pocketmq.model.message import Message, StoredMessage
-from pocketmq.model.message_id import OffsetId
+from pocketmq.model import Message, OffsetId, StoredMessage, TransactionState
 from pocketmq.model.names import wrap
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction

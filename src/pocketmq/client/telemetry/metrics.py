@@ -30,7 +30,7 @@ from pocketmq.client.hooks import (
     SendEvent,
 )
 from pocketmq.errors import InvalidSetting, MissingLibrary
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 from pocketmq.protocol.trace_text import Outcome
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.client.hooks import ConsumeEvent, Hooks, SendEvent
 from pocketmq.errors import MissingLibrary
-from pocketmq.model.message import Message, StoredMessage
+from pocketmq.model import Message, StoredMessage
 from pocketmq.protocol.trace_text import Outcome
 
 if TYPE_CHECKING:

@@ -23,10 +23,8 @@ from pocketmq.client.producer.results import SendResult, split_result
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError
+from pocketmq.model import Message, StoredMessage, TransactionState, UniqueIds
 from pocketmq.model import properties as names
-from pocketmq.model.flags import TransactionState
-from pocketmq.model.message import Message, StoredMessage
-from pocketmq.model.message_id import UniqueIds
 from pocketmq.model.names import MAX_GROUP_CHARS, TRACE_GROUP_PREFIX, TRACE_TOPIC
 from pocketmq.model.properties import KEY_SEPARATOR
 from pocketmq.net.loops import Repeating
