@@ -112,7 +112,7 @@ def _meanings(command: Command, groups: Sequence[str]) -> Iterator[dict[str, Any
     if command.code not in ASKED:
         return
     ext = {name: _still(name, value) for name, value in (command.ext or {}).items()}
-    ext.pop("setZeroIfNotFound", None)  # ours does not want 0 for "nothing is stored"; see docs/guides/migrating.md
+    ext.pop("setZeroIfNotFound", None)  # ours does not want 0 for "nothing is stored"
     code = RequestCode(command.code).name
     if command.code == RequestCode.HEART_BEAT:
         heartbeat = read_json(command.body)

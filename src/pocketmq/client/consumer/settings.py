@@ -226,7 +226,7 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
     pull_interval_ms: int | None = None
     """A pause after each pull that returned messages. None: no pause."""
     pull_retry_ms: int = 1_000
-    """How long the client waits after a failed pull. Java's clients wait 3000."""
+    """How long the client waits after a failed pull."""
     pull_wait_ms: int = 15_000
     """How long a broker holds a pull that finds no message (long polling)."""
     pull_timeout_ms: int = 30_000
