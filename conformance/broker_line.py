@@ -5,9 +5,8 @@ from collections.abc import Collection
 from typing import Final, Self, TypeVar
 
 from pocketmq.clock import SystemClock
-from pocketmq.codes import BoundaryType, RequestCode, ResponseCode
+from pocketmq.codes import BoundaryType, PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import ConnectionLost
-from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.model.properties import format_properties

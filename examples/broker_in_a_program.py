@@ -9,8 +9,7 @@ Prints:
 import asyncio
 
 import pocketmq
-from pocketmq.codes import RequestCode
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import PullFlag, RequestCode
 from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.net.address import Address
 from pocketmq.net.pool import Pool

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pocketmq.clock import SystemClock
+from pocketmq.codes import Compression, SysFlag
 from pocketmq.model import properties as names
 from pocketmq.model.delay import queue_of_level
-from pocketmq.model.flags import Compression, SysFlag, with_compression
 from pocketmq.model.message_id import Host, UniqueIds
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from pocketmq.model.properties import format_properties
-from pocketmq.protocol.compression import compress
+from pocketmq.protocol.compression import compress, with_compression
 
 GROUP: Final = "CG_conformance"
 RETRY: Final = f"%RETRY%{GROUP}"

@@ -7,10 +7,9 @@ from typing import Final
 
 from conformance.broker_line import BrokerLine
 from conformance.store.snapshots import Snapshot, differences, read_from, unlike
-from pocketmq.codes import BoundaryType
+from pocketmq.codes import BoundaryType, SysFlag
 from pocketmq.errors import RemoteError
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 
 MAX_FOUND: Final = 32

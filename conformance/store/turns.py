@@ -29,15 +29,14 @@ from conformance.store.file_sizes import DEFAULT, SMALL, FileSizes
 from conformance.store.our_store import OurStore, verify
 from conformance.store.snapshots import QueueKey, Snapshot, differences, read_from
 from conformance.store.tables import add_topics, read_offsets, read_topics, unknown_to_apache, write_tables
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Compression, RequestCode, SysFlag
 from pocketmq.model import properties as names
-from pocketmq.model.flags import Compression, SysFlag, with_compression
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.protocol.api.messages import EndTransaction
 from pocketmq.protocol.batch import encode_batch
-from pocketmq.protocol.compression import compress
+from pocketmq.protocol.compression import compress, with_compression
 
 BY_QUEUE: Final = "Apache serves every message of every queue that PocketMQ wrote: bytes, offsets, counts"
 BY_ID: Final = "… each by its id, those outside all queues included"

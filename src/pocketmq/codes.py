@@ -1,6 +1,8 @@
-"""The numbers of the remoting protocol: request codes, response codes, languages, versions.
+"""The numbers of the remoting protocol: request codes, response codes, languages, versions, and bit sets.
 
 A code is a plain int on the wire and may be unknown; the enums name the known ones.
+
+Bit sets are int constants, not enum.IntFlag: they are tested once per message, and an IntFlag takes ten times as long.
 """
 
 from enum import IntEnum, StrEnum
@@ -244,3 +246,78 @@ class BoundaryType(StrEnum):
 
 VERSION = Version.V5_3_3
 """The release that PocketMQ announces, and follows where releases differ."""
+
+
+# bit sets of the protocol and the store
+
+
+class SysFlag:
+    """Bits of a message's sysFlag."""
+
+    COMPRESSED = 0x1
+    MULTI_TAGS = 0x2
+    TRANSACTION_PREPARED = 0x4
+    TRANSACTION_COMMIT = 0x8
+    TRANSACTION_ROLLBACK = 0xC
+    TRANSACTION_MASK = 0xC
+    BORN_HOST_V6 = 0x10
+    STORE_HOST_V6 = 0x20
+    NEED_UNWRAP = 0x40
+    INNER_BATCH = 0x80
+    COMPRESSION_MASK = 0x700
+    COMPRESSION_SHIFT = 8
+    OF_CLIENTS = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
+    """The bits that a broker accepts from a client. It sets all others itself: transaction bits from properties and decisions, host
+    bits from addresses, inner-batch bits from the topic type. A client that could set them would hide messages from
+    consumers."""
+
+
+class Compression(IntEnum):
+    """How a body is compressed: bits 8 to 10 of sysFlag, meaningful only with `SysFlag.COMPRESSED`."""
+
+    LZ4 = 1
+    ZSTD = 2
+    ZLIB = 3
+
+
+class PullFlag:
+    """Bits of a pull request's sysFlag."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
+    ONLY_BODIES = 1 << 20
+    """PocketMQ's own bit, which RocketMQ's brokers ignore: see `protocol.body_pack`."""
+
+
+class Perm:
+    """Bits of a topic's or broker's permission."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+    READ_WRITE = READ | WRITE
+
+
+def perm_text(perm: int) -> str:
+    """The permission as mqadmin prints it: `RWX`, with `-` for a missing bit."""
+    bits = ((Perm.READ, "R"), (Perm.WRITE, "W"), (Perm.INHERIT, "X"))
+    return "".join(letter if perm & bit else "-" for bit, letter in bits)
+
+
+class TopicFlag:
+    """Bits of topicSysFlag."""
+
+    UNIT = 1
+    UNIT_SUB = 2
+
+
+class TransactionState(IntEnum):
+    """A producer's decision about a transaction: the transaction bits of sysFlag."""
+
+    UNKNOWN = 0
+    COMMIT = 8
+    ROLLBACK = 12

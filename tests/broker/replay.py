@@ -22,9 +22,8 @@ from tests.golden import Captured
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import BrokerSettings, TransactionSettings
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, TransactionState
 from pocketmq.errors import PocketMQError
-from pocketmq.model.flags import TransactionState
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address

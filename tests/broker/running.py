@@ -15,8 +15,7 @@ from tests.net.talk import BRISK
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import BrokerSettings
-from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import HeaderEncoding, PullFlag, RequestCode, ResponseCode
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
 from pocketmq.model.subscription import Subscription

@@ -17,18 +17,16 @@ from tests.golden import captured, needs_golden
 from pocketmq.access.refusals import AuthenticationSettings, Cause
 from pocketmq.broker.access import ACCESS
 from pocketmq.broker.settings import BrokerSettings, FlowSettings, TransactionSettings
-from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode
+from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode, TransactionState
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.flags import TransactionState
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.messages import ConsumeMessageDirectly, EndTransaction, SendMessageBack, ViewMessage
-from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.protocol.java_json import KVTable, read_body, write_body
 from pocketmq.protocol.signing import Credentials
 from pocketmq.testing import FaultyFiles, run
 

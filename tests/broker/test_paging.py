@@ -4,8 +4,7 @@ import pytest
 
 from pocketmq.broker.snapshots import MAX_CACHED_BYTES, CachedTable, Page
 from pocketmq.errors import BodyError, InvalidParameter
-from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.java_json import write_body
+from pocketmq.protocol.java_json import DataVersion, write_body
 
 ROWS = {name: number for number, name in enumerate("abcde")}
 VERSION = DataVersion(7, 0, 1000)

@@ -11,9 +11,8 @@ from tests.broker.running import Client, pulling, settled
 from tests.nameserver.talk import broker_names, route
 
 from pocketmq.broker.broker import Broker
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError
-from pocketmq.model.flags import PullFlag
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address

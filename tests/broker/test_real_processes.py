@@ -16,8 +16,7 @@ from tests.broker.usage import ON_LINUX, anonymous_mib, cpu_s
 from tests.cli.program import Program, Start, ended, programs, ready
 
 from pocketmq.clock import SystemClock
-from pocketmq.codes import RequestCode
-from pocketmq.model.flags import SysFlag, TransactionState
+from pocketmq.codes import RequestCode, SysFlag, TransactionState
 from pocketmq.protocol.api.messages import EndTransaction
 
 KILLS = 3

@@ -20,8 +20,7 @@ from tests.nameserver.talk import ask, route
 from tests.net.talk import BRISK, NewLoop, every_loop, run_on, until
 
 from pocketmq.broker.registration import Registration
-from pocketmq.codes import RequestCode
-from pocketmq.model.flags import Perm
+from pocketmq.codes import Perm, RequestCode
 from pocketmq.net.address import Address
 from pocketmq.net.network import TcpNetwork
 from pocketmq.protocol.api.administration import ForBrokerName

@@ -9,8 +9,7 @@ from tests.golden import captured, needs_golden
 from pocketmq.broker.registration_data import MAX_TOPICS_PER_REQUEST, SINGLE_COST, RegistrationData
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
-from pocketmq.codes import RequestCode
-from pocketmq.model.flags import Perm
+from pocketmq.codes import Perm, RequestCode
 from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.net.address import Address

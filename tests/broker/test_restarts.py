@@ -14,8 +14,7 @@ from tests.net.talk import until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import TransactionSettings
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import SysFlag, TransactionState
+from pocketmq.codes import RequestCode, ResponseCode, SysFlag, TransactionState
 from pocketmq.protocol.api.administration import CreateTopic, ForTopic, UpdateGroupForbidden
 from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction, QueryMessage
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData, SubscriptionGroupConfig

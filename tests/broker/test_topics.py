@@ -7,19 +7,17 @@ import pytest
 from tests.golden import GOLDEN, captured, needs_golden
 
 from pocketmq.broker.topics import MAX_QUEUES, TopicTable, built_in_topics, parse_changes
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Perm, RequestCode, TopicFlag
 from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, InvalidSetting, TopicNotFound
-from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.names import GroupName, TopicName
 from pocketmq.protocol.api.administration import CreateTopic
 from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.bodies import topics as bodies
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.clients import HeartbeatData
 from pocketmq.protocol.bodies.registration import read_registration
 from pocketmq.protocol.bodies.topics import TopicConfig, TopicConfigList, TopicFilterType
 from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json
+from pocketmq.protocol.java_json import DataVersion, read_body, read_json, write_pretty_json
 
 NOW = 1_700_000_000_000
 TEMPLATE = "TBW102"

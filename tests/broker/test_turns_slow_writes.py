@@ -9,8 +9,7 @@ from tests.broker.running import Client, RunningBroker, damage, in_virtual_time,
 from tests.broker.turns_kit import Timed, asked, sent, timed
 
 from pocketmq.broker.requests.flow import Cause, Kind
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import SysFlag
+from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.model.retries import retry_after_ms
 from pocketmq.protocol.api.administration import ForTopic
 from pocketmq.protocol.api.messages import EndTransaction, GetMaxOffset, SendMessageBack

@@ -16,8 +16,7 @@ from tests.broker.running import (
 from tests.broker.turns_kit import Timed, asked, sent, timed
 
 from pocketmq.broker.requests.flow import Cause, Kind
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import SysFlag
+from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.model.retries import retry_after_ms
 from pocketmq.protocol.api.messages import EndTransaction, GetMaxOffset, SendMessageBack
 from pocketmq.protocol.batch import encode_batch

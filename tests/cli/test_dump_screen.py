@@ -6,9 +6,10 @@ from tests.store.made_store import MadeStore
 
 from pocketmq.cli.commands import ExitCode
 from pocketmq.cli.output import FIELD_NAMES, MAX_CELL_CHARS, choose_fields, show_messages
+from pocketmq.codes import Compression
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.flags import Compression, with_compression
 from pocketmq.model.message import StoredMessage
+from pocketmq.protocol.compression import with_compression
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.tools.dump import Skipped
 from pocketmq.store.tools.message_fields import BodyForm, fields_of

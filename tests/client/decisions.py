@@ -5,8 +5,7 @@ from typing import Any
 from tests.client.kit import Cluster, until
 
 from pocketmq.client.producer.transactions import Decision
-from pocketmq.codes import RequestCode
-from pocketmq.model.flags import TransactionState
+from pocketmq.codes import RequestCode, TransactionState
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.command import Command

@@ -9,11 +9,10 @@ from tests.client.decisions import COMMIT, END, ROLLBACK, UNKNOWN, answers, chec
 from tests.client.kit import cluster, ignore, properties_of
 
 from pocketmq.client.producer.transactions import CHECKS_AT_ONCE, Decision
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Compression, RequestCode
 from pocketmq.errors import NetworkError
-from pocketmq.model.flags import Compression, with_compression
 from pocketmq.model.message import StoredMessage
-from pocketmq.protocol.compression import compress
+from pocketmq.protocol.compression import compress, with_compression
 from pocketmq.testing import run
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -21,9 +21,8 @@ from tests.twins import twin  # noqa: F401
 from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.received import DEAD_LETTER_REASON
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.errors import PocketMQError, ProtocolError, TopicNotFound, UnreadableMessage
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.batch import decode_batch, encode_batch

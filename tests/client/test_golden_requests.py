@@ -15,8 +15,7 @@ from tests.client.kit import SENDS, Cluster, cluster, properties_of, until
 from tests.golden import captured, needs_golden
 
 from pocketmq.client.producer.producer import AsyncProducer
-from pocketmq.codes import Language, RequestCode
-from pocketmq.model.flags import TransactionState
+from pocketmq.codes import Language, RequestCode, TransactionState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.batch import decode_batch

@@ -20,9 +20,8 @@ from pocketmq.client.hooks import (
     RpcHook,
     SendEvent,
 )
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, TransactionState
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.command import Command

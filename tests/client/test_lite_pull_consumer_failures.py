@@ -9,8 +9,8 @@ import pytest
 from tests.client.real_cluster import RealCluster, real_cluster, until
 
 from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidExpression, ProtocolError
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run

@@ -6,8 +6,8 @@ import pytest
 from tests.client.messages import stored
 
 from pocketmq.client.received import is_of_inner_batch, readable, received, split_inner_batches
+from pocketmq.codes import SysFlag
 from pocketmq.errors import ProtocolError, UnreadableMessage
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.record import encode_message

@@ -12,13 +12,13 @@ from pocketmq.client.received import (
     original_topic,
     retry_message,
 )
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Compression, RequestCode, SysFlag
 from pocketmq.model import properties as names
 from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.model.flags import Compression, SysFlag, with_compression
 from pocketmq.model.names import GroupName
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.model.retries import UNLIMITED, resent_is_dead
+from pocketmq.protocol.compression import with_compression
 
 GROUP = GroupName("shop")
 

@@ -11,8 +11,8 @@ from pocketmq.client.settings import (
     ProducerSettings,
     settings_of,
 )
+from pocketmq.codes import Compression
 from pocketmq.errors import InvalidName, InvalidSetting
-from pocketmq.model.flags import Compression
 
 
 @pytest.mark.parametrize(

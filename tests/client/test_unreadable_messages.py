@@ -7,8 +7,8 @@ import pytest
 from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 
 from pocketmq.client.received import DEAD_LETTER_REASON
+from pocketmq.codes import SysFlag
 from pocketmq.errors import UnreadableMessage
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.batch import encode_batch

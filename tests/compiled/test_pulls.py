@@ -10,7 +10,7 @@ from tests.spark.made_records import compressed, made
 from tests.twins import compiled_or_skip
 
 from pocketmq import compiled
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import PullFlag
 from pocketmq.protocol.body_pack import pack_bodies
 from pocketmq.protocol.frames import Frame, split_frames
 from pocketmq.protocol.hot_headers import PullReplies

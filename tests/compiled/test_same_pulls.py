@@ -11,7 +11,7 @@ from tests.broker.running import RunningBroker, running, settled
 from tests.compiled.test_same_turns import EXAMPLES, Wire, usual_send
 from tests.twins import BOTH, compiled_or_skip, using
 
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import PullFlag
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig

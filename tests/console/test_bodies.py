@@ -5,11 +5,11 @@ import tracemalloc
 
 import pytest
 
+from pocketmq.codes import Compression
 from pocketmq.console.bodies import ShownBody, body_contains, editable_text, is_text, preview, whole_body
 from pocketmq.console.bodies import shown_body as shown_of
-from pocketmq.model.flags import Compression, with_compression
 from pocketmq.model.message import StoredMessage
-from pocketmq.protocol.compression import compress
+from pocketmq.protocol.compression import compress, with_compression
 
 MIB = 1024 * 1024
 

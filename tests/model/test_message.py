@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidMessage, InvalidName
 from pocketmq.model import properties
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import Host
 from pocketmq.protocol.record import decode_record, encode_record, host_flags

@@ -14,12 +14,11 @@ from pocketmq.net.connection import ConnectionSettings
 from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.administration import GetRoute, RegisterBroker
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
 from pocketmq.protocol.bodies.topics import ClusterInfo, MappedTopicTable, TopicConfig, TopicRouteData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, write_fields
-from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.java_json import DataVersion, read_body
 from pocketmq.testing import MemoryNetwork
 
 CLUSTER = "DefaultCluster"

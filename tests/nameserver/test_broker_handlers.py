@@ -18,8 +18,7 @@ from tests.nameserver.talk import (
     table,
 )
 
-from pocketmq.codes import RequestCode, ResponseCode, Version
-from pocketmq.model.flags import Perm
+from pocketmq.codes import Perm, RequestCode, ResponseCode, Version
 from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer
@@ -30,11 +29,10 @@ from pocketmq.protocol.api.administration import (
     GetBrokerMemberGroup,
     PutKvConfig,
 )
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.registration import write_registration
 from pocketmq.protocol.bodies.topics import BrokerData, BrokerMemberGroup, BrokerMembers, ClusterInfo, TopicTable
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.protocol.java_json import DataVersion, read_body, write_body
 from pocketmq.testing import FakeClock, MemoryNetwork, run
 
 

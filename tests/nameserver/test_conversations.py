@@ -18,12 +18,11 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import KEYS, REFUSED, NameServerSettings, write_keys
 from pocketmq.net.peer import Peer
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody
 from pocketmq.protocol.bodies.topics import QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import read_body, read_json, write_body
+from pocketmq.protocol.java_json import DataVersion, read_body, read_json, write_body
 from pocketmq.testing import MemoryNetwork, run
 
 LINKS = ("namesrv", "registration")

@@ -4,11 +4,10 @@ import pytest
 from msgspec.structs import replace
 from tests.nameserver.talk import CLUSTER, MASTER, SLAVE, registration
 
+from pocketmq.codes import Perm, TopicFlag
 from pocketmq.errors import ServerFailed
-from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.topics import (
     BrokerData,
     QueueData,
@@ -17,6 +16,7 @@ from pocketmq.protocol.bodies.topics import (
     TopicList,
     TopicRouteData,
 )
+from pocketmq.protocol.java_json import DataVersion
 
 
 def told(*registrations: Registration, drop_absent: bool = False) -> RouteTable:

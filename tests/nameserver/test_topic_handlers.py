@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from tests.nameserver.talk import CLUSTER, MASTER, SLAVE, ask, done, register_command, route, started
 
-from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode, Version
-from pocketmq.model.flags import TopicFlag
+from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode, TopicFlag, Version
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.administration import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.model.flags import Perm, TopicFlag
+from pocketmq.codes import Perm, TopicFlag
 from pocketmq.nameserver.route_tables import TopicTable
 from pocketmq.protocol.bodies.topics import QueueData, QueueMappingInfo
 

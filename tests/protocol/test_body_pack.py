@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.spark.made_records import compressed, made, record_runs
 from tests.twins import compiled_or_skip
 
+from pocketmq.codes import SysFlag
 from pocketmq.compiled import Twin
 from pocketmq.errors import ProtocolError
-from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.body_pack import is_pack, pack_bodies, packs_in
 from pocketmq.protocol.record import decode_records
 

@@ -14,11 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden import captured, needs_golden
 
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Compression, RequestCode, SysFlag
 from pocketmq.errors import InvalidSetting, MissingLibrary, ProtocolError
-from pocketmq.model.flags import Compression, SysFlag, compression_of, with_compression
 from pocketmq.protocol import compression
-from pocketmq.protocol.compression import MIN_BODY_BYTES, compress, decompress, decompress_start
+from pocketmq.protocol.compression import (
+    MIN_BODY_BYTES,
+    compress,
+    compression_of,
+    decompress,
+    decompress_start,
+    with_compression,
+)
 
 KINDS = list(Compression)
 MIB = 1024 * 1024

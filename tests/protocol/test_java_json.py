@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pocketmq.errors import BodyError, ProtocolError
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import (
     ConsumeFromWhere,
     ConsumerData,
@@ -32,6 +31,7 @@ from pocketmq.protocol.bodies.topics import (
 )
 from pocketmq.protocol.java_json import (
     JsonLimits,
+    KVTable,
     read_body,
     read_json,
     read_optional_body,

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden import GOLDEN, captured, needs_golden, store_file
 
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.errors import ProtocolError
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import Host
 from pocketmq.model.properties import format_properties

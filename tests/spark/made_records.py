@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pocketmq.client.received import readable
-from pocketmq.model.flags import Compression, SysFlag, with_compression
+from pocketmq.codes import Compression, SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import Host
 from pocketmq.model.names import unwrap
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.compression import compress
+from pocketmq.protocol.compression import compress, with_compression
 from pocketmq.protocol.record import encode_record, host_flags
 from pocketmq.spark.schema import Name
 

@@ -11,8 +11,8 @@ from tests.golden import GOLDEN, needs_golden
 from tests.store.golden_store import STORES, restore
 from tests.store.kit import HandWorker
 
+from pocketmq.codes import SysFlag
 from pocketmq.files import DiskFiles
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.compression import decompress

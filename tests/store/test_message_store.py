@@ -8,6 +8,7 @@ import pytest
 from tests.store.kit import HOST
 from tests.store.open_store import OpenStore, numbered
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import (
     InvalidMessage,
     InvalidName,
@@ -17,7 +18,6 @@ from pocketmq.errors import (
     SyncFailed,
     WrongState,
 )
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC, TopicName
 from pocketmq.store.reading import ReadStatus
 from pocketmq.store.settings import FlushMode

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidMessage, PocketMQError, StoreError, StoreFull
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.protocol.batch import BatchItem
 

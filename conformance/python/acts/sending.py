@@ -9,8 +9,8 @@ from typing import Final
 
 from conformance.python.stage import Programme, Stage, numbered
 from pocketmq.client import Producer, SendResult, SendStatus
+from pocketmq.codes import Compression
 from pocketmq.errors import InvalidMessage, RemoteError, TopicNotFound
-from pocketmq.model.flags import Compression
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 

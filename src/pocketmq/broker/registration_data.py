@@ -24,12 +24,11 @@ from pocketmq.codes import RequestCode
 from pocketmq.model.names import is_group_topic
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.administration import ForBroker, RegisterBroker, RegisterBrokerReply
-from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
 from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields, write_fields
-from pocketmq.protocol.java_json import read_optional_body
+from pocketmq.protocol.java_json import KVTable, read_optional_body
 from pocketmq.protocol.signing import signed_fields
 
 MAX_TOPICS_PER_REQUEST: Final = 20_000

@@ -7,9 +7,9 @@ import msgspec
 from pocketmq.access.refusals import AuthenticationSettings
 from pocketmq.access.settings import check_listen_address
 from pocketmq.clock import STEP_CONFIRM_MS
+from pocketmq.codes import Perm
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.settings import MetricsSettings
-from pocketmq.model.flags import Perm
 from pocketmq.model.names import parse_broker, parse_topic
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles

@@ -45,11 +45,10 @@ from pocketmq.errors import InvalidParameter, StoreBusy, StoreError, WrongState
 from pocketmq.model.names import LMQ_PREFIX, group_of
 from pocketmq.protocol.bodies import clients as group_bodies
 from pocketmq.protocol.bodies import topics as topic_bodies
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import SavedOffsets, TopicConfig
 from pocketmq.protocol.frames import DEFAULT_LIMITS
-from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.protocol.java_json import DataVersion, read_body, write_body
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.tables import TABLE_LIMITS, Tables
 

@@ -29,10 +29,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from pocketmq.broker.settings import BrokerSettings
+from pocketmq.codes import Perm
 from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, InvalidSetting, TopicNotFound
 from pocketmq.model import names
 from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.model.flags import Perm
 from pocketmq.model.names import (
     GroupName,
     TopicName,
@@ -44,8 +44,8 @@ from pocketmq.model.names import (
     retry_topic,
 )
 from pocketmq.protocol.bodies import topics as bodies
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
+from pocketmq.protocol.java_json import DataVersion
 
 
 class Attribute(NamedTuple):

@@ -11,8 +11,8 @@ from pocketmq.cli.cluster_options import Cluster, cluster_options, require_broke
 from pocketmq.cli.commands import CommandGroup
 from pocketmq.cli.options import flag, number_option, text_option, yes_option
 from pocketmq.cli.output import Column, json_option, numbers, show_facts, show_json, show_rows, show_text, texts
+from pocketmq.codes import Perm
 from pocketmq.errors import PocketMQError, UsageError
-from pocketmq.model.flags import Perm
 from pocketmq.model.human import count, local_time, number, parse_pair, parse_perm, perm_text
 from pocketmq.model.names import is_internal_group
 

@@ -11,8 +11,8 @@ from pocketmq import __version__
 from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.errors import NetworkError, PocketMQError, ProtocolError, RemoteError, UsageError
 from pocketmq.model import human
-from pocketmq.model.flags import compression_of
 from pocketmq.model.names import group_of, is_internal_group, is_system_topic, reply_topic
+from pocketmq.protocol.compression import compression_of
 
 
 def environment() -> Environment:

@@ -11,7 +11,6 @@ Modules in reading order:
     queue          message queues and ranges of offsets
     subscription   what a consumer subscribes to: everything, tags, or a SQL92 expression
     sql92/         the SQL92 filter language
-    flags          bit sets of the protocol and the store
     java_hash      Java's `String.hashCode`
     delay          delay levels
     retries        how often and when a failed message is retried
@@ -22,8 +21,8 @@ Modules in reading order:
     setting_keys   settings in properties files and admin requests
 """
 
+from pocketmq.codes import Compression, Perm, PullFlag, SysFlag, TopicFlag, TransactionState
 from pocketmq.model.delay import DelayLevels
-from pocketmq.model.flags import Compression, Perm, PullFlag, SysFlag, TopicFlag, TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import Host, OffsetId, UniqueIds
 from pocketmq.model.names import GroupName, TopicName

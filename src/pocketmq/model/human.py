@@ -11,8 +11,8 @@ import re
 from datetime import datetime, timedelta
 from typing import Final
 
+from pocketmq.codes import Perm
 from pocketmq.errors import UsageError
-from pocketmq.model.flags import Perm
 
 UNKNOWN: Final = "unknown"
 DURATION_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -11,10 +11,10 @@ from typing import Final, Never, Self
 
 import msgspec
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidMessage
 from pocketmq.model import properties as names
 from pocketmq.model.delay import delay_level_fault
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import Host, offset_id
 from pocketmq.model.names import TopicName, parse_topic, refuse_unknown
 from pocketmq.model.properties import check_user_property, parse_properties

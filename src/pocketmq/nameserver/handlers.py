@@ -15,9 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from pocketmq.clock import Clock
-from pocketmq.codes import RequestCode, Version
+from pocketmq.codes import RequestCode, TopicFlag, Version
 from pocketmq.errors import NoPermission, NotFound, ServerFailed, TopicNotFound
-from pocketmq.model.flags import TopicFlag
 from pocketmq.nameserver.kv_config import ORDER_NAMESPACE, KvConfig
 from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
@@ -43,12 +42,11 @@ from pocketmq.protocol.api.administration import (
     WipeWritePermReply,
     Zone,
 )
-from pocketmq.protocol.bodies.body import DataVersion, KVTable
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.bodies.registration import read_registration
 from pocketmq.protocol.bodies.topics import BrokerMemberGroup, TopicList, TopicRouteData
 from pocketmq.protocol.fields import NoFields, read_fields
-from pocketmq.protocol.java_json import read_body, read_optional_body, write_body
+from pocketmq.protocol.java_json import DataVersion, KVTable, read_body, read_optional_body, write_body
 
 log = logging.getLogger("pocketmq.nameserver")
 

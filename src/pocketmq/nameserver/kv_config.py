@@ -29,8 +29,7 @@ from pocketmq.errors import (
     SystemBusy,
 )
 from pocketmq.files import File, Files, write_atomically
-from pocketmq.protocol.bodies.body import KVConfigFile
-from pocketmq.protocol.java_json import JsonLimits, read_body, write_body
+from pocketmq.protocol.java_json import JsonLimits, KVConfigFile, read_body, write_body
 
 log = logging.getLogger("pocketmq.nameserver")
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pocketmq.codes import Perm
 from pocketmq.errors import ServerFailed
-from pocketmq.model.flags import Perm
 from pocketmq.nameserver.route_tables import (
     MASTER_ID,
     Admitted,
@@ -25,7 +25,6 @@ from pocketmq.nameserver.route_tables import (
     RouteLimits,
     TopicTable,
 )
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.topics import (
     BrokerData,
     BrokerMembers,
@@ -35,6 +34,7 @@ from pocketmq.protocol.bodies.topics import (
     TopicList,
     TopicRouteData,
 )
+from pocketmq.protocol.java_json import DataVersion
 
 BROKER_TIMEOUT_S: Final = 120.0
 """How long a broker may be silent, unless it registers another time."""

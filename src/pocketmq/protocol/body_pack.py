@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import ProtocolError
-from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import HOSTS_V6, MAGIC_V1, SMALLEST_RECORD
 
 MAGIC: Final = 0x504D5142

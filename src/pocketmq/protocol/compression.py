@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Final
 
+from pocketmq.codes import Compression, SysFlag
 from pocketmq.errors import InvalidSetting, MissingLibrary, ProtocolError
-from pocketmq.model.flags import Compression, compression_of
 
 MIN_BODY_BYTES: Final = 4096
 """Clients compress bodies of at least this size, even when that makes them longer."""
@@ -30,6 +30,22 @@ _MAX_ZSTD_BLOCKS = 65_536
 """Far more than any writer produces. Even an empty block costs time."""
 _MIN_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 """The window of zstd's level 19. Pages that a body does not fill are never touched."""
+
+
+def compression_of(sys_flag: int) -> Compression | None:
+    """The compression of a body, None for a plain one. Clients before 4.9.5 leave the type bits 0 and mean zlib."""
+    if not sys_flag & SysFlag.COMPRESSED:
+        return None
+    kind = (sys_flag & SysFlag.COMPRESSION_MASK) >> SysFlag.COMPRESSION_SHIFT or Compression.ZLIB
+    if kind > Compression.ZLIB:
+        raise ProtocolError(f"unknown compression type {kind} in sysFlag {sys_flag:#x}")
+    return Compression(kind)
+
+
+def with_compression(sys_flag: int, compression: Compression) -> int:
+    """`sys_flag` of a body that was compressed this way."""
+    plain = sys_flag & ~SysFlag.COMPRESSION_MASK
+    return plain | SysFlag.COMPRESSED | compression << SysFlag.COMPRESSION_SHIFT
 
 
 def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:

@@ -2,7 +2,9 @@
 
     read_body(HeartbeatData, data) ──► HeartbeatData       write_body(heartbeat) ──► bytes
 
-Bodies are msgspec Structs. msgspec decodes what Java normally writes. Input that only Java's parser accepts takes a slower path with
+Bodies are frozen msgspec Structs with the base `Body`; `msgspec.structs.replace` changes a copy. Wire names are derived from
+Python's field names; sets and lists of the wire are tuples. A None field with that default is omitted, as in Java; all
+other fields are always written, with Java's defaults. msgspec decodes what Java normally writes. Input that only Java's parser accepts takes a slower path with
 `java_json_reader` and tolerant conversion: null means no value, a number may replace a text, an enum may be its number (C++ clients), and
 an unknown enum name means no value. Unknown properties are ignored. A missing body is not an empty one: Java reads no bytes as null, so
 the smallest body is `{}`.
@@ -46,10 +48,42 @@ from msgspec.inspect import (
 
 from pocketmq.errors import BodyError, ProtocolError, UsageError
 from pocketmq.model.queue import MessageQueue
+from pocketmq.protocol.fields import Int64
 from pocketmq.protocol.header_json import DECODE_ERRORS
 from pocketmq.protocol.java_json_reader import DEFAULT_LIMITS, REFERENCE_MARK, JsonLimits, read_json
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+EMPTY_MAP: Any = msgspec.field(default_factory=dict)
+"""The default of a dict field: a new dict for each body."""
+
+
+class Body(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """One JSON object of the wire, or of a file."""
+
+
+class DataVersion(Body, frozen=True):
+    """The version of a table. Versions are equal if all three numbers are; each change changes time and counter."""
+
+    counter: Int64 = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
+
+    def next_version(self, now_ms: int, state_version: int = 0) -> "DataVersion":
+        """The version after a change at this time."""
+        return DataVersion(self.counter + 1, state_version, now_ms)
+
+
+class KVTable(Body, frozen=True):
+    """One namespace of the name server, or a broker's runtime info."""
+
+    table: dict[str, str] = EMPTY_MAP
+
+
+class KVConfigFile(Body, frozen=True):
+    """The name server's file kvConfig.json: namespace → key → value."""
+
+    config_table: dict[str, dict[str, str]] = EMPTY_MAP
 
 
 def write_json(value: Any, *, strict: bool = False) -> bytes:

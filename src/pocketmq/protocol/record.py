@@ -15,9 +15,9 @@ from itertools import accumulate
 from typing import Final
 from zlib import crc32
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import ProtocolError
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 

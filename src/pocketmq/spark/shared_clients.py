@@ -28,10 +28,9 @@ from pocketmq.client.consumer.direct_pulls import DirectPulls, connections_for_p
 from pocketmq.client.consumer.pulling import Pulling
 from pocketmq.client.settings import DEFAULT_INSTANCE, ClientOptions, ProducerOptions
 from pocketmq.clock import SystemClock
-from pocketmq.codes import ResponseCode
+from pocketmq.codes import PullFlag, ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.flags import PullFlag
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.tls import client_context

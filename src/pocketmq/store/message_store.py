@@ -18,9 +18,9 @@ from typing import Self, TypeVarTuple
 from zlib import crc32
 
 from pocketmq.clock import Clock, SystemClock
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidMessage, StoreBusy, StoreError, StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import TopicName, parse_topic
 from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
 from pocketmq.protocol.batch import BatchItem

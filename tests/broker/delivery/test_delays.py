@@ -14,13 +14,11 @@ from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.delivery.forwarding import ForwardLimits
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.topics import DelayOffsets
-from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.java_json import DataVersion, read_body
 from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles, run
 

@@ -8,9 +8,8 @@ from pocketmq.broker.topics import MAX_QUEUES
 from pocketmq.codes import RequestCode
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, InvalidName, InvalidParameter
 from pocketmq.protocol.bodies import clients as bodies
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.clients import GroupConfigList, SubscriptionGroupConfig
-from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json
+from pocketmq.protocol.java_json import DataVersion, read_body, read_json, write_pretty_json
 
 NOW = 1_700_000_000_000
 

@@ -21,10 +21,9 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidName, NoPermission
 from pocketmq.model.names import parse_group, parse_topic
 from pocketmq.protocol.api.messages import QueryConsumerOffset, UpdateConsumerOffset
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, CorrectionOffsets, SavedOffsets
 from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, read_json, write_pretty_json
+from pocketmq.protocol.java_json import DataVersion, read_body, read_json, write_pretty_json
 
 NOW = 1_700_000_000_000
 USED = QueueFacts(0, 10, first_in_memory=True)

@@ -9,8 +9,7 @@ from tests.broker.test_authentication import connect, guarded
 from tests.twins import compiled_or_skip, using
 
 from pocketmq.broker.handlers import checked_pulls
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.command import Command

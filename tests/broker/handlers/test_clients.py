@@ -6,8 +6,7 @@ import pytest
 from tests.broker.handlers.client_talk import ALL, Client, consuming, producing, served, settled
 from tests.net.talk import until
 
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import TopicFlag
+from pocketmq.codes import RequestCode, ResponseCode, TopicFlag
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.messages import ForConsumerGroup, UnregisterClient

@@ -16,8 +16,7 @@ from tests.broker.running import (
 )
 
 from pocketmq.broker.handlers.pulling import FILTER_SECONDS, MAX_CACHED, MAX_CACHED_CHARS
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.model.names import parse_topic
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig

@@ -8,8 +8,7 @@ import pytest
 from tests.broker.handlers.pulling_kit import bodies, filled
 from tests.broker.running import in_virtual_time, offsets_of, pulling, running
 
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.protocol.body_pack import packs_in
 from pocketmq.protocol.command import Command
 

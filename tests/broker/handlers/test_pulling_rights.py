@@ -8,8 +8,7 @@ import pytest
 from tests.broker.handlers.pulling_kit import bodies, filled
 from tests.broker.running import RunningBroker, in_virtual_time, pulling, running
 
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.bodies.clients import MessageModel, SubscriptionGroupConfig

@@ -18,8 +18,7 @@ from tests.broker.running import (
 
 from pocketmq.broker.handlers.pulling import MAX_HOLD_S
 from pocketmq.broker.settings import FlowSettings
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import PullFlag
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.api.administration import UpdateGroupForbidden
 from pocketmq.protocol.api.messages import ResetOffset

@@ -10,9 +10,8 @@ from tests.golden import captured, needs_golden
 from tests.net.talk import until
 from tests.store.kit import HOST
 
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import OffsetId
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.protocol.api.messages import PushReplyMessage, SendMessage, SendMessageV2, SendReply

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 from tests.broker.running import in_virtual_time, long_names, request, running, sending, settled
 
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import SysFlag
+from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import UniqueId
 from pocketmq.model.properties import parse_properties

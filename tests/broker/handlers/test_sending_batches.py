@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from tests.broker.running import RunningBroker, in_virtual_time, running, sending
 
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import SysFlag
+from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.model.message_id import UniqueId
 from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.batch import encode_batch

@@ -18,11 +18,10 @@ from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server
 from pocketmq.protocol.api.administration import BrokerConfigReply
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.java_json import DataVersion, read_body
 from pocketmq.testing import FakeClock, MemoryNetwork, run
 
 BROKER = Address("10.0.0.9", 10911)

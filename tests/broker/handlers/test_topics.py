@@ -11,9 +11,8 @@ from tests.broker.handlers.administrated import Administrated, conversations, js
 from tests.golden import needs_golden
 
 from pocketmq.broker.reads.filters import EVERYTHING
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import Perm, RequestCode, ResponseCode
 from pocketmq.errors import StoreError
-from pocketmq.model.flags import Perm
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.api.administration import CreateTopic, ForTopic, GetAllTopics
 from pocketmq.protocol.bodies.clients import GroupList

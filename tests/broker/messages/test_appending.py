@@ -13,10 +13,9 @@ from tests.store.open_store import OpenStore
 
 from pocketmq.broker.messages.appending import Draft, Forward, due_time, route
 from pocketmq.broker.settings import TimerSettings
-from pocketmq.codes import ResponseCode
+from pocketmq.codes import ResponseCode, SysFlag
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, InvalidName, StoreBusy, StoreFull, SystemBusy
 from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TopicName
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import run

@@ -8,8 +8,8 @@ from tests.broker.running import sending
 from pocketmq.broker.messages.destinations import Destinations
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
+from pocketmq.codes import Perm, TopicFlag
 from pocketmq.errors import InvalidName, InvalidParameter, NoPermission, PocketMQError, TopicNotFound
-from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.names import UNSENDABLE_TOPICS
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import SendMessageV2

@@ -12,7 +12,7 @@ from pocketmq.broker.settings import BrokerSettings, TransactionSettings
 from pocketmq.broker.transactions.checks import ProducerPeer
 from pocketmq.broker.transactions.half import as_half
 from pocketmq.broker.transactions.transactions import Transactions
-from pocketmq.model.flags import TransactionState
+from pocketmq.codes import TransactionState
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, TopicConfig

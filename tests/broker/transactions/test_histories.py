@@ -18,8 +18,8 @@ from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 
 from pocketmq.broker.messages.appending import StoredPosition
 from pocketmq.broker.settings import TransactionSettings
+from pocketmq.codes import TransactionState
 from pocketmq.errors import ImpossibleRequest
-from pocketmq.model.flags import TransactionState
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.testing.disk.model import Survives
 

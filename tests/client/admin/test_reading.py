@@ -12,9 +12,8 @@ from pocketmq.client.admin.admin import AsyncAdmin
 from pocketmq.client.admin.targets import AdminSettings, Targets, first_at, read_queue
 from pocketmq.client.cluster.calls import MessageCalls, Pulled
 from pocketmq.client.cluster.instance import Instance
-from pocketmq.codes import ResponseCode
+from pocketmq.codes import ResponseCode, SysFlag
 from pocketmq.errors import UsageError
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import parse_topic
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address

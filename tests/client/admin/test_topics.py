@@ -8,8 +8,8 @@ from tests.client.real_cluster import real_cluster
 
 from pocketmq.client.admin.targets import BrokerAddress
 from pocketmq.client.admin.topics import TopicAdmin
+from pocketmq.codes import Perm
 from pocketmq.errors import ConnectionLost, ImpossibleRequest, InvalidName, PocketMQError, TopicNotFound, UsageError
-from pocketmq.model.flags import Perm
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run
 

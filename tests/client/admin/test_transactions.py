@@ -9,7 +9,7 @@ from tests.client.real_cluster import RealCluster, real_cluster, until
 
 from pocketmq.client.admin.admin import AsyncAdmin
 from pocketmq.client.producer.producer import AsyncProducer
-from pocketmq.model.flags import TransactionState
+from pocketmq.codes import TransactionState
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC
 from pocketmq.testing import run
 

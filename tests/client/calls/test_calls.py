@@ -32,7 +32,6 @@ from pocketmq.protocol.api.messages import (
     ResumeCheckHalfMessage,
     SendMessageBack,
 )
-from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import (
     CheckClientConfig,
     ConsumerConnection,
@@ -63,7 +62,7 @@ from pocketmq.protocol.bodies.topics import (
     TopicStatsTable,
 )
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.protocol.java_json import KVTable, read_body, write_body
 from pocketmq.protocol.record import decode_records, encode_record
 from pocketmq.testing import run
 

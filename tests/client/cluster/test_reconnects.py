@@ -13,9 +13,8 @@ from pocketmq.client.hooks import Hooks, SendEvent
 from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.client.producer.results import SendResult
 from pocketmq.client.settings import ProducerSettings
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, TransactionState
 from pocketmq.errors import CallTimedOut, ConnectFailed, NetworkError
-from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.testing import run

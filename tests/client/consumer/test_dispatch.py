@@ -15,8 +15,8 @@ from pocketmq.client.consumer.dispatch import IDLE_S, THREAD_RETRY_S, LoopWorker
 from pocketmq.client.consumer.jobs import Job
 from pocketmq.client.consumer.listener import Listener
 from pocketmq.clock import SystemClock
+from pocketmq.codes import SysFlag
 from pocketmq.errors import UsageError
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run
 

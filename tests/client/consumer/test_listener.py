@@ -12,8 +12,8 @@ import pytest
 from tests.client.messages import run_of, stored
 
 from pocketmq.client.consumer.listener import Listener, for_user
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidSetting, ProtocolError, UsageError
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 
 if TYPE_CHECKING:

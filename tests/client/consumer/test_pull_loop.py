@@ -14,9 +14,8 @@ from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.client.consumer.process_queue import PULL_IDLE_SECONDS
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import InvalidExpression
-from pocketmq.model.flags import PullFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.api.messages import ForConsumerGroup, PullMessage
 from pocketmq.protocol.bodies.clients import ConsumerIdList, HeartbeatData

@@ -5,8 +5,8 @@ import pytest
 from pocketmq.client.producer.outgoing import Packer, can_share_a_batch, traced_type
 from pocketmq.client.received import RetryMessage
 from pocketmq.client.settings import ProducerSettings
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidMessage
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import Message
 from pocketmq.model.message_id import UniqueIds
 from pocketmq.model.names import TopicName

@@ -14,7 +14,7 @@ from tests.client.kit import cluster, properties_of, refuse, until
 from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.client.producer.queue_choice import Destination
 from pocketmq.client.producer.results import SendResult
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Compression, RequestCode, SysFlag
 from pocketmq.errors import (
     CallTimedOut,
     InvalidMessage,
@@ -28,7 +28,6 @@ from pocketmq.errors import (
     UsageError,
     WrongState,
 )
-from pocketmq.model.flags import Compression, SysFlag
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.compression import decompress

@@ -6,14 +6,13 @@ import pytest
 from tests.client.kit import Cluster, FakeBroker, after, cluster, ignore, properties_of, refuse, until
 
 from pocketmq.client.producer.producer import AsyncProducer
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Compression, RequestCode
 from pocketmq.errors import CallTimedOut, RemoteError, TooManyCalls, UsageError
-from pocketmq.model.flags import Compression, with_compression
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.api.messages import PushReplyMessage
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.compression import compress
+from pocketmq.protocol.compression import compress, with_compression
 from pocketmq.protocol.fields import write_fields
 from pocketmq.testing import run
 

@@ -8,8 +8,7 @@ from tests.client.kit import Cluster, cluster, until
 
 from pocketmq.client.hooks import DecisionEvent, Hooks
 from pocketmq.client.producer.transactions import Transaction
-from pocketmq.codes import RequestCode
-from pocketmq.model.flags import TransactionState
+from pocketmq.codes import RequestCode, TransactionState
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.api.messages import CheckTransactionState

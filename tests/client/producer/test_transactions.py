@@ -9,9 +9,8 @@ from tests.client.kit import cluster, properties_of, refuse, until
 
 from pocketmq.client.hooks import DecisionEvent, Hooks
 from pocketmq.client.producer.transactions import Decision, state_of
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, SysFlag, TransactionState
 from pocketmq.errors import FlushDiskTimeout, InvalidMessage, UsageError, WrongState
-from pocketmq.model.flags import SysFlag, TransactionState
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import OffsetId
 from pocketmq.testing import run

@@ -9,8 +9,7 @@ from tests.client.real_cluster import Basket, real_cluster
 from pocketmq.client.consumer.consume_result import LATER
 from pocketmq.client.hooks import ConsumeEvent, LeaveEvent, PauseEvent, PullEvent
 from pocketmq.client.telemetry import metrics as m
-from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.flags import TransactionState
+from pocketmq.codes import RequestCode, ResponseCode, TransactionState
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.trace_text import Outcome

@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.bodies.body import DataVersion, KVConfigFile, KVTable
 from pocketmq.protocol.bodies.clients import (
     CheckClientConfig,
     ConsumerConnection,
@@ -53,6 +52,7 @@ from pocketmq.protocol.bodies.topics import (
     TopicStatsTable,
     TopicTable,
 )
+from pocketmq.protocol.java_json import DataVersion, KVConfigFile, KVTable
 
 
 class BodyKind(Enum):

@@ -10,10 +10,9 @@ from tests.protocol.bodies.forms import BODIES, FILES, NOT_SERVED, BodyForm, Bod
 
 from pocketmq.codes import RequestCode
 from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.bodies.body import Body
 from pocketmq.protocol.bodies.clients import LockedQueues
 from pocketmq.protocol.bodies.topics import CppResetOffsets, TopicConfig, TopicTable
-from pocketmq.protocol.java_json import read_body, write_body, write_pretty_json
+from pocketmq.protocol.java_json import Body, read_body, write_body, write_pretty_json
 
 FORMS = [form for forms in BODIES.values() for form in forms if form]
 TYPES = list(dict.fromkeys([*(form.type for form in FORMS if form.type), *FILES.values(), CppResetOffsets]))

@@ -1,7 +1,6 @@
 """When two tables are the same, and how a change shows."""
 
-from pocketmq.protocol.bodies.body import DataVersion
-from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.protocol.java_json import DataVersion, read_body, write_body
 
 NOW_MS = 1_700_000_000_000
 

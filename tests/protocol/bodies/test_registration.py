@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from pocketmq.codes import Version
 from pocketmq.errors import BodyError, UsageError
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, read_registration, write_registration
 from pocketmq.protocol.bodies.topics import MappedTopicTable, QueueMappingInfo, TopicConfig, TopicFilterType, TopicTable
-from pocketmq.protocol.java_json import write_body
+from pocketmq.protocol.java_json import DataVersion, write_body
 
 TOPICS = {
     "T": TopicConfig("T", 4, 8, 6, attributes={"message.type": "FIFO"}),

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from tests.spark.made_records import QUEUE, V6, compressed, made, property_texts
 from tests.twins import compiled_or_skip, using
 
-from pocketmq.model.flags import SysFlag
+from pocketmq.codes import SysFlag
 from pocketmq.model.queue import QueueRange
 from pocketmq.spark.decode.compiled import CompiledRecords, read_regular, wanted_bits
 from pocketmq.spark.decode.decoding import Decoder, Pulled

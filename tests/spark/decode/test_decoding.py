@@ -13,9 +13,8 @@ from tests.golden import captured, needs_golden
 from tests.spark.made_records import QUEUE, STORE_MS, V6, compressed, made, record_runs, row_of
 from tests.twins import twin  # noqa: F401
 
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Compression, RequestCode, SysFlag
 from pocketmq.errors import ProtocolError
-from pocketmq.model.flags import Compression, SysFlag
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.record import decode_records

@@ -8,8 +8,8 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from tests.spark.made_records import V6, compressed, made, record_runs
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import ProtocolError
-from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import decode_records
 from pocketmq.spark.decode.records import Records, regular_layout
 

@@ -11,8 +11,8 @@ from tests.spark.made_records import made
 from tests.spark.read.test_range_reading import FakePuller, all_of, numbers, partition
 
 from pocketmq.client.consumer.direct_pulls import PullReceiver
+from pocketmq.codes import PullFlag
 from pocketmq.errors import ConnectionLost
-from pocketmq.model.flags import PullFlag
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.body_pack import is_pack, pack_bodies

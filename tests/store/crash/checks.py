@@ -13,9 +13,9 @@ from tests.store.crash.life import TABLES
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore
 
+from pocketmq.codes import SysFlag
 from pocketmq.files import files_below
 from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.properties import parse_properties

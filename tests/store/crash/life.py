@@ -14,8 +14,8 @@ from tests.store.crash.history import Attempt, History, Saved, Sent
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import PocketMQError
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.names import SCHEDULE_TOPIC, parse_topic
 from pocketmq.store.log.log_scan import RecoveryScan
 from pocketmq.store.message_store import MessageStore

@@ -11,8 +11,8 @@ from tests.golden import needs_golden
 from tests.store.golden_store import STORES, read_log, restore
 
 from pocketmq.clock import SystemClock
+from pocketmq.codes import SysFlag
 from pocketmq.files import DiskFiles
-from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import encode_blank, encode_record
 from pocketmq.store.index import index_builder
 from pocketmq.store.index.index_builder import IndexBuilder

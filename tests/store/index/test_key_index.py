@@ -9,8 +9,8 @@ from random import Random
 import msgspec
 import pytest
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidSetting, StoreDamaged
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.properties import raw_property
 from pocketmq.store.index import key_index
 from pocketmq.store.index.index_file import HEADER, IndexFile, IndexShape, key_hash

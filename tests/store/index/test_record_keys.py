@@ -8,7 +8,7 @@ from tests.golden import needs_golden
 from tests.store.golden_store import STORES, read_log, restore
 from tests.twins import using
 
-from pocketmq.model.flags import SysFlag
+from pocketmq.codes import SysFlag
 from pocketmq.model.java_hash import java_hash
 from pocketmq.protocol.record import encode_record, host_flags
 from pocketmq.store.index import index_builder as record_keys

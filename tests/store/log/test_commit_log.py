@@ -8,9 +8,9 @@ from tests.golden import GOLDEN, needs_golden, store_file
 from tests.store.kit import HOST, LOG_FILE_BYTES, ROOT, SMALLEST, LogOnDisk, record_of, walk
 
 from pocketmq.clock import SystemClock
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidMessage, StoreError
 from pocketmq.files import DiskFiles
-from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import BLANK_SIZE, MAGIC_BLANK, decode_record, encode_record
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.preparing import FilePreparer

@@ -10,7 +10,7 @@ from tests.golden import needs_golden
 from tests.store.golden_store import STORES, read_log, restore
 from tests.store.kit import SMALLEST, LogOnDisk
 
-from pocketmq.model.flags import SysFlag
+from pocketmq.codes import SysFlag
 from pocketmq.protocol.record import BLANK_SIZE, MAGIC_BLANK, encode_blank, encode_record, record_size
 from pocketmq.store.log import log_scan
 from pocketmq.store.log.log_scan import RecoveryScan, ScanEnd

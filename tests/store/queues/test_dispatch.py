@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.golden import needs_golden
 from tests.store.golden_store import read_log, restore
 
+from pocketmq.codes import SysFlag
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash, tag_code
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.store.log.log_scan import RecoveryScan

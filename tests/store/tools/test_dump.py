@@ -11,9 +11,9 @@ from tests.golden import GOLDEN, needs_golden
 from tests.store.golden_store import STORES, restore
 from tests.store.made_store import LOG_FILE_BYTES, ROOT, MadeStore
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidName, StoreError
 from pocketmq.files import DiskFiles
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.store.layout import KnownSizes, find_layout
 from pocketmq.store.tools.dump import Order, Selection, Skipped, dump

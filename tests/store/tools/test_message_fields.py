@@ -1,10 +1,10 @@
 import pytest
 from tests.store.made_store import HOST, MadeStore
 
-from pocketmq.model.flags import Compression, SysFlag, with_compression
+from pocketmq.codes import Compression, SysFlag
 from pocketmq.model.human import local_time
 from pocketmq.model.message import StoredMessage
-from pocketmq.protocol.compression import compress
+from pocketmq.protocol.compression import compress, with_compression
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.tools.message_fields import BodyForm, fields_of
 

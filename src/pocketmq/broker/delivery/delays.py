@@ -31,9 +31,8 @@ from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
 from pocketmq.model.delay import queue_of_level
 from pocketmq.model.names import SCHEDULE_TOPIC
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.topics import DelayOffsets
-from pocketmq.protocol.java_json import write_json, write_pretty_json
+from pocketmq.protocol.java_json import DataVersion, write_json, write_pretty_json
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import ConsumeQueue, is_message, log_offset_of
 

@@ -38,9 +38,8 @@ from pocketmq.errors import InvalidMessage, ProtocolError
 from pocketmq.model import properties as names
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import MAX_BYTES, raw_property
-from pocketmq.protocol.bodies.body import Body
 from pocketmq.protocol.fields import Int64
-from pocketmq.protocol.java_json import read_body, write_pretty_json
+from pocketmq.protocol.java_json import Body, read_body, write_pretty_json
 from pocketmq.protocol.record import properties_start
 
 MAX_STEPS: Final = 32

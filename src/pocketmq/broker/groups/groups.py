@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.topics import GROUP_ATTRIBUTES, MAX_QUEUES, altered
+from pocketmq.codes import Perm
 from pocketmq.errors import GroupNotFound, InvalidName, InvalidParameter
-from pocketmq.model.flags import Perm
 from pocketmq.model.names import TOOLS_GROUP, TRANSACTION_CHECK_GROUP, parse_group, parse_topic
 from pocketmq.protocol.bodies import clients as bodies
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
+from pocketmq.protocol.java_json import DataVersion
 
 MAX_GROUPS = 100_000
 MAX_FORBIDDEN = 100_000

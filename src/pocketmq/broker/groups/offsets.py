@@ -26,8 +26,8 @@ import msgspec
 from pocketmq.broker.topics import MAX_QUEUES
 from pocketmq.errors import ImpossibleRequest, NoPermission
 from pocketmq.model.names import TRANSACTION_CHECK_GROUP
-from pocketmq.protocol.bodies.body import DataVersion
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, SavedOffsets
+from pocketmq.protocol.java_json import DataVersion
 
 LARGEST = 2**63 - 1
 NOTHING_TO_CORRECT = LARGEST

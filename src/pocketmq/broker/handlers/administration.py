@@ -32,7 +32,6 @@ from pocketmq.protocol.api.administration import (
     ViewBrokerStats,
 )
 from pocketmq.protocol.api.messages import QueryConsumeTimeSpan
-from pocketmq.protocol.bodies.body import DataVersion, KVTable
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.bodies.topics import (
     ConsumeStats,
@@ -44,7 +43,7 @@ from pocketmq.protocol.bodies.topics import (
     TopicConfig,
 )
 from pocketmq.protocol.fields import NoFields
-from pocketmq.protocol.java_json import write_body
+from pocketmq.protocol.java_json import DataVersion, KVTable, write_body
 
 log = logging.getLogger("pocketmq.broker")
 

@@ -16,8 +16,8 @@ from typing import Final
 from pocketmq import compiled
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.stats.rows import Tally
+from pocketmq.codes import PullFlag
 from pocketmq.errors import PocketMQError
-from pocketmq.model.flags import PullFlag
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import LitePullHead, PullHead

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from pocketmq.broker.groups.consumer_group import ClientInfo
 from pocketmq.broker.groups.notices import Notices
 from pocketmq.broker.state import BrokerState
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, TopicFlag
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest
-from pocketmq.model.flags import TopicFlag
 from pocketmq.model.names import GroupName, retry_topic
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.dispatcher import Handler, Reply, Request

@@ -21,7 +21,7 @@ from pocketmq.broker.groups.offsets import reject_broker_group
 from pocketmq.broker.handlers.checked_pulls import CheckedPulls
 from pocketmq.broker.reads.filters import EVERYTHING, Filter
 from pocketmq.broker.state import BrokerState
-from pocketmq.codes import ResponseCode
+from pocketmq.codes import Perm, PullFlag, ResponseCode
 from pocketmq.errors import (
     GroupNotFound,
     ImpossibleRequest,
@@ -31,7 +31,6 @@ from pocketmq.errors import (
     PocketMQError,
     TopicNotFound,
 )
-from pocketmq.model.flags import Perm, PullFlag
 from pocketmq.model.names import is_retry
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.peer import Peer

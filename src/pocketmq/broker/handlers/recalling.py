@@ -9,7 +9,7 @@ The broker does not check whether the message still exists: a successful recall 
 
 from pocketmq.broker.messages.appending import Draft, packed_host
 from pocketmq.broker.state import BrokerState
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import Perm, RequestCode, ResponseCode
 from pocketmq.errors import (
     IllegalOperation,
     NoPermission,
@@ -19,7 +19,6 @@ from pocketmq.errors import (
     UsageError,
 )
 from pocketmq.model import properties as names
-from pocketmq.model.flags import Perm
 from pocketmq.model.names import TIMER_TOPIC, is_retry
 from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.messages import RecallMessage, RecallReply

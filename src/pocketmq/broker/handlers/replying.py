@@ -14,10 +14,9 @@ from pocketmq.broker.groups.notices import call_client
 from pocketmq.broker.messages.appending import Draft, packed_host
 from pocketmq.broker.messages.destinations import Destinations
 from pocketmq.broker.state import BrokerState
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.errors import PocketMQError
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import Host
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.net.dispatcher import Handler, Reply, Request

@@ -16,10 +16,9 @@ from typing import Any
 
 from pocketmq.broker.messages.appending import Draft
 from pocketmq.broker.state import BrokerState
-from pocketmq.codes import RequestCode, Version
+from pocketmq.codes import Perm, RequestCode, TopicFlag, Version
 from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed
 from pocketmq.model import properties as names
-from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import GroupName, dlq_topic, group_of
 from pocketmq.model.retries import DEAD_LETTER_LEVEL, max_attempts, resent_is_dead, retry_level, sent_back_is_dead

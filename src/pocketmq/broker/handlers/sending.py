@@ -19,6 +19,7 @@ from pocketmq.broker.messages.destinations import Destinations
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.stats import Tally
 from pocketmq.broker.transactions.half import as_half
+from pocketmq.codes import SysFlag
 from pocketmq.errors import (
     ImpossibleRequest,
     InvalidMessage,
@@ -26,7 +27,6 @@ from pocketmq.errors import (
     ProtocolError,
 )
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message_id import UniqueIds, pack_ip
 from pocketmq.model.names import is_retry, parse_topic
 from pocketmq.model.properties import parse_properties, raw_property

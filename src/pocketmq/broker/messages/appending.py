@@ -24,10 +24,10 @@ import msgspec
 
 from pocketmq.broker.settings import SettingsInUse, TimerSettings
 from pocketmq.clock import Clock
+from pocketmq.codes import SysFlag
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, PocketMQError, StoreBusy, StoreFull, SystemBusy
 from pocketmq.model import properties as names
 from pocketmq.model.delay import DelayLevels, queue_of_level
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import Host, offset_id
 from pocketmq.model.names import (

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
+from pocketmq.codes import Perm, TopicFlag
 from pocketmq.errors import InvalidParameter, NoPermission
-from pocketmq.model.flags import Perm, TopicFlag
 from pocketmq.model.names import TIMER_TOPIC, UNSENDABLE_TOPICS, TopicName, is_retry, parse_topic
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import SendMessage

@@ -13,9 +13,9 @@ the key index is off or incomplete. If a crash loses a decision, the transaction
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.half import Copies, committed, real_queue
 from pocketmq.broker.transactions.ledger import Ledger
+from pocketmq.codes import TransactionState
 from pocketmq.errors import IllegalOperation, ImpossibleRequest, InvalidParameter
 from pocketmq.model import properties as names
-from pocketmq.model.flags import TransactionState
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.protocol.api.messages import EndTransaction

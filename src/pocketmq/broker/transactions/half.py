@@ -22,10 +22,9 @@ transaction is checked once more, or a message that was committed just before a 
 import logging
 
 from pocketmq.broker.messages.appending import Draft, StoredPosition
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, StoreDamaged
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC

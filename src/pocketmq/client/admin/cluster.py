@@ -20,13 +20,12 @@ from pocketmq.protocol.api.administration import (
     PutKvConfig,
     WipeWritePermReply,
 )
-from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import ClientConnection, ProducerInfo
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.bodies.topics import BrokerStatsData
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.java_json import KVTable, read_body
 
 GOT_TPS_OF_4_9 = "getTransferedTps"
 """The name of `getTransferredTps` before RocketMQ 5.0."""

@@ -55,7 +55,6 @@ from pocketmq.protocol.api.messages import (
     UpdateConsumerOffset,
     ViewMessage,
 )
-from pocketmq.protocol.bodies.body import KVTable
 from pocketmq.protocol.bodies.clients import (
     CheckClientConfig,
     ConsumerConnection,
@@ -87,7 +86,7 @@ from pocketmq.protocol.bodies.topics import (
 )
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields, read_fields
-from pocketmq.protocol.java_json import read_body, read_optional_body, write_body
+from pocketmq.protocol.java_json import KVTable, read_body, read_optional_body, write_body
 from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, decode_records
 
 B = TypeVar("B")

@@ -21,13 +21,12 @@ from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, UsageError
 from pocketmq.model import Message, MessageQueue, SysFlag, UniqueIds
 from pocketmq.model import properties as names
-from pocketmq.model.flags import with_compression
 from pocketmq.model.message import MESSAGE_ARGUMENTS, encoded_body
 from pocketmq.model.names import UNSENDABLE_TOPICS, is_retry, parse_topic, refuse_unknown, wrap
 from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.protocol.batch import encode_batch
-from pocketmq.protocol.compression import compress
+from pocketmq.protocol.compression import compress, with_compression
 from pocketmq.protocol.trace_text import TracedType
 
 ITEM_OVERHEAD_BYTES: Final = 22

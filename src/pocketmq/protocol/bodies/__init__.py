@@ -2,7 +2,6 @@
 
 Modules in reading order:
 
-    body              base class, data versions, key-value tables
     properties_text   Java's properties format
     clients           heartbeats and connections; consumer groups
     topics            topics, routes, offsets and statistics

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.body import EMPTY_MAP, Body, DataVersion
 from pocketmq.protocol.fields import Int32, Int64
-from pocketmq.protocol.java_json import write_body
+from pocketmq.protocol.java_json import EMPTY_MAP, Body, DataVersion, write_body
 
 
 class ConsumeType(StrEnum):

@@ -17,9 +17,8 @@ import msgspec
 
 from pocketmq.codes import VERSION, Version
 from pocketmq.errors import BodyError, UsageError
-from pocketmq.protocol.bodies.body import Body, DataVersion
 from pocketmq.protocol.bodies.topics import MappedTopicTable, QueueMappingInfo, TopicConfig, TopicTable
-from pocketmq.protocol.java_json import read_body, write_body, write_json
+from pocketmq.protocol.java_json import Body, DataVersion, read_body, write_body, write_json
 
 INFLATED_BYTES = 64 * 1024 * 1024
 """The largest registration after decompression."""

@@ -4,11 +4,11 @@ from enum import StrEnum
 
 import msgspec
 
-from pocketmq.model.flags import Perm
+from pocketmq.codes import Perm
 from pocketmq.model.queue import MessageQueue
 from pocketmq.model.subscription import Subscription
-from pocketmq.protocol.bodies.body import EMPTY_MAP, Body, DataVersion
 from pocketmq.protocol.fields import Int32, Int64
+from pocketmq.protocol.java_json import EMPTY_MAP, Body, DataVersion
 
 
 class TopicFilterType(StrEnum):
@@ -17,7 +17,7 @@ class TopicFilterType(StrEnum):
 
 
 class TopicConfig(Body, frozen=True):
-    """A topic on one broker. `perm` and `topic_sys_flag` have the bits of `model.flags`."""
+    """A topic on one broker. `perm` and `topic_sys_flag` have the bits of `Perm` and `TopicFlag`."""
 
     topic_name: str
     read_queue_nums: Int32 = 16

@@ -6,9 +6,9 @@ A buffer with an irregular record is left to the Python code, which separates ir
 from collections.abc import Collection
 from typing import Any, Final
 
+from pocketmq.codes import SysFlag
 from pocketmq.compiled import MapColumn, RecordColumns, TextColumn, Twin, Wanted
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.queue import QueueRange
 from pocketmq.protocol.record import HOSTS_V6
 from pocketmq.spark.arrow import ARROW_TYPES, np, number_array, pa, same_texts

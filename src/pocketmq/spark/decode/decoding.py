@@ -22,10 +22,10 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq import compiled
 from pocketmq.client.received import inner_batch, is_unreadable_as_stored, readable
+from pocketmq.codes import SysFlag
 from pocketmq.compiled import Twin
 from pocketmq.errors import ProtocolError, UnreadableMessage
 from pocketmq.model import properties as names
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import unwrap

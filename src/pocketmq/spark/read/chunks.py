@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from pocketmq.client.consumer.direct_pulls import DirectPulls
+from pocketmq.codes import PullFlag
 from pocketmq.errors import PocketMQError, ProtocolError
-from pocketmq.model.flags import PullFlag
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.protocol.body_pack import Pack, is_pack, packs_in
 from pocketmq.spark.arrow import np, pa

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pocketmq import compiled
-from pocketmq.model.flags import SysFlag
+from pocketmq.codes import SysFlag
 from pocketmq.model.java_hash import java_hash
 from pocketmq.protocol.record import HOSTS_V6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1_BYTES
 from pocketmq.store.index.growing_index_file import PackedKeys

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.clock import Clock
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidSetting, StoreDamaged
 from pocketmq.files import Files
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.properties import raw_property
 from pocketmq.store.index.growing_index_file import GrowingIndexFile, put_slots_right
 from pocketmq.store.index.index_file import (

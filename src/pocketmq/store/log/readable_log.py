@@ -7,9 +7,9 @@
 
 import struct
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import StoreError
 from pocketmq.files import File, FileStatus
-from pocketmq.model.flags import SysFlag
 from pocketmq.protocol.record import FIELD_AT, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, SYS_FLAG_AT
 from pocketmq.store.log.segments import Segments, disk_error
 

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pocketmq.codes import SysFlag
 from pocketmq.model.delay import DelayLevels
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.properties import raw_property

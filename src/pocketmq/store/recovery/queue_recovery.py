@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidName
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX, parse_topic
 from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files

@@ -5,8 +5,8 @@ import json
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import MissingLibrary, ProtocolError
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.human import local_time
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.compression import decompress, decompress_start

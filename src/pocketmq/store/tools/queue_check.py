@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pocketmq.codes import SysFlag
 from pocketmq.files import Files
-from pocketmq.model.flags import SysFlag
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX, SCHEDULE_TOPIC, is_topic
 from pocketmq.store.layout import QUEUES, StoreLayout

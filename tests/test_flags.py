@@ -4,17 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.codes import Compression, Perm, PullFlag, SysFlag, TransactionState, perm_text
 from pocketmq.errors import ProtocolError
-from pocketmq.model.flags import (
-    Compression,
-    Perm,
-    PullFlag,
-    SysFlag,
-    TransactionState,
-    compression_of,
-    perm_text,
-    with_compression,
-)
+from pocketmq.protocol.compression import compression_of, with_compression
 
 INT32 = st.integers(0, 2**31 - 1)
 
