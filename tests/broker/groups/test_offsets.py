@@ -348,7 +348,49 @@ def test_after_a_crash_what_is_beyond_the_end_of_then_is_of_an_older_log_until_t
     assert offsets.redirect_older("new", "T", 0, 100, 0) is None
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
     assert offsets.redirect_older("g", "T", 0, 100, 0) is None
+    assert offsets.commit("g", "T", 0, 80)
+
+
+def test_a_redirected_member_cannot_save_its_older_offset_before_it_has_pulled_so_far_again(
+    offsets: OffsetTable,
+) -> None:
+    offsets.commit("g", "T", 0, 80)
+    offsets.set_bounds(lambda topic, queue_id: 90)
+    assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
+
+    assert not offsets.commit("g", "T", 0, 100, end=500)  # RocketMQ's members save their offsets every 5 s
+    offsets.record_pull("g", "T", 0, 95)
+    assert offsets.commit("g", "T", 0, 95, end=500)
+    assert not offsets.commit("g", "T", 0, 100, end=500)
+    offsets.record_pull("g", "T", 0, 127)
+
+    assert offsets.commit("g", "T", 0, 100, end=500)
+    assert offsets.commit("g", "T", 0, 200, end=500)
+
+
+@pytest.mark.parametrize("change", ["reset", "program"])
+def test_an_administrator_may_set_a_redirected_group_to_any_offset(offsets: OffsetTable, change: str) -> None:
+    offsets.commit("g", "T", 0, 80)
+    offsets.set_bounds(lambda topic, queue_id: 90)
+    assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
+
+    if change == "reset":
+        offsets.reset("g", "T", {0: 100})
+        assert offsets.pop_reset("g", "T", 0) == 100
+    else:
+        offsets.confirm_log("g", "T", 0)
+
     assert offsets.commit("g", "T", 0, 100)
+
+
+def test_a_group_that_has_pulled_and_not_committed_yet_also_begins_a_created_topic_at_zero(
+    offsets: OffsetTable,
+) -> None:
+    offsets.record_pull("g", "T", 0, 100)
+    offsets.delete_topic("T")
+
+    assert offsets.redirect_older("g", "T", 0, 100, 0) == 0
+    assert offsets.query("g", "T", 1, QueueFacts(0, 9, False), zero_if_new=False) == 0
 
 
 def test_after_a_crash_a_group_that_goes_on_below_the_end_of_then_is_believed(offsets: OffsetTable) -> None:
@@ -383,6 +425,7 @@ def test_a_topic_that_is_created_again_begins_at_zero_for_groups_that_were_there
         assert table.redirect_older("g", "T", 0, 5, 0) == 0
         assert table.stored("g", "T", 0) == 0
         assert table.redirect_older("g", "T", 0, 5, 0) is None
+        table.record_pull("g", "T", 0, 7)
         assert table.commit("g", "T", 0, 7)
 
 

@@ -12,7 +12,8 @@ A queue can become shorter under running members: after a crash that loses unsyn
 and created again. Such members still have offsets of the older log, and offsets of new messages soon exceed these. So
 the table keeps a bound for each group until its next pull of the queue: the end of the log at the start after a crash,
 or 0 for a deleted topic. A pull or commit beyond the bound is from the older log: the pull is redirected to the group's
-stored offset, the commit is ignored.
+stored offset, the commit is ignored. RocketMQ's members save their old offset once more after such a pull, so commits
+beyond what the group has pulled since are ignored, too.
 
 Every row keeps its text until it changes, so a save writes only the changed rows. Names contain no '@' (see
 `model.names`), so a key can always be parsed.
@@ -49,14 +50,18 @@ class QueueFacts(NamedTuple):
 
 
 class _Row:
-    """One group in one topic. A dirty row differs from its text in the last snapshot."""
+    """One group in one topic. A dirty row differs from its text in the last snapshot.
 
-    __slots__ = ("is_dirty", "key", "offsets", "pulled")
+    `older`: the offset of a redirected pull, until the group has pulled that far again.
+    """
+
+    __slots__ = ("is_dirty", "key", "offsets", "older", "pulled")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.offsets: dict[int, int] = {}
         self.pulled: dict[int, int] = {}
+        self.older: dict[int, int] = {}
         self.is_dirty = False
 
 
@@ -93,6 +98,7 @@ class OffsetTable:
         if (
             pending
             or self._is_older(row.key, queue_id, offset)
+            or (queue_id in row.older and offset > row.pulled.get(queue_id, offset))
             or not 0 <= offset <= end
             or (before is None and not self._has_capacity(row, queue_id))
         ):
@@ -112,6 +118,8 @@ class OffsetTable:
         row = self._row(group, topic)
         if queue_id in row.pulled or self._has_capacity(row, queue_id):
             row.pulled[queue_id] = next_offset
+            if row.older and next_offset >= row.older.get(queue_id, next_offset):
+                row.older.pop(queue_id, None)
 
     def pop_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The new offset for the first pull after a reset; None for all others. Such a pull commits nothing."""
@@ -140,12 +148,16 @@ class OffsetTable:
             return None
         target = max(row.offsets.get(queue_id, low), low)
         self._set(row, {queue_id: target})  # also for the next member, if this one ends before its first commit
+        if queue_id in row.offsets and offset > target:
+            row.pulled[queue_id], row.older[queue_id] = target, offset
         return target
 
     def confirm_log(self, group: str, topic: str, queue_id: int) -> None:
         """The group itself uses offsets of this log: they are valid from now on."""
         if self._recovered or self._recreated:
             self._confirm_log(f"{topic}@{group}", queue_id)
+        if (row := self._find(group, topic)) is not None and row.older:
+            row.older.pop(queue_id, None)
 
     def resume_at(self, group: str, topic: str, queue_id: int, low: int, end: int) -> int:
         """The offset for a pull beyond the `end`: the group's stored offset, or the start of the queue."""
@@ -287,7 +299,7 @@ class OffsetTable:
         for group in [group for group, rows in self._rows.items() if topic in rows]:
             row = self._rows[group].pop(topic)
             self._recovered.pop(row.key, None)
-            if row.offsets:
+            if row.offsets or row.pulled:  # a member may have pulled and not committed yet
                 self._recreated.pop(row.key, None)
                 self._recreated[row.key] = set()
             self._empty(row)
@@ -312,6 +324,7 @@ class OffsetTable:
     def _set(self, row: _Row, offsets: Mapping[int, int]) -> None:
         row.offsets.update(offsets)
         row.pulled = {queue_id: offset for queue_id, offset in row.pulled.items() if queue_id not in offsets}
+        row.older = {queue_id: offset for queue_id, offset in row.older.items() if queue_id not in offsets}
         for queue_id in offsets:
             self._confirm_log(row.key, queue_id)
         self._touch(row)
