@@ -7,15 +7,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pocketmq.client.admin.targets import BrokerAddress, Targets
+from pocketmq.client.admin.targets import BrokerAddress, Operations
 from pocketmq.client.admin.topics import ORDER_NAMESPACE
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
 from pocketmq.protocol.api.administration import (
     AddWritePermReply,
     ForBrokerName,
-    ForNamespace,
-    KvConfigReply,
     KvKey,
     PutKvConfig,
     WipeWritePermReply,
@@ -23,9 +21,7 @@ from pocketmq.protocol.api.administration import (
 from pocketmq.protocol.bodies.clients import ClientConnection, ProducerInfo
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.bodies.topics import BrokerStatsData
-from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import KVTable, read_body
 
 GOT_TPS_OF_4_9 = "getTransferedTps"
 """The name of `getTransferredTps` before RocketMQ 5.0."""
@@ -56,11 +52,8 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
     """All values by RocketMQ's names."""
 
 
-class ClusterAdmin:
+class ClusterAdmin(Operations):
     """Brokers of a cluster. The argument `broker` is a broker name, and stands for its master."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerAddress]:
         """All registered brokers, including slaves."""
@@ -136,23 +129,13 @@ class ClusterAdmin:
 
         The name servers restore it when the broker registers its topics again, or by `allow_writes`.
         """
-        counts = await self._targets.gather(
-            self._targets.instance.name_servers.addresses,
-            lambda address: self._targets.instance.rpc.ask(
-                address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, ForBrokerName(broker)
-            ),
-        )
-        return max(read_fields(WipeWritePermReply, answer.ext).wipe_topic_count for answer in counts)
+        answers = await self._targets.ask_name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, ForBrokerName(broker))
+        return max(read_fields(WipeWritePermReply, answer.ext).wipe_topic_count for answer in answers)
 
     async def allow_writes(self, broker: str) -> int:
         """Undo `stop_writes`. Returns the number of topics."""
-        counts = await self._targets.gather(
-            self._targets.instance.name_servers.addresses,
-            lambda address: self._targets.instance.rpc.ask(
-                address, RequestCode.ADD_WRITE_PERM_OF_BROKER, ForBrokerName(broker)
-            ),
-        )
-        return max(read_fields(AddWritePermReply, answer.ext).add_topic_count for answer in counts)
+        answers = await self._targets.ask_name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, ForBrokerName(broker))
+        return max(read_fields(AddWritePermReply, answer.ext).add_topic_count for answer in answers)
 
     async def clean_up(self, broker: str) -> None:
         """Make a broker delete expired log files, empty queue files, and queues of deleted topics."""
@@ -204,32 +187,27 @@ def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class NameServerAdmin:
+class NameServerAdmin(Operations):
     """Name servers of the cluster."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     async def values(self, namespace: str) -> dict[str, str]:
         """All keys and values of a namespace of the key-value configuration."""
         try:
-            answer = await self._ask(RequestCode.GET_KVLIST_BY_NAMESPACE, ForNamespace(namespace))
+            return await self._targets.instance.name_servers.key_values(namespace)
         except NotFound:
             return {}
-        return dict(read_body(KVTable, answer.body).table)
 
     async def value(self, namespace: str, key: str) -> str | None:
         try:
-            answer = await self._ask(RequestCode.GET_KV_CONFIG, KvKey(namespace, key))
+            return await self._targets.instance.name_servers.value(namespace, key)
         except NotFound:
             return None
-        return read_fields(KvConfigReply, answer.ext).value
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        await self._targets.send_to_name_servers(RequestCode.PUT_KV_CONFIG, PutKvConfig(namespace, key, value))
+        await self._targets.ask_name_servers(RequestCode.PUT_KV_CONFIG, PutKvConfig(namespace, key, value))
 
     async def delete(self, namespace: str, key: str) -> None:
-        await self._targets.send_to_name_servers(RequestCode.DELETE_KV_CONFIG, KvKey(namespace, key))
+        await self._targets.ask_name_servers(RequestCode.DELETE_KV_CONFIG, KvKey(namespace, key))
 
     async def order(self, topic: str) -> dict[str, int]:
         """The number of queues of an ordered topic by broker; empty without an order configuration."""
@@ -252,15 +230,10 @@ class NameServerAdmin:
 
     async def settings(self) -> dict[str, dict[str, str]]:
         """The settings of each name server by its address."""
-        addresses = self._targets.instance.name_servers.addresses
-        answers = await self._targets.gather(
-            addresses, lambda address: self._targets.instance.rpc.ask(address, RequestCode.GET_NAMESRV_CONFIG)
-        )
-        return {str(at): read_properties(answer.body) for at, answer in zip(addresses, answers, strict=True)}
+        answers = await self._targets.ask_name_servers(RequestCode.GET_NAMESRV_CONFIG)
+        addresses = map(str, self._targets.instance.name_servers.addresses)
+        return {address: read_properties(answer.body) for address, answer in zip(addresses, answers, strict=True)}
 
     async def change_settings(self, changes: Mapping[str, str]) -> None:
         """Change settings of all name servers at run time. They refuse those that they read only at their start."""
-        await self._targets.send_to_name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, body=write_properties(changes))
-
-    async def _ask(self, code: RequestCode, header: ForNamespace | KvKey) -> Command:
-        return await self._targets.instance.name_servers.ask(code, header)
+        await self._targets.ask_name_servers(RequestCode.UPDATE_NAMESRV_CONFIG, body=write_properties(changes))

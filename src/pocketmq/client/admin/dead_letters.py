@@ -10,19 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from pocketmq.client.admin.targets import Targets, check_limit, read_queue, shown_message
+from pocketmq.client.admin.targets import Operations, check_limit, read_queue, shown_message
 from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.producer.outbox import Outbox
 from pocketmq.client.producer.results import SendResult
 from pocketmq.client.received import DEAD_LETTER_REASON, readable
 from pocketmq.client.settings import ProducerSettings
-from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, ProtocolError, TopicNotFound, UsageError
 from pocketmq.model import Message, MessageQueue, StoredMessage, TopicName
 from pocketmq.model import properties as names
 from pocketmq.model.names import DLQ_PREFIX, INNER_PRODUCER_GROUP, dlq_topic, group_of, is_dlq
-from pocketmq.protocol.bodies.topics import TopicList
-from pocketmq.protocol.java_json import read_body
 
 DEFAULT_LIMIT = 100
 _HISTORY = names.RESERVED - {names.TAGS, names.KEYS, names.SHARDING_KEY}
@@ -66,17 +63,13 @@ class Resent(msgspec.Struct, frozen=True, kw_only=True):
     """Letters that could not be sent, with the error."""
 
 
-class DeadLetterAdmin:
+class DeadLetterAdmin(Operations):
     """Dead letters of groups."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     async def counts(self) -> dict[str, int]:
         """The number of dead letters by group, for groups that ever had one."""
         await self._targets.masters()  # raises NetworkError if no broker is registered
-        answer = await self._targets.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        topics = [topic for topic in read_body(TopicList, answer.body).topic_list if is_dlq(topic)]
+        topics = [one for one in await self._targets.instance.name_servers.topics() if is_dlq(one)]
         mine = sorted(
             self._targets.shown(topic).removeprefix(DLQ_PREFIX) for topic in topics if self._targets.is_ours(topic)
         )

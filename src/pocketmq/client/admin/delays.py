@@ -7,7 +7,7 @@ rmq_sys_wheel_timer   one queue; each message has its delivery time, and a recal
 import msgspec
 
 from pocketmq.client.admin.messages import END_OF_TIME_MS, MAX_BY_KEY
-from pocketmq.client.admin.targets import BrokerAddress, Targets, check_limit, read_queue, shown_message
+from pocketmq.client.admin.targets import BrokerAddress, Operations, check_limit, read_queue, shown_message
 from pocketmq.errors import ImpossibleRequest, NotFound
 from pocketmq.model import DelayLevels, MessageQueue, StoredMessage
 from pocketmq.model import properties as names
@@ -43,11 +43,8 @@ class DelayedMessages(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool
 
 
-class DelayAdmin:
+class DelayAdmin(Operations):
     """Delayed messages of the cluster."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     async def waiting(self, *, limit: int = DEFAULT_LIMIT) -> DelayedMessages:
         """Messages that are not due. Reads at most `limit` messages of each level, and `limit` timed messages."""

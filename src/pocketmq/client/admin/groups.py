@@ -5,20 +5,17 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from pocketmq.client.admin.targets import BrokerAddress, Targets
-from pocketmq.codes import RequestCode
+from pocketmq.client.admin.targets import BrokerAddress, Operations
 from pocketmq.errors import (
     ConsumerNotOnline,
     GroupNotFound,
     ImpossibleRequest,
     PocketMQError,
-    TopicNotFound,
     UsageError,
 )
 from pocketmq.model import GroupName, MessageQueue, Subscription
 from pocketmq.model.names import dlq_topic, is_internal_group, is_system_group, retry_topic
 from pocketmq.model.retries import MAX_RECONSUME_TIMES
-from pocketmq.protocol.api.administration import DeleteTopicRoute
 from pocketmq.protocol.bodies.clients import (
     ConsumerConnection,
     ConsumerRunningInfo,
@@ -65,11 +62,8 @@ class Owners(msgspec.Struct, frozen=True, kw_only=True):
     """Members that did not answer, with the error: their queues are unknown."""
 
 
-class GroupAdmin:
+class GroupAdmin(Operations):
     """Consumer groups of the cluster."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     async def names(self, *, everything: bool = False) -> list[str]:
         """All groups, sorted. With `everything` also the internal groups of RocketMQ, traces and Spark sinks."""
@@ -235,25 +229,10 @@ class GroupAdmin:
             raise GroupNotFound(f"no broker knows the group {group!r}")
         if with_topics:
             for topic in (retry_topic(name), dlq_topic(name)):
-                await self._delete_topic(topic, brokers)
+                await self._targets.delete_topic(topic, brokers)
         # Last, because pulls that a broker still holds for the group end with its topics, and would create it again.
         calls = self._targets.brokers.groups
         await self._targets.gather(brokers, lambda broker: calls.delete(broker.address, name, with_offsets=True))
-
-    async def _delete_topic(self, topic: str, brokers: list[BrokerAddress]) -> None:
-        """Delete a topic on all brokers and name servers, if it exists."""
-
-        async def delete(broker: BrokerAddress) -> None:
-            try:
-                await self._targets.brokers.topics.delete(broker.address, topic)
-            except TopicNotFound:
-                return
-
-        await self._targets.gather(brokers, delete)
-        for cluster in sorted({broker.cluster for broker in brokers}):
-            await self._targets.send_to_name_servers(
-                RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(topic, cluster)
-            )
 
     async def _configs(self, group: GroupName, brokers: list[BrokerAddress]) -> dict[str, SubscriptionGroupConfig]:
         """The configurations of a group by broker. Lists all groups, because a query for one group may create it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from pocketmq.client.admin.targets import Targets, check_limit, read_queue, shown_message
+from pocketmq.client.admin.targets import Operations, check_limit, read_queue, shown_message
 from pocketmq.client.received import readable
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
@@ -77,11 +77,8 @@ MAX_BY_KEY = 64
 DEFAULT_LIMIT = 1_000
 
 
-class MessageAdmin:
+class MessageAdmin(Operations):
     """Messages of the cluster. Bodies are decompressed, unless the option `decompress` is False."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     # finding
 

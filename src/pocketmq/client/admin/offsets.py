@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pocketmq.client.admin.lag import GroupLag, all_lags, group_lag, stored_offset
-from pocketmq.client.admin.targets import BrokerAddress, Targets
+from pocketmq.client.admin.targets import BrokerAddress, Operations, Targets
 from pocketmq.client.consumer.first_offsets import start_time_ms
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest, NotFound, UsageError
 from pocketmq.model import GroupName, MessageQueue, TopicName
@@ -172,11 +172,8 @@ def _time_ms(to: ResetTo, now_ms: int) -> int:
     raise UsageError(f"cannot reset to {to!r}: give 'earliest', 'latest', a time, or offsets by queue")
 
 
-class OffsetAdmin:
+class OffsetAdmin(Operations):
     """Offsets of groups."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     async def committed(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
         """The committed offset of a group in each queue of a topic; None without one."""

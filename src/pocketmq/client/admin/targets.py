@@ -1,4 +1,4 @@
-"""The servers of an administrator's operation, and reading of queues.
+"""The servers of an administrator's operation, the base of all operations, and reading of queues.
 
     brokers        the list from a name server, at most `brokers_good_ms` old    settings, groups, statistics
     topic          its current route                                             queues, offsets, messages
@@ -15,6 +15,7 @@ Queues are read with pulls that belong to no group:
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -31,8 +32,10 @@ from pocketmq.model import ExpressionType, GroupName, MessageQueue, PullFlag, St
 from pocketmq.model.names import TOOLS_GROUP, parse_group, parse_topic, unwrap, wrap
 from pocketmq.model.subscription import ALL
 from pocketmq.net.address import Address
+from pocketmq.protocol.api.administration import DeleteTopicRoute
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.bodies.topics import ClusterInfo
+from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.record import decode_records
 
@@ -225,15 +228,30 @@ class Targets:
 
         return await asyncio.gather(*map(limited, items), return_exceptions=True)
 
-    # name servers
+    async def ask_name_servers(
+        self, code: RequestCode, header: Fields | None = None, body: bytes = b""
+    ) -> list[Command]:
+        """The responses of all name servers. Raises the first error."""
+        ask, addresses = self.instance.rpc.ask, self.instance.name_servers.addresses
+        return await self.gather(addresses, lambda address: ask(address, code, header, body))
 
-    async def send_to_name_servers(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> None:
-        """Send a request to each name server. Raises the first error."""
+    async def delete_topic(self, topic: TopicName, brokers: Sequence[BrokerAddress]) -> None:
+        """Delete a topic on these brokers, and in their clusters from all name servers. A broker may not have it."""
 
-        async def send(address: Address) -> None:
-            await self.instance.rpc.ask(address, code, header, body)
+        async def delete(broker: BrokerAddress) -> None:
+            with suppress(TopicNotFound):
+                await self.brokers.topics.delete(broker.address, topic)
 
-        await self.gather(self.instance.name_servers.addresses, send)
+        await self.gather(brokers, delete)
+        for cluster in sorted({broker.cluster for broker in brokers}):
+            await self.ask_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(topic, cluster))
+
+
+class Operations:
+    """Base of the operations on one kind of thing."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
 
 
 def _address(text: str) -> Address | None:

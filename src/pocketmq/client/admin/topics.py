@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from pocketmq.client.admin.targets import BrokerAddress, Targets
+from pocketmq.client.admin.targets import BrokerAddress, Operations
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, PocketMQError, RequestNotSupported, TopicNotFound, UsageError
 from pocketmq.model import MessageQueue, Perm, TopicName
 from pocketmq.model.names import AUTO_CREATE_TOPIC, group_of, is_dlq, is_retry, is_system_topic, reply_topic
-from pocketmq.protocol.api.administration import DeleteTopicRoute, KvKey
-from pocketmq.protocol.bodies.topics import BrokerData, TopicConfig, TopicList, TopicStatsTable
-from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.api.administration import KvKey
+from pocketmq.protocol.bodies.topics import BrokerData, TopicConfig, TopicStatsTable
 
 DEFAULT_QUEUES = 8
 """For each broker, as with `mqadmin updateTopic`."""
@@ -49,16 +48,12 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
         return sum(queue.messages for queue in self.queues)
 
 
-class TopicAdmin:
+class TopicAdmin(Operations):
     """Topics of the cluster."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     async def names(self, *, everything: bool = False) -> list[str]:
         """All topics, sorted. With `everything` also retry, dead-letter and system topics."""
-        answer = await self._targets.instance.name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        found = set(read_body(TopicList, answer.body).topic_list)
+        found = set(await self._targets.instance.name_servers.topics())
         if not everything:
             info = await self._targets.cluster_info()
             own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
@@ -206,13 +201,8 @@ class TopicAdmin:
         name = self._targets.topic(topic)
         if is_system_topic(name):
             raise ImpossibleRequest(f"topic {topic!r} is a system topic; it cannot be deleted")
-        brokers = await self._masters_with(name)
-        await self._targets.gather(brokers, lambda broker: self._targets.brokers.topics.delete(broker.address, name))
-        for cluster in sorted({broker.cluster for broker in brokers}):
-            await self._targets.send_to_name_servers(
-                RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(name, cluster)
-            )
-        await self._targets.send_to_name_servers(RequestCode.DELETE_KV_CONFIG, KvKey(ORDER_NAMESPACE, name))
+        await self._targets.delete_topic(name, await self._masters_with(name))
+        await self._targets.ask_name_servers(RequestCode.DELETE_KV_CONFIG, KvKey(ORDER_NAMESPACE, name))
 
     async def _put(self, broker: BrokerAddress, config: TopicConfig, attributes: Mapping[str, str]) -> None:
         await self._targets.brokers.topics.create(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from pocketmq.client.admin.targets import Targets, check_limit, read_queue
+from pocketmq.client.admin.targets import Operations, check_limit, read_queue
 from pocketmq.errors import TopicNotFound
 from pocketmq.model import MessageQueue, StoredMessage, TransactionState, Undecided
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
@@ -37,11 +37,8 @@ class OpenTransactions(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool
 
 
-class TransactionAdmin:
+class TransactionAdmin(Operations):
     """Undecided transactions of the cluster."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
 
     async def undecided(self, *, limit: int = DEFAULT_LIMIT) -> OpenTransactions:
         """Undecided transactions, oldest first. Reads at most `limit` half messages of each broker.
