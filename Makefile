@@ -1,4 +1,4 @@
-# One command each. `make test` needs Python 3.11 or newer and make, nothing else: the rest lives in .venv.
+# `make` lists the commands. They need Python 3.11 or newer and make; all other tools are installed into .venv.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,105 +13,105 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 .PHONY: help demo check test docs reference coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
 .SILENT:
 
-help: ## list these commands
+help: ## list the commands
 	sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
-demo: $(WHOLE) ## a shop's day on a broker and a Spark of its own, every message accounted for: two minutes
+demo: $(WHOLE) ## run the demo shop with its own broker and Spark, and count every message: two minutes
 	$(BIN)/pocketmq demo
 
-check: $(INSTALLED) $(TWIN) ## lint, format and types, without running anything
+check: $(INSTALLED) $(TWIN) ## run ruff (lint and format) and mypy; run no code
 	echo "ruff check" && $(BIN)/ruff check --quiet .
 	echo "ruff format" && $(BIN)/ruff format --check --quiet .
 	echo "mypy --strict" && $(BIN)/mypy --no-error-summary
 
-test: check ## check, every test with warnings as errors, and a short check of the memory accesses of the C code
+test: check ## run make check, all tests with warnings as errors, and a short memory check of the C code
 	echo "AddressSanitizer" && $(BIN)/python -m tests.compiled.sanitize --short
 	echo "pytest" && $(BIN)/python -m tests
 
-docs: $(SITE) ## the documentation as a website in site/, with offline search; broken links are errors
+docs: $(SITE) ## build the documentation as a website in site/, with offline search; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 	echo "site/ is ready; to read it: python3 -m http.server --directory site 8000"
 
-reference: $(INSTALLED) ## write the generated tables of docs/reference
+reference: $(INSTALLED) ## write the generated tables of docs/reference from the code
 	$(BIN)/python -m tests.reference_pages
 
-coverage: $(INSTALLED) $(TWIN) ## every test with branch coverage, programs that they start included, and the lines that none reached
+coverage: $(INSTALLED) $(TWIN) ## run all tests and the programs that they start with branch coverage; report lines that did not run
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m tests || echo "some tests failed; the report is about those that ran"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing
 
-demo-kills: $(INSTALLED) ## demos killed at chance moments and gone on with: some minutes
+demo-kills: $(INSTALLED) ## kill the demo at random moments, resume it, and check its result: some minutes
 	$(BIN)/python -m tests.demo.kills --kills 4
 
-bench: $(INSTALLED) ## micro benchmarks beside json, orjson and a struct loop
+bench: $(INSTALLED) ## compare codecs with json, orjson and a struct loop
 	$(BIN)/python -m bench
 
-bench-store: $(INSTALLED) ## the store beside SQLite and a plain file: two minutes, 3 GiB of disk
+bench-store: $(INSTALLED) ## compare the store with SQLite and a plain file: two minutes, 3 GiB of disk
 	$(BIN)/python -m bench.store
 
-bench-spark: $(INSTALLED) ## the Spark connector beside Parquet and Kafka's; needs Java 17: half an hour
+bench-spark: $(INSTALLED) ## compare the Spark connector with Parquet and the Kafka connector; needs Java 17: half an hour
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.spark.end_to_end
 
-spark-kills: $(INSTALLED) ## drivers and workers of Spark killed at every moment, then at chance moments: ten minutes
+spark-kills: $(INSTALLED) ## kill drivers and workers of Spark at chosen moments, then at random ones: ten minutes
 	$(BIN)/python -m tests.spark.restarts
 	$(BIN)/python -m tests.spark.driver_kills
 
-spark-cluster: $(INSTALLED) ## the connector on a cluster of master, two workers and driver, an executor killed: two minutes
+spark-cluster: $(INSTALLED) ## run the connector on a Spark cluster with two workers, and kill an executor: two minutes
 	$(BIN)/python -m tests.spark.cluster
 
-spark-places: $(INSTALLED) ## the connector over Spark Connect, in a Declarative Pipeline and in a notebook, where installed
+spark-places: $(INSTALLED) ## run the connector in Spark Connect, a Declarative Pipeline and a notebook, if they are installed
 	$(BIN)/python -m tests.spark.places
 
-spark-apache: $(INSTALLED) ## the tests of the connector with the real Apache RocketMQ; needs Java 17 and Maven
+spark-apache: $(INSTALLED) ## run the tests of the connector with Apache RocketMQ; needs Java 17 and Maven
 	$(BIN)/python -m conformance --part spark
 
-bench-broker: $(INSTALLED) ## the broker beside the Apache broker where Java is: twelve minutes, 14 GiB of disk
+bench-broker: $(INSTALLED) ## compare the broker with Apache's, if Java is installed: twelve minutes, 14 GiB of disk
 	$(BIN)/python -m bench.broker
 
-bench-client: $(INSTALLED) ## the client beside redis-py, nats-py and the Java client where they are: five minutes alone
+bench-client: $(INSTALLED) ## compare the client with redis-py, nats-py and the Java client, if they are installed: five minutes
 	$(BIN)/python -m bench.client
 
-bench-console: $(INSTALLED) ## the console beside 5,000 topics, 1,000 groups and 100,000 dead letters: four minutes, 4 GiB of disk
+bench-console: $(INSTALLED) ## measure the console with 5,000 topics, 1,000 groups and 100,000 dead letters: four minutes, 4 GiB of disk
 	$(BIN)/python -m bench.console
 
-console-browser: $(INSTALLED) ## the console in a real Chromium, pictures of every page, axe on all of them: two minutes
+console-browser: $(INSTALLED) ## test the console in Chromium, check accessibility, and take a picture of each page: two minutes
 	$(BIN)/python -m tests.console.browser
 
-pipelines-scale: $(INSTALLED) ## every ready pipeline with a million messages; needs Java 17: some minutes
+pipelines-scale: $(INSTALLED) ## run each ready pipeline with a million messages; needs Java 17: some minutes
 	$(BIN)/python -m bench.pipelines
 
-soak-client: $(INSTALLED) ## whether the client's memory stays flat: half an hour
+soak-client: $(INSTALLED) ## check that the memory of the client does not grow: half an hour
 	$(BIN)/python -m bench.client.soak
 
-client-minute: $(INSTALLED) ## a listener that computes for a minute keeps its place and its queue
+client-minute: $(INSTALLED) ## check that a listener that computes for a minute keeps its queue: some minutes
 	$(BIN)/python -m tests.client.spinning
 
 N ?= 50000
-crash: $(INSTALLED) ## N power losses of the store at random moments, 50,000 unless told otherwise
+crash: $(INSTALLED) ## simulate N power losses of the store at random moments; make crash N=1000; the default is 50,000
 	$(BIN)/python -m tests.store.crash --states $(N)
 
-assault: $(INSTALLED) ## faults of disk, clock, limits and clients at real servers, every message accounted for: ten minutes
+assault: $(INSTALLED) ## cause faults of disk, clock, limits and clients on real servers, and count every message: ten minutes
 	$(BIN)/python -m tests.assault
 
-cli-apache: $(INSTALLED) ## every command of the command line with the real Apache RocketMQ; needs Java 17 and Maven, some minutes
+cli-apache: $(INSTALLED) ## run each command of the command line with Apache RocketMQ; needs Java 17 and Maven: some minutes
 	$(BIN)/python -m conformance --part cli
 
-conformance: $(INSTALLED) ## all that is tried with the real Apache RocketMQ and its clients; needs Java 17 and Maven: 45 minutes
+conformance: $(INSTALLED) ## run all checks with Apache RocketMQ and its clients; needs Java 17 and Maven: 45 minutes
 	$(BIN)/python -m conformance
 
-fuzz: $(INSTALLED) ## malformed frames at servers and client for ten minutes
+fuzz: $(INSTALLED) ## send malformed frames to the servers and the client for ten minutes
 	$(BIN)/python -m conformance.fuzz
 
-sanitize: $(INSTALLED) ## the compiled hot path beside its twin in Python, every access to memory checked: some minutes
+sanitize: $(INSTALLED) ## compare the C twins with Python under AddressSanitizer: some minutes
 	$(BIN)/python -m tests.compiled.sanitize
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
 
-# The stamp is made last, so an install that broke off is done again. What builds comes first and is pinned like the rest:
-# hatchling builds the project, setuptools builds PySpark, which comes as source.
+# The stamp is written last, so an interrupted install runs again. The build tools are installed first, pinned like
+# the rest: hatchling builds the project, and setuptools builds PySpark, which is distributed as source.
 $(INSTALLED): pyproject.toml constraints.txt
 	found=; for python in $(SUPPORTED); do \
 	  if $$python -c '$(NEW_ENOUGH)' 2>/dev/null; then found=$$python; break; fi; \
@@ -126,7 +126,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  --no-build-isolation --editable '.[test]'
 	touch $@
 
-# What `pocketmq pipeline run` needs besides, for who goes on from the demo.
+# The other packages that `pocketmq pipeline run` needs, which the README suggests after the demo.
 $(WHOLE): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pyspark[pipelines]' 'pandas<3'
 	touch $@
@@ -136,7 +136,7 @@ $(SITE): $(INSTALLED)
 	  --no-build-isolation --editable '.[docs]'
 	touch $@
 
-# The install has compiled it already; this is for changes since then. Without a compiler everything goes on in Python.
+# The install compiles the C twins; this compiles them again after a change. Without a compiler, Python code runs instead.
 $(TWIN): $(INSTALLED) hatch_build.py $(wildcard src/pocketmq/compiled/*.[ch])
 	$(BIN)/python hatch_build.py || true
 	touch $@

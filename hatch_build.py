@@ -36,7 +36,7 @@ class CompiledTwin(BuildHookInterface[Any]):
         library.unlink(missing_ok=True)  # one of an earlier build must not pass for this one
         reason = compile_twin(sources, library)
         if reason:
-            self.app.display_warning(f"PocketMQ goes on in pure Python, which is slower: {reason}")
+            self.app.display_warning(f"PocketMQ uses pure Python, which is slower: {reason}")
         elif not editable:
             build_data["pure_python"] = False
             build_data["tag"] = f"cp311-abi3-{platform_tag()}"

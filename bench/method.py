@@ -1,12 +1,12 @@
-"""How it is measured, the same for every subject.
+"""The method of measurement, which is the same for every subject.
 
     round 1   a a a a …   b b b b …   c c c c …        each candidate for a few milliseconds
     round 2   b b b b …   c c c c …   a a a a …        then again, another one first
     …
 
-The candidates of a subject take turns, so a busy moment of the machine falls on all of them. A call works through a number
-of different messages in a loop of its own; what is told is microseconds per message. The median over all rounds is the
-result and the minimum says how quiet the machine was. The garbage collector is off meanwhile.
+The candidates of a subject take turns, so a busy moment of the machine affects all of them. A call processes several different
+messages in its own loop, and microseconds per message are reported. The result is the median of all rounds; the minimum shows
+how much the machine was disturbed. The garbage collector is off during the measurement.
 """
 
 import gc

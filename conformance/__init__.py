@@ -1,4 +1,4 @@
-"""PocketMQ beside the real Apache RocketMQ: `make conformance` runs every check and tells which hold.
+"""Compares PocketMQ with Apache RocketMQ: `make conformance` runs all checks and reports which pass.
 
     store/            stores written by one side and read by the other
     clients/          the Java client with our servers
@@ -10,7 +10,7 @@
     mqadmin/          the real mqadmin with our servers
     cli/              our command line with Apache's servers
     clusters/         servers of both kinds in one cluster
-    lines/            lines that are cut, slow and stutter
+    lines/            connections that are cut, delayed or damaged
     spark/            the Spark connector with Apache's servers
     java/             our own programs for the Java client
 
@@ -26,5 +26,5 @@
     java_programs.py  programs of java/, compiled and started
     report.py         what was checked, on the screen and as Markdown
 
-Needs Java 17 and Maven; some parts Go, Node or pip. What is not there is skipped, and the table says why.
+Needs Java 17 and Maven; some parts need Go, Node or pip. If a program is missing, its checks are skipped and the table says why.
 """

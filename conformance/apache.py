@@ -1,10 +1,10 @@
 """A real Apache RocketMQ broker with its name server, on loopback, on a store of our choice.
 
-    DATADIR/store/…       the store; whoever wrote it
+    DATADIR/store/…       the store, written by either side
     DATADIR/logs/…        what the Java programs say
 
-The jars come from Maven Central by way of `peers/rocketmq/run`, which starts both programs and stops them when it is told to.
-A broker that is killed is killed alone: `run` notices, stops the name server and ends.
+`peers/rocketmq/run` downloads the jars from Maven Central, and starts and stops both programs. If the broker is killed, `run`
+stops the name server and ends.
 """
 
 import os
@@ -36,7 +36,7 @@ STOP_S: Final = 120
 _PORT_STEPS: Final = (0, 8, 10, 11)
 """Ports that a broker and its name server listen on, counted from the first."""
 _given: Final[set[int]] = set()
-"""Ports that somebody asked for: a server that is about to start does not listen yet."""
+"""Ports that are reserved for servers that do not listen yet."""
 
 
 class ApacheRefused(Exception):

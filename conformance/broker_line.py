@@ -89,7 +89,7 @@ class BrokerLine:
         return self._ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, OffsetReply).offset
 
     def pull(self, topic: str, queue_id: int, offset: int, tags: str = "*") -> tuple[list[StoredMessage], int, int]:
-        """Messages from `offset` on, the offset to go on from, and the answer's code."""
+        """Messages from `offset`, the offset of the next pull, and the code of the answer."""
         header = PullMessage(GROUP, topic, queue_id, offset, 32, PullFlag.SUBSCRIPTION, 0, 0, 0, tags, "TAG")
         accepted = (
             ResponseCode.SUCCESS,

@@ -59,7 +59,7 @@ _ALONE: Final = "not a matter of two programs: "
 
 FEATURES: Final = (
     # what the table of RocketMQ's features has
-    Feature("push consumption (long polling)", {JAVA: "a push consumer", PYTHON: "consuming: a push|comes back|begins|batches acknow", GUEST: "consumes: every"}, _NOT_IN_CLIENT),
+    Feature("push consumption (long polling)", {JAVA: "a push consumer", PYTHON: "consuming: a push|restarted|begins|batches acknow", GUEST: "consumes: every"}, _NOT_IN_CLIENT),
     Feature("pull and lite pull", {JAVA: "a pull consumer|lite pull", PYTHON: "pulling:"}, _NOT_IN_CLIENT),
     Feature("POP consumption", {JAVA: "pop consumption"}, "pop consumption is not served, and our client does not ask for it; 4.9 does not have it"),
     Feature("order: one key in one queue, one reader", {JAVA: "ordered consumption", PYTHON: "order:|sharding key", GUEST: "in order"}, _NOT_IN_CLIENT),
@@ -94,6 +94,6 @@ FEATURES: Final = (
     Feature("subscribe, unsubscribe, pause, resume while running", {PYTHON: "while it runs"}, _NOT_IN_CLIENT),
     Feature("members seen, running info, direct consumption", {PYTHON: "a running consumer"}, "Java's members are seen by mqadmin: see its table"),
     Feature("topics, groups, settings, name server's values", {PYTHON: "administration:"}, "Java's are done by mqadmin: see its table"),
-    Feature("the second port", {JAVA: "second port"}, "our client does not use it, as Java's does not unless told to"),
+    Feature("the second port", {JAVA: "second port"}, "our client does not use it; Java's uses it only if an option says so"),
     Feature("binary headers", {JAVA: "^binary headers"}, "only the Java client can send them"),
 )  # fmt: skip

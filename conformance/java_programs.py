@@ -1,4 +1,4 @@
-"""Our own small programs for the real Java client: java/*.java, compiled with the jars of one version, each run in a process of its own."""
+"""Compiles and starts our small programs for the Java client: java/*.java, with the jars of one version."""
 
 import hashlib
 import subprocess
@@ -19,7 +19,7 @@ COMPILE_S: Final = 300
 def start(
     version: str, name_server: str, program: str, *arguments: str, options: Sequence[str] = ()
 ) -> subprocess.Popen[str]:
-    """Start a program; its words come line by line, and it may be told things by its standard input."""
+    """Start a program. It prints lines, and reads commands from its standard input."""
     asked = (
         f"import kit, sys, json; kit.make_home({str(WORK)!r}); "
         f"print(json.dumps(kit.java({version!r}, {program!r}, *sys.argv[2:], extra_path=sys.argv[1], brief=True, "
@@ -46,7 +46,7 @@ def start(
 
 
 def _compiled(version: str, source: Path) -> Path:
-    """Where the classes are; compiled anew only when the source has changed."""
+    """The folder of the classes. They are compiled again only if the source has changed."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     target = WORK.parent / f"{version}-{source.stem}-{digest}"
     if not target.exists():

@@ -23,7 +23,7 @@ from conformance.report import Say
 READY_S: Final = 60
 STOP_S: Final = 60
 WORK: Final = Path(os.environ.get("POCKETMQ_PEERS_CACHE") or Path.home() / ".cache" / "pocketmq-peers") / "work"
-"""Where the Java programs run: they find files there that they are told of, and leave some."""
+"""The working directory of the Java programs: they read some files there, and write others."""
 BINARY_HEADERS: Final = "-Drocketmq.serialize.type=ROCKETMQ"
 
 

@@ -1,10 +1,10 @@
-"""What was checked with which version, and what came of it: as it happens, as a table, and as a page of the docs.
+"""The results of the checks for each version: as progress, as a table, and as a page of the documentation.
 
     Scenario ── its checks are the rows of the table ── run with each version: a Trial
     Trial.expect(check, flaws)      no flaw: pass; any: fail, with the first of them as the note
-    Trial.differ(check, why)        not the same, and on purpose
+    Trial.differ(check, why)        different on purpose
 
-A trial that breaks off fails the check it was at, and skips those behind it. A check passes only if it was reached.
+If a trial raises an exception, its current check fails and the following checks are skipped.
 """
 
 import re
@@ -20,16 +20,16 @@ from rich.table import Table
 from rich.text import Text
 
 Say = Callable[[str], None]
-"""Tells a person what is going on."""
+"""Prints progress."""
 
 MAX_FLAWS: Final = 3
-"""Flaws of one check that its note tells."""
+"""The flaws of one check that its note lists."""
 
 MAX_FLAW_LETTERS: Final = 240
 """Of each."""
 
 LAST_HEADING: Final = "What differs, and why"
-"""Not a table: what a person says about all of them."""
+"""Not a table: text written by a person about all of them."""
 
 _STYLES: Final = {"pass": "green", "fail": "bold red", "differs": "cyan", "skipped": "yellow"}
 
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """A story with one or more checks in it. `run` reports them in this order."""
+    """A run with one or more checks. `run` reports them in this order."""
 
     name: str
     checks: Sequence[str]
@@ -77,13 +77,13 @@ class Trial:
         self._say(f"{self.version} {self._scenario.name}: {text}")
 
     def expect(self, check: str, flaws: Iterable[str], *, measured: str = "") -> None:
-        """The check holds if there are no flaws. What was measured is told with it."""
+        """The check passes if there are no flaws. `measured` is added to its note."""
         assert check in self._scenario.checks, f"{check!r} is not a check of {self._scenario.name!r}"
         found = list(flaws)
         more = f" (and {len(found) - MAX_FLAWS} more)" if len(found) > MAX_FLAWS else ""
         verdict = Verdict.FAIL if found else Verdict.PASS
-        told = [*map(_shortened, found[:MAX_FLAWS]), *filter(None, [measured])]
-        self._note(check, verdict, "; ".join(told) + more)
+        notes = [*map(_shortened, found[:MAX_FLAWS]), *filter(None, [measured])]
+        self._note(check, verdict, "; ".join(notes) + more)
         for flaw in found[MAX_FLAWS : 4 * MAX_FLAWS]:
             self.say(f"  {flaw}")
 
@@ -101,11 +101,11 @@ class Trial:
         """Run the scenario; one outcome for each of its checks."""
         try:
             self._scenario.run(self)
-        except Exception as error:  # whatever it is, the other trials go on and the table tells it
+        except Exception as error:  # the other trials continue, and the table shows the error
             traceback.print_exc()
             self._fail_at(error)
         else:
-            self._fail_at(AssertionError("the scenario ended without coming to this check"))
+            self._fail_at(AssertionError("the scenario ended before this check"))
         return [self._outcomes[check] for check in self._scenario.checks]
 
     def _fail_at(self, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Scenarios of all parts, some at the same time: most of them wait for Java programs to start, or for messages that are due later."""
+"""Runs the scenarios of all parts, several at a time, because most of them wait for Java programs or delayed messages."""
 
 import threading
 import time
@@ -64,7 +64,7 @@ def run_all(jobs: Sequence[Job], at_once: int, timeline: Timeline) -> dict[str, 
     with ThreadPoolExecutor(at_once) as pool:
         try:
             list(pool.map(run, (number for number, job in enumerate(jobs) if not job.part.is_alone)))
-        except BaseException:  # somebody wants to stop: what runs comes to its end, and nothing new begins
+        except BaseException:  # interrupted: running scenarios end, and no others start
             pool.shutdown(cancel_futures=True)
             raise
     for number, job in enumerate(jobs):

@@ -1,4 +1,4 @@
-"""A request as it travels: composed, cut in two by the network, and understood again.
+"""Encode a request, split its bytes as a network may, and decode it again.
 
 Prints:
     GET_ROUTEINFO_BY_TOPIC {'topic': 'TopicTest'}

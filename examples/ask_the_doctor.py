@@ -1,4 +1,4 @@
-"""Find out why messages do not arrive: the first broken step, and how to fix it.
+"""Run the doctor to find out why messages do not arrive. It names the first broken step and the remedy.
 
 Prints:
     topic: topic ordres does not exist: No route info of this topic. Did you mean orders? Otherwise, create it with `pocketmq topic create ordres`.

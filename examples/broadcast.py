@@ -1,4 +1,4 @@
-"""News for everybody: each member of a broadcasting group gets every message, and keeps by itself how far it is.
+"""Each member of a broadcasting group gets every message, and saves its own offsets.
 
 Prints:
     screen 1: doors open, last call

@@ -1,4 +1,4 @@
-"""A whole RocketMQ for as long as a block lasts: ask its name server for the way, send, and read what was kept.
+"""Run a name server and a broker inside a program: query a route, send a message, and read it.
 
 Prints:
     the name server knows broker-a

@@ -1,10 +1,10 @@
-"""Messages that come later: after one of RocketMQ's delay levels, after any time, at any time; and one that is taken back.
+"""Send messages that are delivered later: after a delay level or any time. Recall one before it is delivered.
 
 Prints:
     at once: first
     not before its time: second, after a level of 1 s
     not before its time: third, after 1500 ms
-    the fourth was taken back
+    the fourth was recalled
 """
 
 import threading
@@ -42,4 +42,4 @@ with (
 
 for line in sorted(lines, key=lambda line: ["first", "second", "third"].index(line.split(": ")[1].split(",")[0])):
     print(line)
-print("the fourth was taken back")
+print("the fourth was recalled")

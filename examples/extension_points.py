@@ -1,4 +1,4 @@
-"""Parts of a consumer that a program may replace: what it filters, where its offsets are, what it sends, when it pulls.
+"""Replace parts of a consumer: its filter, its offset store, its requests, and when it pulls.
 
 Prints:
     handled: order 1, order 3

@@ -1,4 +1,4 @@
-"""Messages in RocketMQ's own files: stored in one turn, read back, found by key, and still there after a restart.
+"""Use the store without a broker: write two messages, read them, find one by key, and open the store again.
 
 Prints:
     stored at offsets 0 and 1

@@ -1,4 +1,4 @@
-"""A loop of one's own: messages are asked for when there is time for them, and a crash brings the last ones again.
+"""Poll messages in your own loop. After a crash, messages that were not committed are delivered again.
 
 Prints:
     read reading 0 to reading 5
@@ -19,7 +19,7 @@ with Server() as server, Producer(server.name_server) as producer:
         consumer.subscribe("readings")
         first = consumer.poll(30)
         consumer.commit()
-        second = consumer.poll(30)  # handed out, but never committed
+        second = consumer.poll(30)  # polled, but not committed
     print("read", first[0].body.decode(), "to", second[-1].body.decode())
 
     with new_consumer() as consumer:

@@ -1,4 +1,4 @@
-"""What happens to one order stays in order: messages with the same sharding key go to one queue, which is read in order.
+"""Messages with the same sharding key go to one queue, and an ordered consumer gets them in the order of the sends.
 
 Prints:
     order 1: placed, paid, shipped

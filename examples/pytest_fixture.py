@@ -1,4 +1,4 @@
-"""Tests with a real broker: PocketMQ brings the fixture `rocketmq` along. Run it with pytest, or as a program.
+"""Test with a real broker: PocketMQ has the pytest fixture `rocketmq`. Run this file with pytest, or as a program.
 
 Prints:
     all tests passed

@@ -1,4 +1,4 @@
-"""A message as a RocketMQ broker keeps it in its commit log, and sends it to a consumer.
+"""Decode a message from the bytes that a RocketMQ broker stores in its commit log and sends to consumers.
 
 Prints:
     TopicTest queue 3 offset 42

@@ -1,4 +1,4 @@
-"""A question and its answer over topics: the asker waits, whoever listens replies.
+"""Request and reply over a topic: the producer waits for the reply of a consumer.
 
 Prints:
     2 + 3 = 5

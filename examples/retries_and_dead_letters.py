@@ -1,4 +1,4 @@
-"""A handler fails: the message comes again, later. It fails for good: a dead letter, which says why, and can be sent once more.
+"""A failed message is delivered again later. A dead letter is not; it has the reason, and can be replayed.
 
 Prints:
     payment of Ann: the bank is closed

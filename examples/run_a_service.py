@@ -1,4 +1,4 @@
-"""A service: it handles messages until SIGINT or SIGTERM, finishes what it has, commits, and returns.
+"""A service that consumes messages until SIGINT or SIGTERM. It then completes running calls, commits, and returns.
 
 Prints:
     charged Ann 3.50

@@ -1,4 +1,4 @@
-"""A message from a producer to a consumer, with a server of its own for as long as the block lasts.
+"""Send a message and consume it, with a server that runs inside the program.
 
 Prints:
     cooking two pizzas

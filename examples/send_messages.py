@@ -1,10 +1,10 @@
-"""Every way to send: wait for the result, take a future, send many at once, or do not care.
+"""All ways to send: wait for the result, get a future, send batches, or send one-way without a result.
 
 Prints:
     one message is SEND_OK at offset 0
     ten futures are SEND_OK
     one hundred messages in batches: 100 stored
-    one-way: nobody knows
+    one-way: no result
     the topic has 112 messages
 """
 
@@ -24,7 +24,7 @@ with Server() as server, Admin(server.name_server) as admin, Producer(server.nam
     print("one hundred messages in batches:", len(results), "stored")
 
     producer.send_one_way("orders", b"a wink")
-    print("one-way: nobody knows")
+    print("one-way: no result")
 
     producer.send("orders", b"on the same line, so after all of them")
     print("the topic has", admin.topics.describe("orders").messages - 1, "messages")

@@ -1,4 +1,4 @@
-"""A DataFrame becomes messages, and messages become a DataFrame: once as a batch, once as a stream with a checkpoint.
+"""Write a DataFrame to a topic and read it again, as a batch and as a stream with a checkpoint.
 
 Needs `pip install 'pocketmq[spark]'` and Java 17 or newer.
 

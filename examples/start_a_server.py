@@ -1,4 +1,4 @@
-"""A name server and a broker inside a program, on free ports and in a temporary folder, for as long as the block lasts.
+"""Run a name server and a broker inside a program, on free ports and in a temporary folder, until the block ends.
 
 Prints:
     any RocketMQ client finds it at 127.0.0.1

@@ -1,10 +1,10 @@
-"""Several servers, one load after the other, and nobody has an advantage.
+"""Compares several servers under the same loads, so that none has an advantage.
 
     send 1 × 64     ours   Apache   Apache   ours   ours   Apache      the others are stopped (SIGSTOP) meanwhile
     send 16 × 64    ours   Apache   Apache   …
 
-The order changes from round to round. A shot from which others took more than a few percent of the machine is taken again,
-as long as there is time for that, and the calmer of the two counts.
+The order changes from round to round. If other programs used more than a few percent of the machine during a shot, the shot is
+repeated as long as there is time, and the less disturbed one counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence

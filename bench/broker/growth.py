@@ -1,6 +1,6 @@
 """Section: does a message cost more when there are many topics, groups, connections, or a long log?
 
-A broker that has grown is shot at in turn with one that is new. What it does while it grows is not measured.
+Loads alternate between a broker that has grown and a new one. The growth itself is not measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -66,7 +66,7 @@ def growth_sheets(bench: Bench) -> Iterator[Sheet]:
 
 
 def by_topics(bench: Bench, stack: ExitStack, new: Target, grown: Target, level: float) -> Iterator[Row]:
-    """Topics that rest, and topics that are all used. What it cost to make them is told apart, and not in these numbers.
+    """Idle topics, and topics that are all used. The cost of creating them is reported separately.
 
     A turn that brings each message to another topic costs more than one that brings all to one, with sixty topics as with ten
     thousand. So that, too, is a row of its own, and many topics are compared with a few that are used in the same way.

@@ -1,7 +1,7 @@
-"""Whether a broker's answers can be true: every acknowledged message has a place of its own, and no place is empty.
+"""Checks a broker's answers: every acknowledged message must have its own offset, and no offset may be unused.
 
-A queue is remembered by four numbers, whatever its length. Places from `lowest` to `highest`, each given once, have one
-count and one sum; a place that is given twice or left out changes them.
+Four numbers are kept for a queue of any length. If each offset from `lowest` to `highest` was returned once, their count and
+their sum are known; an offset that is returned twice or skipped changes one of them.
 """
 
 import struct
@@ -14,7 +14,7 @@ _LEAST_RECORD = 88
 
 
 class Ledger:
-    """The places that one queue gave to the messages of one producer."""
+    """The offsets that one queue assigned to the messages of one producer."""
 
     __slots__ = ("count", "highest", "lowest", "total")
 
@@ -25,7 +25,7 @@ class Ledger:
         self.highest = -1
 
     def add(self, first: int, count: int = 1) -> None:
-        """`count` messages in a row, from place `first` on."""
+        """Add `count` consecutive messages, the first at offset `first`."""
         self.count += count
         self.total += first * count + count * (count - 1) // 2
         if self.lowest < 0 or first < self.lowest:
@@ -35,7 +35,7 @@ class Ledger:
 
     @property
     def is_true(self) -> bool:
-        """Whether each place between the lowest and the highest was given exactly once; nobody else may have sent."""
+        """Whether each offset from the lowest to the highest was returned exactly once. There must be no other producer."""
         if self.count == 0:
             return True
         expected = self.highest - self.lowest + 1
@@ -43,7 +43,7 @@ class Ledger:
 
 
 def count_records(body: bytes, offset: int) -> int:
-    """How many stored messages an answer to a pull at `offset` holds; NotMeasured when they are not those."""
+    """The number of stored messages in the answer to a pull at `offset`. NotMeasured if they are not the expected ones."""
     at = records = 0
     while at + _LEAST_RECORD <= len(body):
         size, magic, found = _RECORD.unpack_from(body, at)

@@ -136,7 +136,7 @@ class Load:
             self._acked = self._measured = stored
             self._lost = self._sent - stored
         elif self._verifies and not all(ledger.is_true for ledger in self._ledgers):
-            raise NotMeasured("the broker gave one place to two messages, or left one out")
+            raise NotMeasured("the broker returned one offset for two messages, or skipped one")
         return self._told(seconds, own, server, stored)
 
     @property
@@ -371,7 +371,7 @@ def read_options(arguments: Sequence[str] | None = None) -> tuple[Options, bool]
     add("--seconds", type=float, default=3.0, help="how long is measured")
     add("--warm", type=float, default=0.5, help="seconds before it is measured")
     add("--count", type=int, default=0, help="requests, instead of seconds")
-    add("--pid", default="", help="of the broker, PID+PID when it is several: its CPU is told")
+    add("--pid", default="", help="of the broker, or PID+PID for several; their CPU is reported")
     add("--no-create", dest="creates", action="store_false", help="the topic is there, or sending creates it")
     add("--no-verify", dest="verifies", action="store_false", help="others send, too: do not look at offsets")
     add("--json", action="store_true", help="one line of JSON")
@@ -391,18 +391,18 @@ def read_options(arguments: Sequence[str] | None = None) -> tuple[Options, bool]
 def main(arguments: Sequence[str] | None = None) -> None:
     options, as_json = read_options(arguments)
     try:
-        told = Load(options).run()
+        shot = Load(options).run()
     except (NotMeasured, PocketMQError, msgspec.MsgspecError, OSError) as error:
         sys.exit(f"{options.host}:{options.port}: {error}")
     if as_json:
-        print(msgspec.json.encode(told).decode())
+        print(msgspec.json.encode(shot).decode())
         return
-    print(f"{told['rate']:,.0f} messages/s in {told['seconds']} s, {told['errors']} refused, {told['lost']} lost")
-    print(f"p50 {told['p50_us']:,.0f} us, p99 {told['p99_us']:,.0f} us, p99.9 {told['p999_us']:,.0f} us")
+    print(f"{shot['rate']:,.0f} messages/s in {shot['seconds']} s, {shot['errors']} refused, {shot['lost']} lost")
+    print(f"p50 {shot['p50_us']:,.0f} us, p99 {shot['p99_us']:,.0f} us, p99.9 {shot['p999_us']:,.0f} us")
     if options.pid:
-        print(f"{told['server_us']:.2f} us of the broker's CPU per message")
-    if told["first_error"]:
-        print(f"the first refusal: {told['first_error']}")
+        print(f"{shot['server_us']:.2f} us of the broker's CPU per message")
+    if shot["first_error"]:
+        print(f"the first refusal: {shot['first_error']}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The servers that are measured: ours, the Apache broker, and one that does nothing. Each is stopped when its block ends.
 
-What they store is thrown away, so nobody waits for a tidy end: a frozen server is killed as well as one that runs.
+Their stores are deleted, so there is no clean shutdown: stopped and running servers are killed.
 """
 
 import json

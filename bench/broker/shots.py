@@ -53,7 +53,7 @@ class Shot(msgspec.Struct):
     lost: int
     acked: int
     stored: int
-    """How far the queues moved; -1 when nobody looked."""
+    """By how much the ends of the queues advanced; -1 if they were not queried."""
     generator_cpu: float
     first_error: str = ""
     disturbed: float = 0.0
@@ -81,7 +81,7 @@ class Result(NamedTuple):
 
 
 def read_shot(printed: str) -> Shot:
-    """The shot that a generator told in the first line of JSON that it printed."""
+    """The shot in the first line of JSON that a generator printed."""
     for line in printed.splitlines():
         if line.startswith("{"):
             try:

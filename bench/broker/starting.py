@@ -81,7 +81,7 @@ def _begin(bench: Bench, start: Start, wishes: Wishes, starts: int) -> Beginning
 
 
 def until_acknowledged(port: int) -> None:
-    """Send until somebody says that he has it."""
+    """Send until a send is acknowledged."""
     ext = {"a": "first", "b": "first", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0"}
     ext |= {"i": "WAIT\x01true\x02", "j": "0", "k": "false", "m": "false"}
     deadline = monotonic() + PATIENCE_S

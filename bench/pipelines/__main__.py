@@ -3,8 +3,8 @@
 python -m bench.pipelines                                     1 million messages of 200 bytes: some minutes; needs Java 17
 python -m bench.pipelines archive --messages 10_000_000       one of them, with more; 10 million take 8 GB of disk
 
-The brokers are processes of their own on the same machine; Spark is `local[cores]` with a heap of 1 GiB unless told otherwise.
-CPU and memory are told of each part: brokers, Python workers of Spark, its Java, and the driver's Python.
+The brokers run in their own processes on the same machine. Spark is `local[cores]`, by default with a heap of 1 GiB. CPU and
+memory are reported for each part: brokers, Python workers of Spark, its Java, and the driver's Python.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Scene(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.pipelines", description="Ready pipelines at scale.")
-    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(READS)}; all unless told")
+    parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(READS)}; all by default")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--no-properties", action="store_true", help="archive without the map of properties")
     parser.add_argument("--heap", default="1g", help="the memory of Spark's driver")

@@ -4,7 +4,7 @@ python -m bench.spark.end_to_end                    about half an hour; needs Ja
 python -m bench.spark.end_to_end --quick            few rows, one round: does it run? The fixed cost of a job decides
 python -m bench.spark.end_to_end --alone            without Kafka
 python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
-python -m bench.spark.end_to_end --usual-broker     a pull gets 32 messages, as brokers are set unless told otherwise
+python -m bench.spark.end_to_end --usual-broker     a pull gets 32 messages, the default of brokers
 python -m bench.spark.end_to_end --usual-spark      Spark's own settings, without those that docs/guides/spark-read.md advises
 python -m bench.spark.end_to_end --write-docs       and write the tables to docs/generated/spark.md
 """
@@ -90,8 +90,8 @@ class Scene(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m bench.spark.end_to_end", description="The connector on a real Spark.")
     parser.add_argument("words", nargs="*", help="measure the cases whose name holds one of these words")
-    parser.add_argument("--rows", type=int, help=f"of 100 bytes, {ROWS:,} unless told; of 1 KB there are fewer")
-    parser.add_argument("--rounds", type=int, help=f"in which cases take turns, {ROUNDS} at least unless told")
+    parser.add_argument("--rows", type=int, help=f"rows of 100 bytes, by default {ROWS:,}; there are fewer of 1 KB")
+    parser.add_argument("--rounds", type=int, help=f"rounds in which cases take turns, by default at least {ROUNDS}")
     parser.add_argument("--quick", action="store_true", help="few rows and one round: does it run?")
     parser.add_argument("--alone", action="store_true", help="without Kafka")
     parser.add_argument("--usual-broker", action="store_true", help="a broker that answers with 32 messages at most")
@@ -142,7 +142,7 @@ def measured(scene: Scene, total: int, notes: Sequence[str], console: Console) -
 
 
 def compared(scene: Scene, rows: Rows, cases: Sequence[Case], console: Console) -> Shots:
-    """Rounds in which cases take turns, each where nobody else's run, after some that are not counted."""
+    """Rounds in which cases take turns, each in its own process, after some rounds that are not counted."""
     shots: dict[tuple[str, str], list[Shot]] = {(case.who, case.what): [] for case in cases}
     with ExitStack() as leave:
         places = {

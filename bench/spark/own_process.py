@@ -1,11 +1,11 @@
-"""Work with Spark in a process of its own, and so with a Java of its own.
+"""Runs work with Spark in its own process, and so in its own Java virtual machine.
 
     this process ── work ──► a process ──► Spark
         ├────── result ◄───────┤             └── ends with it
         └── what next ────────►┘                 where it is asked for more than once
 
-Java compiles by what it has seen: loops through which first Parquet's rows and then ours went are compiled for both, and are slower for
-either. Nobody reads from so many places in turn in one Java, so each has one that has seen nothing else.
+Java compiles loops for the types that it has seen. A loop that processed first Parquet's rows and then ours is compiled for both,
+and is slower for each. Real programs do not alternate between sources, so each source gets its own Java here.
 """
 
 import signal

@@ -36,7 +36,7 @@ HEADINGS = (
 )
 NOTES = (
     "server, Python, Java: microseconds of CPU for a row, all threads, user and system; us/row is their sum",
-    "quickest: krow/s of one round; how far it is from the median tells how much the machine itself was slowed down",
+    "quickest: krow/s of one round; its distance from the median shows how much the machine was disturbed",
     "of Parquet, of Kafka: rate by rate; per core: rows for a second of CPU beside Kafka's",
     "streams: rows by the time of the triggers that brought them; CPU with the start of the query",
 )

@@ -61,7 +61,7 @@ class Kafka(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The same rows in all places."""
+    """The same rows in all sources."""
 
     total: int
     long_total: int
@@ -100,7 +100,7 @@ def kafka(folder: Path) -> Iterator[Kafka]:
 
 
 def connector_jars() -> str:
-    """The files of Spark's Kafka connector, as Spark wants to be told; NotMeasured when they cannot be had."""
+    """The files of Spark's Kafka connector, in the form of Spark's option. NotMeasured if they cannot be downloaded."""
     if not (PEERS / "servers.py").exists():
         raise NotMeasured("Kafka: there is nothing beside the repository that starts it")
     if shutil.which("java") is None:

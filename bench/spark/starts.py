@@ -1,8 +1,8 @@
 """What the start of a streaming query costs, by itself: streams of few rows, and what Spark's own part of it is.
 
-For every query with a source in Python, Spark starts a process that plans it. It imports Spark from a zip file without compiled
-modules, so that Python compiles them anew each time, whatever the source is. Then a folder for files is put on Python's path, and all that
-Python knows of places to import from is read again: once for each package of Spark the directory of its zip, and that of a jar.
+For every query with a source in Python, Spark starts a process that plans it. The process imports Spark from a zip file without
+compiled modules, so Python compiles them at each start, for any source. Then a folder is added to Python's path, which invalidates
+the import caches: for each package of Spark, Python reads the directories of the zip file and of a jar again.
 """
 
 import os

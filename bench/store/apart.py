@@ -1,6 +1,6 @@
-"""Runs a function in a process of its own: for memory that nobody else used, and for stores that are never closed.
+"""Runs a function in its own process, so that its memory can be measured and its store need not be closed.
 
-A store that is open when the function returns is left as it is, and the process ends: that is a crash to the store.
+If a store is open when the function returns, the process ends without closing it: for the store that is a crash.
 """
 
 import gc

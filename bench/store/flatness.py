@@ -1,8 +1,8 @@
-"""Whether an append costs the same however much is there: with a long log, and with many queues.
+"""Measures whether the cost of an append stays the same with a long log and with many queues.
 
-The store that grows is measured beside one that was just made, in the same rounds, so what is told is a ratio: 1 is flat. The
-log grows by real appends of 64 KB bodies; what is timed at each mark are turns of 64 messages of 100 B. Afterwards a process of
-its own opens the long log and reads from a thousand places of it.
+A growing store and a new store are measured in the same rounds, and the ratio is reported: 1 means that the cost is the same. The
+log grows by appends of 64 KB bodies; at each mark, turns of 64 messages of 100 B are timed. Afterwards another process opens the
+long log and reads at a thousand positions.
 """
 
 import random
@@ -19,7 +19,7 @@ from bench.store.rows import Pace, Row
 from bench.store.scale import Scale
 
 AIM_RATIO = 1.2
-"""What counts as flat: a bound that was chosen, with room for the noise of a shared machine."""
+"""The largest ratio that counts as constant cost. It leaves a margin for the noise of a shared machine."""
 TURN = 64
 MESSAGES = 512
 LARGE_BODY = 64 * 1024
@@ -78,7 +78,7 @@ def _ratio_row(subject: str, candidate: str, timing: Timing, beside: Timing) -> 
 def _memory_rows(store: Path, empty: Path, size: int) -> Iterator[Row]:
     long, none = (apart(memory_of_reader, folder) for folder in (store, empty))
     subject = f"memory, log of {size / 2**30:g} GiB"
-    yield Row(subject, "of its own", long.own / MIB, None, "MiB", note=f"after reading {READS} places")
+    yield Row(subject, "of its own", long.own / MIB, None, "MiB", note=f"after reading at {READS} positions")
     yield Row(subject, "of its own, empty log", none.own / MIB, None, "MiB")
     note = "the system takes them back when it needs them"
     yield Row("in memory of the log itself", "mapped pages", long.of_files / MIB, None, "MiB", note=note)

@@ -101,7 +101,7 @@ class HostedStore:
         return answers[0]
 
     def _stage_later(self, queue: ConsumeQueue, body: bytes, properties: bytes) -> None:
-        """What a broker does with a request that finds no room: it goes into a later turn."""
+        """As a broker does with a request that does not fit into the turn: put it into a later turn."""
         self.store.end_turn()
         for _ in range(PATIENCE):
             self.wait()

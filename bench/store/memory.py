@@ -1,6 +1,6 @@
-"""What queues that nobody uses cost in memory, and what a tick costs that writes many of them.
+"""Measures the memory of unused queues, and the cost of a tick that writes many of them.
 
-A process opens an empty store, then one with many queues of a single message each; the difference is theirs.
+A process opens an empty store, then one with many queues of one message each; the difference is the cost of the queues.
 """
 
 from collections.abc import Iterator

@@ -26,7 +26,7 @@ def records(messages: Iterable[Draft]) -> list[bytes]:
 
 
 class PlainFile:
-    """Bytes appended to a file of a gigabyte, which begins anew when it is full. Knows no messages, no queues, no offsets."""
+    """Appends bytes to a file of a gigabyte, and starts at 0 again when it is full. It has no messages, queues or offsets."""
 
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -106,7 +106,7 @@ class SqliteKeys:
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = NORMAL")
-        self._database.execute("CREATE TABLE entry (key TEXT, place INTEGER)")
+        self._database.execute("CREATE TABLE entry (key TEXT, position INTEGER)")
         self._database.execute("CREATE INDEX by_key ON entry (key)")
 
     def add(self, entries: Iterable[tuple[str, int]]) -> None:
@@ -115,7 +115,9 @@ class SqliteKeys:
         self._database.execute("COMMIT")
 
     def find(self, key: str) -> list[int]:
-        return [place for (place,) in self._database.execute("SELECT place FROM entry WHERE key = ? LIMIT 32", (key,))]
+        return [
+            place for (place,) in self._database.execute("SELECT position FROM entry WHERE key = ? LIMIT 32", (key,))
+        ]
 
     def close(self) -> None:
         self._database.close()

@@ -1,7 +1,7 @@
-"""What a pull costs: 32 messages from a random place of a queue; and finding a place by time.
+"""Measures a pull of 32 messages at a random offset of a queue, and the search for an offset by time.
 
-Neighbours in a queue are neighbours in the log when it is the only one that is written to; with eight, the messages of a read
-lie apart, and the answer has 32 pieces. The entries are in the queue's file, not in memory, for all but the last few hundred.
+If only one queue is written, its messages are adjacent in the log. With eight queues they are not, and the answer has 32 pieces.
+All entries but the last few hundred are in the file of the queue, not in memory.
 """
 
 import random
@@ -18,7 +18,7 @@ from bench.store.scale import Scale
 
 READ = 32
 READS = 16
-"""Different places that one call reads."""
+"""Different offsets at which one call reads."""
 TURN = 64
 AIM_US = 1.0
 
@@ -69,7 +69,7 @@ def _read(folder: Path, messages: list[Draft], queues: int, pace: Pace) -> Itera
 
 
 def _plain_read(file: PlainFile, messages: list[Draft], queues: int, places: list[Place]) -> Callable[[], None]:
-    """The same bytes from a plain file, by somebody who knows where they are: in one piece, or in 32."""
+    """The same bytes from a plain file at known positions: in one piece, or in 32."""
     raw = records(messages)
     file.append([b"".join(raw)])
     ends = [0]

@@ -1,8 +1,8 @@
-"""How long a store takes to open: after a clean stop, after a crash, and when its queues have to be made anew.
+"""Measures how long a store takes to open: after a clean stop, after a crash, and when its queues must be rebuilt.
 
-Each start happens in a process of its own, with the files out of the page cache where the system obeys. After a crash the walk
-begins with the newest log file that was begun well before the last checkpoint, so it is as long as one or two log files, and not as
-the log. Beside it a loop that only looks at sizes and checksums: no walk in Python can be quicker than that.
+Each start is in its own process, with the files dropped from the page cache where the system allows it. After a crash the log scan
+begins with the newest log file that was created well before the last checkpoint, so it reads one or two log files, not the whole
+log. For comparison, a loop checks only sizes and checksums: no scan in Python can be faster.
 """
 
 import mmap
@@ -31,7 +31,7 @@ QUEUES = 8
 class Start(NamedTuple):
     seconds: float
     records: int
-    """Records of the log that were walked over."""
+    """Records that the log scan read."""
 
 
 def start_rows(folder: Path, scale: Scale, _pace: Pace) -> Iterator[Row]:

@@ -1,8 +1,8 @@
-"""Short conversations of the real Java client, one after the other with the same servers, as they were captured with Apache's.
+"""Short conversations of the Java client with our servers, compared with the same conversations captured with Apache's.
 
-The client prints what it sent, what it got and how it was refused. The captured text is the measure; `printed` says what is compared.
-A version that was not captured is measured by 5.3, which our broker announces; what differs then is said to Apache's servers of that
-version, too: maybe it is the client that has changed.
+The client prints what it sent, what it got, and the errors. `printed` defines how this is compared with the captured text. A client
+version without captured text is compared with 5.3, the version that our broker reports. If there are differences, the conversation
+is repeated with Apache's servers of that version, because the client may have changed.
 """
 
 import shutil
@@ -69,13 +69,13 @@ PURPOSES: Final = (
         passes=True,
     ),
     Purpose(
-        "nobody is asked about a transaction that is decided; Apache notes decisions late",
+        "a decided transaction is not checked; Apache stores decisions late",
         "transactions",
         r"missing: checked .*KEYS=(commit|rollback)[,}]",
         "5.3.3",
     ),
     Purpose(
-        "nobody is asked about a transaction that is decided; Apache notes decisions late",
+        "a decided transaction is not checked; Apache stores decisions late",
         "transactions",
         r"missing: (checked|consumed) .*KEYS=(commit|rollback)[,}]|reached",
         LIVE,
@@ -88,7 +88,7 @@ PURPOSES: Final = (
         passes=True,
     ),
     Purpose(
-        "a pull beyond the end goes on where the group is, and an expression that cannot be read gets nothing",
+        "a pull beyond the end continues at the group's offset, and an invalid expression gets no messages",
         "pull",
         r"OFFSET_ILLEGAL|broken expression",
         passes=True,

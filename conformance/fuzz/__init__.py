@@ -1,7 +1,7 @@
-"""Somebody who does not keep to the protocol: what is sent to our servers and to our client is malformed, cut, repeated or random.
+"""Peers that violate the protocol: they send malformed, cut, repeated or random bytes to our servers and our client.
 
-frames     requests and answers to begin with, and what is done to them
-assault    connections that send such frames, by several tactics
+frames     valid requests and answers, and how they are changed
+assault    connections that send such frames in several ways
 servers    a broker and a name server in processes of their own; with accounts, nothing may change in them
-hostile    a server that answers like this, and the client that has to live with it
+hostile    a server that sends such answers, and the client that must survive them
 """

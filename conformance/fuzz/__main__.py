@@ -1,8 +1,8 @@
-"""Frames that nobody should send, at our servers and at our client, for as long as asked.
+"""Sends malformed frames to our servers and our client for some time.
 
 python -m conformance.fuzz                        ten minutes
 python -m conformance.fuzz --seconds 30
-python -m conformance.fuzz --seed 7               the dice of an earlier run; what the network does with them differs
+python -m conformance.fuzz --seed 7               the random numbers of an earlier run; the network may still behave differently
 """
 
 import argparse
@@ -22,16 +22,18 @@ SECONDS: Final = 600.0
 Trial = Callable[[Path, float, int], Awaitable[str]]
 
 TRIALS: Final[dict[str, Trial]] = {
-    "servers that ask nobody": lambda folder, seconds, seed: attack(folder, seconds, seed, with_accounts=False),
+    "servers without accounts": lambda folder, seconds, seed: attack(folder, seconds, seed, with_accounts=False),
     "servers with accounts": lambda folder, seconds, seed: attack(folder, seconds, seed, with_accounts=True),
     "the client and a hostile server": torment,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("python -m conformance.fuzz", description="Malformed frames, at both sides.")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"for all together; {SECONDS:g} if not given")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**31), help="of the dice")
+    parser = argparse.ArgumentParser(
+        "python -m conformance.fuzz", description="Sends malformed frames to servers and client."
+    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"the total time; by default {SECONDS:g}")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**31), help="the seed of the random numbers")
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}, {options.seconds:g} s")
     failed = False
@@ -39,8 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, (name, trial) in enumerate(TRIALS.items()):
             print(f"{name}: …", flush=True)
             try:
-                told = asyncio.run(_run(trial, Path(folder) / str(number), options.seconds / len(TRIALS), options.seed))
-                print(f"{name}: holds; {told}")
+                report = asyncio.run(
+                    _run(trial, Path(folder) / str(number), options.seconds / len(TRIALS), options.seed)
+                )
+                print(f"{name}: holds; {report}")
             except Broken as broken:
                 failed = True
                 print(f"{name}: BROKEN: {broken}")

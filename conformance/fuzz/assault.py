@@ -1,11 +1,11 @@
-"""Connections that send what nobody should send, several at a time, until the time is over.
+"""Several connections at a time send invalid bytes until the time is over.
 
-burst    many frames at once, some of them whole; answers are read or left lying
-drip     a frame byte by byte, given up somewhere
+burst    many frames at once, some of them complete; answers are read or not
+drip     a frame byte by byte, abandoned at a random byte
 replay   the same frame again and again
-noise    nothing of the protocol
+noise    random bytes
 
-A connection ends by closing, by a reset, or with half of it closed. Whoever serves may end it at any time.
+A connection ends by a close, a reset, or a half close. The server may close it at any time.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
-"""A server that answers what it likes, and our client that has to live with it.
+"""A server that sends arbitrary answers, and our client that must survive them.
 
-    a request ─┬─ a recorded answer to such a request, changed or not        so that the client goes on to the next step
+    a request ─┬─ a recorded answer to such a request, changed or not        so that the client continues with the next step
                ├─ an answer to another request, or to none
-               ├─ noise, half an answer, a cut line, nothing at all
-               └─ a request of its own: notices, resets, questions
+               ├─ noise, half an answer, a cut connection, no answer
+               └─ a request from the server: notifications, resets, queries
 
-It plays name server and broker at one port: routes that it tells lead back to itself.
+It is name server and broker on one port: its routes contain its own address.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from pocketmq.protocol.frames import FrameSplitter
 
 MOST_GROWTH_BYTES: Final = 150 << 20
 PATIENCE_S: Final = 90.0
-"""How much longer than it was told the client may take."""
+"""By how much the client may exceed the given time."""
 
 
 class HostileServer:
@@ -116,12 +116,12 @@ async def torment(folder: Path, seconds: float, seed: int) -> str:
     if client.returncode:
         raise Broken(f"the client ended with exit code {client.returncode}: {_tail(folder)}")
     if "Traceback (most recent call last)" in (folder / "log").read_text(errors="replace"):
-        raise Broken(f"an error that nobody expected: {_tail(folder)}")
-    told: dict[str, Any] = json.loads(printed)
-    if told["grown_bytes"] > MOST_GROWTH_BYTES:
-        raise Broken(f"the client's memory grew by {told['grown_bytes'] >> 20} MiB")
-    calls = sum(told["outcomes"].values())
-    return f"{heard:,} requests answered, {calls:,} calls ended, memory +{max(0, told['grown_bytes']) >> 20} MiB"
+        raise Broken(f"an unexpected error: {_tail(folder)}")
+    report: dict[str, Any] = json.loads(printed)
+    if report["grown_bytes"] > MOST_GROWTH_BYTES:
+        raise Broken(f"the client's memory grew by {report['grown_bytes'] >> 20} MiB")
+    calls = sum(report["outcomes"].values())
+    return f"{heard:,} requests answered, {calls:,} calls ended, memory +{max(0, report['grown_bytes']) >> 20} MiB"
 
 
 def _tail(folder: Path) -> str:

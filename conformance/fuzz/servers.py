@@ -1,8 +1,8 @@
-"""Our servers under an assault: what must hold while it lasts, and afterwards.
+"""Our servers under an assault: the conditions that must hold during it and afterwards.
 
-always          the process lives, answers a question of ours within `ANSWER_S`, says no unexpected error in its log,
+always          the process runs, answers a request within `ANSWER_S`, logs no unexpected error,
                 and its memory stays within `MOST_GROWTH_BYTES` of what it was
-with accounts   nothing was signed, so nothing has changed: topics, groups, offsets, settings, the end of the log
+with accounts   no request was signed, so nothing has changed: topics, groups, offsets, settings, the end of the log
 afterwards      it stops with exit code 0 within `STOP_S`, and its store is sound
 """
 
@@ -25,12 +25,12 @@ ANSWER_S: Final = 10.0
 STOP_S: Final = 30.0
 MOST_GROWTH_BYTES: Final = 200 << 20
 ROUND_S: Final = 2.0
-"""How long it goes on between two looks."""
+"""The time of the assault between two checks."""
 TOPIC: Final = "kept"
 GROUP: Final = "keepers"
 _KEY: Final = "operator"
 _BOUNDS: Final = {"maxTopics": "2000", "maxGroups": "2000"}
-"""An open server does what it is told, so it makes topics and groups with any name that is one."""
+"""A server without accounts accepts all requests, so it creates topics and groups with any valid name."""
 
 
 class Broken(Exception):
@@ -100,7 +100,7 @@ class Target:
             raise Broken(f"it ended with exit code {self._process.returncode}: {self.log[-3000:]}")
         if "Traceback (most recent call last)" in self.log:
             at = self.log.index("Traceback (most recent call last)")
-            raise Broken(f"an error that nobody expected: {self.log[max(0, at - 300) : at + 3000]}")
+            raise Broken(f"an unexpected error: {self.log[max(0, at - 300) : at + 3000]}")
 
     def stop(self) -> None:
         """Stop it as a user would, and look at what it leaves."""
@@ -186,4 +186,4 @@ async def _state(target: Target) -> Mapping[str, object]:
 def _compare(before: Mapping[str, object], after: Mapping[str, object]) -> None:
     for what, was in before.items():
         if after[what] != was:
-            raise Broken(f"nobody had the right to, but {what} changed from {was} to {after[what]}")
+            raise Broken(f"{what} changed without permission from {was} to {after[what]}")

@@ -1,11 +1,11 @@
-"""Java and Python members in the same groups, one group for each strategy, with every step seen by all of them.
+"""Java and Python members in the same groups, one group for each allocation strategy.
 
     even-j1 even-p1          start together
     odd-j2, then odd-p2      join
     even-j1, then even-p1    leave
 
-After each step every queue must have one reader by what the members themselves say, and messages that are sent then must come to each
-group once. A strategy by configuration gives each member the queues that it is told; rooms are told by the names of brokers and members.
+After each step every queue must have one reader, as the members themselves report, and each group must get each message once. The
+strategy by configuration assigns fixed queues to each member; machine rooms are in the names of brokers and members.
 """
 
 import asyncio
@@ -160,7 +160,7 @@ class Story:
             await asyncio.to_thread(member.leave)
 
     async def _settled(self, step: str, strategy: str) -> None:
-        """Wait until every queue that somebody shall have has exactly one reader; a flaw when that does not come."""
+        """Wait until every queue that should be assigned has exactly one reader. A timeout is recorded as a flaw."""
         wanted = Counter(range(QUEUES))
         if strategy == "CONFIG":
             wanted = Counter(number for member in self._members for number in member.own)
@@ -173,11 +173,11 @@ class Story:
                     owned = Counter(number for share in shares for number in share)
                     alike = alike + 1 if owned == wanted else 0
         except TimeoutError:
-            told = {member.name: sorted(await member.share(strategy)) for member in self._members}
-            self._flaws[strategy].append(f"{step}: {told}")
+            found = {member.name: sorted(await member.share(strategy)) for member in self._members}
+            self._flaws[strategy].append(f"{step}: {found}")
 
     async def _sent(self, number: int) -> None:
-        """Messages to all queues: each group gets each of them once, for nothing is shared out meanwhile."""
+        """Send messages to all queues. Each group gets each message once, because there is no rebalance meanwhile."""
         bodies = []
         async with self._stage.producer(group="PG_mixed") as producer:
             for queue_id in range(QUEUES):

@@ -1,6 +1,6 @@
-"""Clients of other languages with our servers. Each has one small program that does as it is told and prints what happens.
+"""Clients of other languages with our servers. Each has one small program that runs a command and prints what happens.
 
 go/, node/, cpp/    the programs
-programs.py         what each of them needs, fetched once, and how it is started
-visits.py           what they do here: their counterpart is our Python client
+programs.py         downloads what each program needs, and starts it
+visits.py           the checks; the other side is our Python client
 """

@@ -1,4 +1,4 @@
-"""What guests do at our servers, and how our Python client sees it from the other side."""
+"""The checks of clients of other languages with our servers. Our Python client is the other side."""
 
 import asyncio
 from collections import Counter
@@ -95,7 +95,7 @@ async def sends(host: Host) -> None:
     stage.between("delay, in ms", delayed.store_ms - delayed.born_ms, 900, 20_000)
 
 
-@visit("sends in order: messages of one key lie in one queue as they were sent", "ordered sends")
+@visit("sends in order: messages of one key are in one queue, in the order of the sends", "ordered sends")
 async def ordered_sends(host: Host) -> None:
     stored = [message for message in (await host.sent())[0] if message.body.startswith(b"ordered")]
     host.stage.same("queues", len({message.queue_id for message in stored}), 1)
@@ -220,7 +220,7 @@ async def shares(host: Host) -> None:
         member.on(topic)(basket)
         async with member:
             await stage.owns(member, 2)
-            await asyncio.sleep(12)  # so that the guest has heard of it, too: one of them looks every 10 s
+            await asyncio.sleep(12)  # until the guest knows the member, too: one client queries members every 10 s
             for body in numbered(40):
                 await producer.send(topic, body)
             await stage.until("all", lambda: len(basket) + len(guest.all_of("got")) >= 40, 90)

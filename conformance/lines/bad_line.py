@@ -1,15 +1,15 @@
-"""A proxy for a name server and its broker that does to bytes what bad networks do.
+"""A proxy for a name server and its broker that behaves like a bad network.
 
-    client ──► name server's place ──► name server      routes are told with the broker's place instead of its address
-    client ──► broker's place ───────► broker
+    client ──► proxy ──► name server      routes are changed to the address of the proxy of the broker
+    client ──► proxy ──► broker
 
     cut         a connection ends at any byte, by a reset
-    late        what came waits up to 300 ms, in both directions each by itself
-    stall       nothing passes for two seconds, and nobody is told
-    twice       some bytes are passed twice: the stream makes no sense from there on
-    again       a whole frame is passed twice: the protocol allows it, and everybody has to live with it
+    late        bytes are delayed by up to 300 ms, independently in each direction
+    stall       no byte passes for two seconds, and no connection is closed
+    twice       some bytes are passed twice: the rest of the stream is invalid
+    again       a complete frame is passed twice: the protocol allows this, so peers must accept it
 
-The dice are thrown for every piece that is read. While `is_calm`, everything passes at once.
+One of these is chosen at random for each read. While `is_calm`, all bytes pass at once.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _LATE_S: Final = 0.3
 
 
 class BadLine:
-    """Use it as `async with BadLine(name_server_port, broker_port, seed) as line:`; clients are told `line.name_server`."""
+    """Use it as `async with BadLine(name_server_port, broker_port, seed) as line:`; clients use `line.name_server`."""
 
     def __init__(self, name_server_port: int, broker_port: int, seed: int) -> None:
         self._name_server_port = name_server_port

@@ -1,10 +1,10 @@
-"""Messages that have to cross a bad line, and clients that have to live through it without being started again.
+"""Messages are sent over a bad connection, and clients must survive it without a restart.
 
-    calm      a few messages, so that everybody is there
-    storm     messages are sent for `STORM_S`, each until it was stored, and consumed at the same time
-    calm      further messages come through at once: nobody has to be restarted
+    calm      a few messages, so that all clients are connected
+    storm     messages are sent for `STORM_S`, each until it is stored, and consumed at the same time
+    calm      further messages arrive at once: no client needs a restart
 
-Nothing that was stored is lost. What was sent twice, because nobody knew whether it had arrived, may come twice.
+No stored message is lost. A message may arrive twice if it was sent again because its result was unknown.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from pocketmq.client import AsyncAdmin
 
 STORM_S: Final = 25.0
 ARRIVE_S: Final = 170.0
-"""For what is still on its way after the storm: the Java client begins a pull anew that is lost for two minutes, at its next rebalance."""
+"""For messages in transit after the storm: the Java client repeats a lost pull at its next rebalance after two minutes."""
 CALM_S: Final = 30.0
 CALM_COUNT: Final = 50
 SENDERS: Final = 8

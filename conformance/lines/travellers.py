@@ -1,4 +1,4 @@
-"""Who sends numbers and consumes them: our client, or the Java client in a process of its own. Each is started once and never again."""
+"""Clients that send and consume numbers: ours, or the Java client in its own process. Each is started once."""
 
 import asyncio
 import subprocess
@@ -47,7 +47,7 @@ class OurTraveller:
 
 
 class JavaTraveller:
-    """The program `Crossing`, told by its standard input."""
+    """The program `Crossing`, which reads commands from its standard input."""
 
     def __init__(self, version: str, name_server: str, topic: str, group: str) -> None:
         self._version = version

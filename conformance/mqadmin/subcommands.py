@@ -19,7 +19,7 @@ FILES: Final = {
     '{"topicName":"AdminList2","readQueueNums":1,"writeQueueNums":1,"perm":6}]',
     "groups.json": '[{"groupName":"AdminListGroup1"},{"groupName":"AdminListGroup2","retryMaxTimes":3}]',
 }
-"""What commands are told to read."""
+"""The files that commands read."""
 ONCE: Final = ("queryCq",)
 """Commands that print a row for each message of a queue; one was sent again, to a queue of the client's choice."""
 
@@ -30,7 +30,7 @@ PURPOSES: Final = (
         "(User|Acl|AclConfig)( |$)",
         "CODE: [13] |RemotingTimeout",
     ),
-    Purpose("settings that mean nothing here are not told", "get(Broker|Namesrv)Config", "."),
+    Purpose("settings that PocketMQ does not have are not listed", "get(Broker|Namesrv)Config", "."),
     Purpose("brokers have no epochs: they are not elected", "getBrokerEpoch", "CODE: [13] "),
     Purpose("reading old messages is not throttled", "ColdData", "."),
     Purpose("there is no slave whose progress could be set", "resetMasterFlushOffset", "."),
@@ -38,13 +38,13 @@ PURPOSES: Final = (
     Purpose("pop consumption is not served", "setConsumeMode|exportPopRecord", "."),
     Purpose("topics are not mapped to queues of several brokers", "StaticTopic|AdminStatic", "."),
     Purpose(
-        "what a heartbeat waits for, conflicting subscriptions, counts of changes, and a name of 4.9 are told in addition",
+        "the wait of heartbeats, conflicting subscriptions, counts of changes, and a name of 4.9 are added",
         "brokerStatus",
         "not expected: .*(heartbeatThreadPool|subscriptionConflicts|(topic|group|member)Changes|getTransferedTps)",
         passes=True,
     ),
     Purpose(
-        "whether the subscription takes a message is told; Apache says that it takes none",
+        "the answer says whether the subscription selects a message; Apache says that it selects no message",
         "queryCq .*CG_stay",
         "Filter data|null|eval=",
     ),
@@ -59,7 +59,7 @@ PURPOSES: Final = (
         "queryMsgBy|statsAll|topicList",
         r"missing: .*(consumerGroup=StayTopic|StayTopic StayTopic)",
     ),
-    Purpose("what 5.3 tells beyond 4.9 is told to everybody", "brokerStatus", "not expected: ", "4.9.7", passes=True),
+    Purpose("values that 5.3 added to 4.9 are in all answers", "brokerStatus", "not expected: ", "4.9.7", passes=True),
     Purpose("topics that 5.3 has and 4.9 has not are there", "topicList|statsAll", _NEW_TOPICS, "4.9.7", passes=True),
     Purpose(
         "offsets of a group that is not there are refused, as in 5.3", "cloneGroupOffset", ".", "4.9.7", passes=True

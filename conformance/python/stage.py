@@ -1,4 +1,4 @@
-"""Where an act plays: a cluster to talk to, clients for it, topics and groups of its own, and what was found wrong.
+"""The context of an act: a cluster, clients for it, topics and groups of its own, and the flaws that were found.
 
     async def two_sends(stage: Stage) -> None:
         topic = await stage.topic(queues=1)
@@ -6,8 +6,8 @@
             first = await producer.send(topic, b"one")
         stage.same("offset of the first message", first.queue_offset, 0)
 
-An act asks for nothing that only one kind of broker has, unless `needs` of its declaration says so. Times are those of the
-running loop, so that a test may let them jump.
+An act needs no feature that only one kind of broker has, unless `needs` of its declaration says so. Times are those of the
+running loop, so a test may use virtual time.
 """
 
 import asyncio
@@ -62,11 +62,11 @@ class Stage:
     # clients
 
     def dependencies(self) -> Dependencies:
-        """What a client takes from outside."""
+        """Clock, network and files of the clients."""
         return Dependencies()
 
     def options(self) -> dict[str, Any]:
-        """What every client here is told; each is a client of its own, as if it were another program's."""
+        """The options of every client here. Each has its own name, as if it were in another program."""
         return {
             "client_ip": "127.0.0.1",
             "instance_name": f"act{self.number}-{next(self._clients)}",
@@ -83,7 +83,7 @@ class Stage:
         return AsyncProducer(self.name_server, dependencies=self.dependencies(), **made)
 
     def push(self, group: str, **options: Any) -> AsyncPushConsumer:
-        """One that begins with the first message, unless told otherwise."""
+        """A push consumer that starts at the first message by default."""
         made = {**self.consumer_options(), "group": group, "start_at": "first", **options}
         return AsyncPushConsumer(self.name_server, dependencies=self.dependencies(), **made)
 
@@ -139,19 +139,19 @@ class Stage:
         return self.dependencies().clock.now_ms()
 
     async def until(self, what: str, condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
-        """Wait until it is so; a flaw that ends the act when it never is."""
+        """Wait until the condition holds. TimeoutError ends the act with a flaw."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not condition():  # noqa: ASYNC110 what is waited for tells nobody
+                while not condition():  # noqa: ASYNC110 there is no event for the condition
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise TimeoutError(f"{what}: not within {timeout_s:g} s") from None
 
     async def comes(self, what: str, ask: Callable[[], Awaitable[T]], timeout_s: float = WAIT_S) -> T:
-        """Ask until the answer is something; a flaw that ends the act when it never is."""
+        """Call `ask` until its answer is true. TimeoutError ends the act with a flaw."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not (found := await ask()):  # noqa: ASYNC110 nobody tells
+                while not (found := await ask()):  # noqa: ASYNC110 there is no event for the condition
                     await asyncio.sleep(0.1)
                 return found
         except TimeoutError:
@@ -198,7 +198,7 @@ class Stage:
 
 
 class Basket:
-    """A listener that keeps what it gets, when, and says what it is told to."""
+    """A listener that keeps messages and their times, and returns what `answer` returns."""
 
     def __init__(self, answer: Callable[[StoredMessage], Any] = lambda _: None) -> None:
         self.messages: list[StoredMessage] = []

@@ -1,4 +1,4 @@
-"""TLS with a certificate that the client checks: both clients, with our servers and with Apache's, and a server that nobody trusts."""
+"""TLS with a certificate that the client checks: both clients, with our servers and with Apache's, and a server with an untrusted certificate."""
 
 import asyncio
 from collections.abc import Iterator

@@ -72,7 +72,7 @@ def _servers(trial: Trial) -> Iterator[str]:
     accounts = trial.folder / "accounts.toml"
     accounts.write_text(f'[[account]]\naccess_key = "{KEY}"\nsecret = "{SECRET}"\nadmin = true\n')
     accounts.chmod(0o600)
-    # As Apache's, the name server asks nobody who they are. `pocketmq serve --accounts` lets both ask.
+    # As in Apache, the name server does not authenticate clients. With `pocketmq serve --accounts` both servers do.
     with OurServer.name_server_alone(trial.say, trial.folder / "nameserver") as name_server:
         ours = OurServer.broker(
             trial.say,

@@ -22,10 +22,10 @@ FILES: Final = {
     "on Spark: batches and streams, read and written": "test_source",
     "on Spark: two queries on one topic, and clean stops": "test_streams",
     "on Spark: rows once after a worker was killed": "test_restarts",
-    "streaming reads: offsets, limits, queues that come, topics made anew": "test_stream_reader",
-    "writes: every moment at which a task may break off": "test_writer",
-    "what brokers are asked": "test_metadata",
-    "where a batch that is run again looks for its rows": "test_sink_offsets",
+    "streaming reads: offsets, limits, queues that come, topics created again": "test_stream_reader",
+    "writes: every moment at which a task may fail": "test_writer",
+    "requests to brokers": "test_metadata",
+    "the offsets at which a repeated batch searches for its rows": "test_sink_offsets",
     "progress as a consumer group": "test_progress_listener",
 }
 

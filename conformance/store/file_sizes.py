@@ -1,4 +1,4 @@
-"""How large the files of a store are, told to both sides."""
+"""The sizes of the files of a store, as settings of both sides."""
 
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -54,4 +54,4 @@ SMALL: Final = FileSizes(32 * KIB, 20, 100, 400, largest_body=24_000)
 CRASHING: Final = FileSizes(32 * KIB, 20, 500, 20_000, largest_body=24_000)
 """The same, but an index file lasts long, so that a crash comes in its midst."""
 DEFAULT: Final = FileSizes(GIB, 300_000, 5_000_000, 20_000_000, largest_body=100_000)
-"""As both sides have it when nobody says otherwise."""
+"""The default of both sides."""

@@ -1,4 +1,4 @@
-"""A program that appends numbered messages with sync flush until it is killed, and tells which ones are safe.
+"""A program that appends numbered messages with sync flush until it is killed, and prints which ones are safe.
 
 python -m conformance.store.killed_writer FOLDER FIRST_NUMBER PAUSE_MS
 

@@ -36,7 +36,7 @@ APACHE_RECOVERS: Final = (
 )
 APACHE_KEYS: Final = "kill {}: … each by its key"
 SOUND_APACHE: Final = "kill {}: store verify calls log, queues and tables sound after Apache's recovery and stop"
-REBUILT: Final = "Apache serves the same, and each by its key, once store rebuild has made queues and index anew"
+REBUILT: Final = "Apache serves the same, and each by its key, after store rebuild has written queues and index again"
 OURS_RECOVERS: Final = (
     "kill {}: PocketMQ recovers, every message that was acknowledged is there, and no offset is missing"
 )
@@ -45,10 +45,10 @@ SOUND_OURS: Final = "kill {}: store verify calls it sound after PocketMQ's recov
 APACHE_AFTER: Final = "Apache starts again on what PocketMQ recovered and serves the same"
 
 ROUNDS: Final = (0.0, 9.0)
-"""For how many seconds each round goes on writing, after its first messages were acknowledged."""
+"""For how many seconds each round continues to write after its first messages were acknowledged."""
 LEAST_ACKNOWLEDGED: Final = 300
 PAUSE_MS: Final = 20
-"""Between two turns of a round that goes on for long."""
+"""The pause between two turns of a long round."""
 SYNC_FLUSH: Final = {"flushDiskType": "SYNC_FLUSH"}
 SENDERS: Final = 3
 SEND_PAUSE_S: Final = 0.01
@@ -90,7 +90,7 @@ def _write_until_killed(folder: Path, first_number: int, seconds: float) -> list
                 lines.append(line)
                 if len(lines) == LEAST_ACKNOWLEDGED:
                     break
-            # A thread of its own goes on reading, or the writer would stand still before it is killed.
+            # Another thread continues to read; otherwise a full pipe would block the writer before it is killed.
             reader = threading.Thread(target=lambda: lines.extend(writer.stdout or ()))
             reader.start()
             time.sleep(seconds)
@@ -104,7 +104,7 @@ def _write_until_killed(folder: Path, first_number: int, seconds: float) -> list
 
 
 def _has_keys_on_their_way(folder: Path) -> bool:
-    """Whether the newest index file counts entries, and may have slots, behind the end that its header tells."""
+    """Whether the newest index file has entries, and maybe slots, after the end that its header names."""
     newest = max((folder / "index").iterdir())
     file = IndexFile(DiskFiles(), newest, IndexShape(CRASHING.index_slots, CRASHING.index_entries))
     counted = file.header
@@ -167,9 +167,9 @@ def _unfound_keys(ours: OurStore, found: Snapshot) -> Iterator[str]:
     for messages in found.values():
         for message in messages:
             key = numbered.key_of(numbered.number_in(message))
-            places = [one.log_offset for one in ours.store.find_by_key(message.topic, key, 64)]
-            if places != [message.log_offset]:
-                yield f"key {key} leads to {places} instead of {message.log_offset}"
+            offsets = [one.log_offset for one in ours.store.find_by_key(message.topic, key, 64)]
+            if offsets != [message.log_offset]:
+                yield f"key {key} leads to {offsets} instead of {message.log_offset}"
 
 
 def _apache(trial: Trial, settings: dict[str, str] | None = None) -> ApacheBroker:

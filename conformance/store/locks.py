@@ -1,4 +1,4 @@
-"""Both sides take a lock on the first byte of the same file, so whoever comes second is refused."""
+"""Both sides take a lock on the first byte of the same file, so the second one is refused."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from conformance.store.tables import write_tables
 from pocketmq.errors import StoreLocked
 
 APACHE_REFUSED: Final = "Apache does not start while PocketMQ owns the folder"
-NOTHING_LOST: Final = "… and its attempt loses nothing: PocketMQ goes on, stops, and finds every message again"
+NOTHING_LOST: Final = "… and its attempt loses nothing: PocketMQ continues, stops, and finds every message again"
 REPAIRED: Final = "… what its attempt leaves in the key index is put right by store rebuild"
 OURS_REFUSED: Final = "PocketMQ does not open a folder that Apache owns"
 UNTOUCHED: Final = "… and its attempt changes no file"

@@ -1,6 +1,6 @@
-"""Messages that are known by their number, so that whoever finds one can tell what it must hold.
+"""Numbered messages: the number determines the content, so a message that is found can be verified.
 
-Both sides write them until they are killed; an acknowledgement says where a number was put.
+Both sides write them until they are killed. An acknowledgement names the offsets of a number.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ _SIZES: Final = (20, 100, 333, 1_000, 3_000)
 
 
 class Placed(NamedTuple):
-    """A message that was acknowledged: its number and where it lies."""
+    """An acknowledged message: its number and offsets."""
 
     number: int
     queue_offset: int
@@ -50,7 +50,7 @@ def key_of(number: int) -> str:
 
 
 def flaws_of(found: Snapshot, acknowledged: Iterable[Placed]) -> Iterator[str]:
-    """Whatever was acknowledged must be in its place, and whatever else is there must be whole and in order."""
+    """Acknowledged messages must be at their offsets; all other messages must be complete and in order."""
     yield from _flaws_of_acknowledged(found, acknowledged)
     for (topic, queue_id), messages in found.items():
         yield from _flaws_of_queue(f"{topic}:{queue_id}", messages)

@@ -1,4 +1,4 @@
-"""The oldest log files go, removed by one side; queues and index follow, and the other side finds what is left, and nothing else.
+"""One side deletes the oldest log files with their queues and index, and the other side finds exactly the rest.
 
 PocketMQ removes some files, appends ─► Apache serves the rest, removes more by itself ─► PocketMQ reads what is left then
 """
@@ -96,7 +96,7 @@ def _wait_for_removal(trial: Trial, line: BrokerLine) -> None:
 
 
 def _hours() -> str:
-    """This hour and the next, as Apache wants to be told when it may delete."""
+    """This hour and the next, in the form of Apache's setting of when files may be deleted."""
     now = datetime.now()
     return ";".join(f"{moment:%H}" for moment in (now, now + timedelta(hours=1)))
 

@@ -1,4 +1,4 @@
-"""What an Apache broker says about a store, held against what must be in it. Each check tells the flaws it finds."""
+"""Compares what an Apache broker answers about a store with what must be in it. Each check returns the flaws it finds."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ def flaws_in_queues(line: BrokerLine, expected: Snapshot, growing: Collection[st
 
 
 def flaws_by_id(line: BrokerLine, expected: Iterable[StoredMessage]) -> Iterator[str]:
-    """Every message by where it lies in the log; also those that are in no queue."""
+    """Find every message by its log offset, including messages that are in no queue."""
     for message in expected:
         try:
             yield from unlike(message, line.view(message.log_offset))

@@ -1,4 +1,4 @@
-"""The C++ client of RocketMQ, through its Python binding, as a guest: it does as it is told, and prints what happens as JSON, line by line.
+"""The C++ client of RocketMQ, through its Python binding: it runs a command, and prints what happens as lines of JSON.
 
 guest.py NAMESRV send TOPIC
 guest.py NAMESRV consume TOPIC GROUP FILTER MODE    until standard input ends; MODE: plain, orderly, broadcast or retry

@@ -73,7 +73,7 @@ async def settings(stage: Stage) -> None:
         name = brokers[0].name
         stage.same("brokers", len(brokers), 1)
         info = await admin.cluster.runtime_info(name)
-        stage.true("what it runs is told", "brokerVersionDesc" in info)
+        stage.true("its version is reported", "brokerVersionDesc" in info)
         before = (await admin.cluster.settings(name))["longPollingEnable"]
         await admin.cluster.change_settings(name, {"shortPollingTimeMills": 1001})
         after = await admin.cluster.settings(name)

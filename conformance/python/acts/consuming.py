@@ -33,8 +33,8 @@ async def push(stage: Stage) -> None:
         stage.same("lag", (await admin.offsets.lag(group, topic)).messages, 0)
 
 
-@CONSUMING.act("a consumer that comes back goes on where its group was")
-async def comes_back(stage: Stage) -> None:
+@CONSUMING.act("a restarted consumer continues at the offset of its group")
+async def restarted(stage: Stage) -> None:
     topic, group = await stage.topic(queues=2), stage.name("CG")
     baskets = [Basket(), Basket()]
     async with stage.producer() as producer:

@@ -1,4 +1,4 @@
-"""Delays: never early, soon after they are due, and recalled when somebody thinks better of it."""
+"""Delays: messages are never early, arrive soon after they are due, and can be recalled."""
 
 import asyncio
 from typing import Final

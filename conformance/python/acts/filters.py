@@ -38,13 +38,13 @@ async def tags(stage: Stage) -> None:
 
 
 async def _passed_over(stage: Stage, group: str, topic: str) -> None:
-    """What a filter leaves out is passed over: the group goes on behind it."""
+    """Messages that a filter rejects are skipped: the offset of the group is after them."""
     async with stage.admin() as admin:
 
         async def is_behind() -> bool:
             return 10 in (await admin.offsets.committed(group, topic)).values()
 
-        await stage.comes("an offset behind what nobody wants", is_behind)
+        await stage.comes("an offset after the rejected messages", is_behind)
 
 
 @FILTERS.act("SQL92: comparisons, BETWEEN, IN, NULL, AND, OR, NOT, text and numbers, tags as TAGS")
@@ -84,9 +84,7 @@ async def sql_push(stage: Stage) -> None:
     stage.same("bodies", sorted(basket.bodies), [b"7", b"8", b"yes"])
 
 
-@FILTERS.act(
-    "a filter that cannot be read is refused before anything is asked; one that nothing matches is passed over"
-)
+@FILTERS.act("an invalid filter is refused before any request; a filter without matches skips the messages")
 async def broken(stage: Stage) -> None:
     topic = await stage.topic(queues=1)
     await _sent(stage, topic)
@@ -96,4 +94,4 @@ async def broken(stage: Stage) -> None:
         pulled = await reader.pull(queue, 0, tags="NoSuchTag")
 
     stage.same("status of a pull that matches nothing", pulled.status, PullStatus.NO_MATCHED_MESSAGE)
-    stage.same("where it goes on", pulled.next_offset, 10)
+    stage.same("the next offset", pulled.next_offset, 10)

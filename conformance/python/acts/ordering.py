@@ -1,4 +1,4 @@
-"""Ordered consumption: one member at a time, one message after the other, and failures hold their queue up."""
+"""Ordered consumption: one member at a time, one message after the other, and a failure blocks its queue."""
 
 import asyncio
 from typing import Any, Final
@@ -85,7 +85,7 @@ async def one_reader(stage: Stage) -> None:
     stage.same("members that read", {member for _, _, member in got}, {0, 1})
 
 
-@ORDERING.act("an ordered message that fails too often becomes a dead letter, and the queue goes on")
+@ORDERING.act("an ordered message that fails too often becomes a dead letter, and the queue continues")
 async def gives_up(stage: Stage) -> None:
     topic, group, basket = await stage.topic(queues=1), stage.name("CG"), Basket(lambda m: m.body != b"m1")
     consumer = stage.push(group, ordered=True, suspend_ms=200, max_reconsume_times=2)

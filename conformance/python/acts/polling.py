@@ -1,4 +1,4 @@
-"""Pull and lite pull consumers: they decide when they read, and where."""
+"""Pull and lite pull consumers: they decide when to read, and at which offset."""
 
 import asyncio
 from typing import Final
@@ -19,7 +19,7 @@ async def _polled(consumer: AsyncLitePullConsumer, count: int) -> list[StoredMes
     return found
 
 
-@POLLING.act("a pull finds, reaches the end, and is told when its offset lies outside")
+@POLLING.act("a pull returns messages, reaches the end, and gets an error for an offset outside the queue")
 async def pulls(stage: Stage) -> None:
     topic = await stage.topic(queues=1)
     async with stage.producer() as producer:
@@ -37,7 +37,7 @@ async def pulls(stage: Stage) -> None:
     stage.same("status, next, min, max", found, (PullStatus.FOUND, 5, 0, 5))
     stage.same("two of them", ([m.queue_offset for m in two.messages], two.next_offset), ([1, 2], 3))
     stage.same("at the end", (end.status, end.next_offset), (PullStatus.NO_NEW_MESSAGE, 5))
-    # Where to go on, brokers say differently: Apache's at the end, PocketMQ's where the group is.
+    # The next offset differs: Apache's brokers return the end of the queue, PocketMQ's the offset of the group.
     stage.same("beyond it", (beyond.status, beyond.max_offset), (PullStatus.OFFSET_ILLEGAL, 5))
 
 
@@ -62,7 +62,7 @@ async def held(stage: Stage) -> None:
     stage.same("in vain", (in_vain.status, in_vain.next_offset), (PullStatus.NO_NEW_MESSAGE, 2))
 
 
-@POLLING.act("a lite pull consumer polls its share, commits, and goes on there")
+@POLLING.act("a lite pull consumer polls its queues, commits, and continues there")
 async def subscribed(stage: Stage) -> None:
     topic, group = await stage.topic(queues=2), stage.name("CG")
     async with stage.producer() as producer:

@@ -47,4 +47,4 @@ async def namespace(stage: Stage) -> None:
     stage.same("bodies", (inside.bodies, outside.bodies), ([b"inside"], [b"outside"]))
     stage.same("topics that listeners see", (inside.messages[0].topic, outside.messages[0].topic), (topic, topic))
     stored = await stage.stored(f"{space}%{topic}", 1)
-    stage.same("where it lies", [message.body for message in stored], [b"inside"])
+    stage.same("the stored topic", [message.body for message in stored], [b"inside"])

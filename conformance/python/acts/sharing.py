@@ -1,4 +1,4 @@
-"""A group shares queues out: all of them, each to one member, anew when members or queues come and go."""
+"""Rebalance: all queues are allocated, each to one member, and again when members or queues change."""
 
 import asyncio
 from collections import Counter
@@ -80,7 +80,9 @@ def strategies(queues: list[MessageQueue], member: int) -> dict[str, Any]:
     }
 
 
-@SHARING.act("every strategy shares all queues out between two members; rooms that nobody names are read by nobody")
+@SHARING.act(
+    "every strategy allocates all queues to two members; queues of machine rooms without members are not allocated"
+)
 async def each_strategy(stage: Stage) -> None:
     topic = await stage.topic(queues=5)
     async with stage.producer() as producer:

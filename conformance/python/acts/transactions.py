@@ -1,4 +1,4 @@
-"""Transactions: seen when committed, never when rolled back, and asked about when nobody said."""
+"""Transactions: delivered after a commit, never after a rollback, and checked if they are undecided."""
 
 import asyncio
 from typing import Final

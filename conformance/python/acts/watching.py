@@ -35,13 +35,13 @@ async def traces(stage: Stage) -> None:
 
 class Counting(Hooks):
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.recorded: list[str] = []
 
     def after_send(self, event: SendEvent) -> None:
-        self.heard.append("sent")
+        self.recorded.append("sent")
 
     def after_consume(self, event: ConsumeEvent) -> None:
-        self.heard.append("consumed")
+        self.recorded.append("consumed")
 
 
 @WATCHING.act("metrics and hooks count what was sent and consumed")
@@ -59,8 +59,8 @@ async def metrics(stage: Stage) -> None:
         for _ in range(3):
             await producer.send(topic, b"x")
         await stage.until("three messages", lambda: len(basket) == 3)
-        await stage.until("three calls heard of", lambda: hooks.heard.count("consumed") == 3)
+        await stage.until("three calls recorded", lambda: hooks.recorded.count("consumed") == 3)
 
     sent = kept.value(SENT, producer.settings.group, topic)
-    stage.same("sent", (sent, hooks.heard.count("sent")), (3, 3))
+    stage.same("sent", (sent, hooks.recorded.count("sent")), (3, 3))
     stage.same("consumed", [kept.value(CONSUMED, *labels) for labels in kept.labels(CONSUMED)], [3])
