@@ -8,7 +8,7 @@
 Each process runs its tests in their usual order, so that what they share for a session is started once in each.
 
 Two cores that run three processes can starve a test that waits for a condition until its deadline. A few failed tests
-therefore run once more, alone, and the last lines name those that passed only then: a name that comes back is a fault.
+therefore run once more, alone, and the last lines name those that passed only then: a name that appears repeatedly is a fault.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The pages of the documentation, taken apart: shell commands and Python code, with the line that each stands on."""
+"""The shell commands and Python code of the documentation, each with its line number."""
 
 import re
 import shlex

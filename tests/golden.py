@@ -23,8 +23,8 @@ needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no captured data
 class Captured(NamedTuple):
     """One frame of a conversation, byte exact. `answers` is the request code that a response belongs to.
 
-    `link` is where it was heard: `namesrv`, `broker` or `vip` with a client, `registration` of a broker with its name
-    server; `conn` tells the connections of a link apart; `forward` when it went from the side that connected to the side
+    `link` is the connection: `namesrv`, `broker` or `vip` with a client, `registration` of a broker with its name
+    server; `conn` distinguishes the connections of a link; `forward` when it went from the side that connected to the side
     that listens; `at` is when, in seconds since the recording began.
     """
 

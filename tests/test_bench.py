@@ -20,7 +20,7 @@ def named(log: list[str], name: str) -> Candidate:
 
 
 def ticking(step_s: float) -> Callable[[], float]:
-    """A timer by which every stretch takes `step_s`."""
+    """A timer by which every interval takes `step_s`."""
     reading = count()
     return lambda: next(reading) * step_s
 

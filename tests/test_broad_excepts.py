@@ -1,7 +1,7 @@
 """Every `except Exception`, `except BaseException` and bare `except` of the source, with the reason why it is broad.
 
 A broad handler is right at the boundary of a task, a thread or a request, around code of the user, and where a failed step
-is undone on a hot path before the error goes on; elsewhere an ExitStack undoes steps. Any other handler names the
+is undone on a hot path before the error is raised again; elsewhere an ExitStack undoes steps. Any other handler names the
 errors that it expects.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.source_code import Source, sources
 
-TASK: Final = "task boundary: logs the error, and the task goes on"
+TASK: Final = "task boundary: logs the error, and the task continues"
 REQUEST: Final = "request boundary: the error becomes the response, or closes the connection"
 THREAD: Final = "thread boundary: another thread gets the error"
 USER: Final = "runs code of the user"

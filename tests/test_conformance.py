@@ -1,4 +1,4 @@
-"""The conformance suite judges rightly: it finds what differs, tells what it skipped, and passes nothing that it did not see."""
+"""The conformance suite is correct: it finds differences, reports skipped checks, and passes no check that it did not run."""
 
 from pathlib import Path
 from typing import Any

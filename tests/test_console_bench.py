@@ -46,7 +46,7 @@ def test_windows_that_differ_by_themselves_are_noise() -> None:
 def test_its_browsers_load_pages_and_keep_their_streams_open() -> None:
     async def watch(url: str) -> tuple[int, int]:
         async with watchers(url, ["/", "/topics"]) as watched, asyncio.timeout(30):
-            while not (watched.pages >= 2 and watched.events >= 2):  # noqa: ASYNC110 nobody tells
+            while not (watched.pages >= 2 and watched.events >= 2):  # noqa: ASYNC110 there is no event for it
                 await asyncio.sleep(0.05)
         return watched.pages, watched.events
 

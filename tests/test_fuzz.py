@@ -1,4 +1,4 @@
-"""Half a minute of frames that nobody should send; ten minutes are `make fuzz`."""
+"""Half a minute of malformed frames; `make fuzz` runs for ten minutes."""
 
 import asyncio
 import random

@@ -141,7 +141,7 @@ INNER: dict[str, dict[str, str]] = {
 """Inside a package: what each of its sub-packages and modules may import of it. Lowest first: a row names only rows above it."""
 
 UPWARD = {
-    ("broker", "stats", "requests"): "the runtime information tells how many requests wait",
+    ("broker", "stats", "requests"): "the runtime information contains the number of waiting requests",
     ("client", "hooks", "producer"): "an event carries the SendResult",
     ("client", "telemetry", "producer"): "traces are messages, sent like any other",
 }
@@ -151,11 +151,11 @@ MODULES = "Modules in reading order:"
 """The line of a package's docstring behind which its modules and sub-packages are listed."""
 
 OPTIONAL_LIBRARIES = {
-    "lz4": "an extra: looked for when the first lz4 body comes, and its absence is told then",
-    "zstandard": "an extra: looked for when the first zstd body comes, and its absence is told then",
+    "lz4": "an extra: imported when the first lz4 body arrives; a missing package is reported then",
+    "zstandard": "an extra: imported when the first zstd body arrives; a missing package is reported then",
     "uvloop": "an extra: looked for when a program chooses its loop",
-    "prometheus_client": "an extra: looked for when somebody wants metrics there",
-    "opentelemetry": "an extra: looked for when somebody wants metrics there",
+    "prometheus_client": "an extra: imported when a program uses its metrics",
+    "opentelemetry": "an extra: imported when a program uses its metrics",
 }
 """What a function may import, and why it does not stand at the top of the file."""
 

@@ -1,4 +1,4 @@
-"""Freed memory is kept where glibc is, unless somebody else has decided."""
+"""With glibc, freed memory is kept, unless the user has set it otherwise."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ KEPT = KeptMemory(3_000_000, 7_000_000)
 
 
 class Malloc:
-    """Answers as it is told to, and knows what it was asked."""
+    """Returns prepared answers, and records its calls."""
 
     def __init__(self, answer: int = 1) -> None:
         self.asked: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The package as somebody gets it: what it needs, what it weighs, what is in it."""
+"""The package as users install it: its requirements, size and files."""
 
 import importlib.metadata
 import os

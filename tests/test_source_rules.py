@@ -51,7 +51,7 @@ def reads_a_clock(source: Source) -> Iterator[str]:
         return
     for node, name in used_names(source):
         if name in CLOCK_READS:
-            yield f"{source.at(node)} reads the time by {name}: take a Clock, or be told the number"
+            yield f"{source.at(node)} reads the time by {name}: use a Clock, or a parameter"
 
 
 def touches_a_file(source: Source) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the tests of access share: accounts, a request of every kind, and requests signed by somebody."""
+"""Shared by the tests of access: accounts, a request of every kind, and signed requests."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ secret = "the secret of user"
 topics = { "T*" = ["Pub", "Sub"] }
 groups = { "G" = ["Sub"] }
 """
-"""A file with an administrator and somebody who uses topic T as group G."""
+"""A file with two accounts: an administrator, and a user of topic T and group G."""
 
 
 def account(

@@ -1,4 +1,4 @@
-"""The file of accounts: what it may say, and that every mistake is told without a secret."""
+"""The file of accounts: what it may contain, and that error messages never contain a secret."""
 
 from pathlib import Path
 

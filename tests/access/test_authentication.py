@@ -1,4 +1,4 @@
-"""The check of every request: who sends it, whether nobody changed it, and whether they may."""
+"""Authentication of requests: the account, the signature, and the permissions."""
 
 from ipaddress import ip_network
 from itertools import chain

@@ -150,7 +150,7 @@ def test_a_running_server_follows_its_accounts_also_that_of_its_broker(
 
             changed(path, "this is no TOML")
             async with asyncio.timeout(DEADLINE_S):
-                while caplog.text.count("Cannot reload accounts") < 2:  # noqa: ASYNC110 the log tells nobody
+                while caplog.text.count("Cannot reload accounts") < 2:  # noqa: ASYNC110 a line of the log is no event
                     await asyncio.sleep(FOLLOW_S / 20)
             await until_allowed(server.name_server, again, is_allowed=True)
             async with pocketmq.AsyncAdmin(server.name_server, credentials=broker) as admin:

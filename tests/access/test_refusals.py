@@ -1,4 +1,4 @@
-"""Refusals: counted, told once, and bounded however many there are."""
+"""Refusals: they are counted, logged once, and use bounded memory."""
 
 import logging
 

@@ -48,7 +48,7 @@ PASSING: Final = (
     DiskFault("rename", "stall", 2_000, "config", times=1),
     DiskFault("allocate", "fail", errno.ENOSPC, "commitlog", must_hit=False),
 )
-"""Faults that pass by themselves: the server must go on as if nothing had been."""
+"""Temporary faults: afterwards the server must work as before."""
 
 KILLS: Final = (
     ("write", "kill", "commitlog", "async"),
@@ -78,7 +78,7 @@ def passing(fault: DiskFault, stage: Stage) -> None:
 
 
 def stalled_writes(stage: Stage, *, announced: bool, settings: tuple[str, ...] = SMALL_FILES) -> None:
-    """The first rule of RocketMQ's flow control for producers: sends are rejected in time, all else goes on.
+    """The first rule of RocketMQ's flow control for producers: sends are rejected in time, all other requests are served.
 
     `announced`: a write of 100 ms comes before the one that stalls, as disks do that become slow.
     """
@@ -103,7 +103,7 @@ def stalled_writes(stage: Stage, *, announced: bool, settings: tuple[str, ...] =
 
 
 def stalled_derived_writes(path: str, stage: Stage) -> None:
-    """Files that are made from the log stall: nobody waits for them."""
+    """Writes to files that are derived from the log stall: no request waits for them."""
     stage.serve(settings=SMALL_FILES)
     with stage.load() as load:
         with (

@@ -117,7 +117,7 @@ def _kind(error: PocketMQError) -> str:
 
 
 class Stage:
-    """One scene's server. `facts` are told in the table; a promise that is not kept raises Broken."""
+    """The server of one scene. `facts` are shown in the table; a broken promise raises Broken."""
 
     def __init__(self, folder: Path, children: Children, injector: Injector, seed: int) -> None:
         self.folder = folder
@@ -197,7 +197,7 @@ class Stage:
         )
 
     def stop(self) -> None:
-        """By SIGTERM, which must end it in good order; then look at its files."""
+        """Stop the server by SIGTERM, which must end it cleanly, and check its files."""
         code = self.server.terminate(15)
         self.expect(code == 0, f"SIGTERM ended the server with {code}: {self.log_tail()}")
         self.verify()

@@ -1,4 +1,4 @@
-"""The attacks themselves work: a fault reaches the process, and a scene tells a kept promise from a broken one."""
+"""The attacks themselves work: a fault reaches the process, and a scene detects a broken promise."""
 
 import errno
 import subprocess

@@ -1,6 +1,6 @@
 """A broker's life as far as waiting messages go: a store on a disk in memory, with what delivers delayed and timed messages.
 
-It saves its progress when told to, ends cleanly or by a crash, and goes on from what was saved.
+It saves its progress on request, ends cleanly or by a crash, and continues from what was saved.
 """
 
 from collections.abc import Callable

@@ -30,7 +30,7 @@ BROKER = Address("127.0.0.1", 10911)
 
 
 class Lives:
-    """The surroundings. Every broker gets `settings`, with what its life changes of them."""
+    """The environment. Every broker gets `settings`, with the changes of its life."""
 
     def __init__(self, *, store: dict[str, Any] | None = None, **settings: Any) -> None:
         self._loop = cast("VirtualLoop", asyncio.get_running_loop())
@@ -70,7 +70,7 @@ class Lives:
 
 
 def in_virtual_time(main: Callable[[Lives], Coroutine[Any, Any, T]], **settings: Any) -> T:
-    """Run `main` with surroundings of its own; `settings` are the broker's."""
+    """Run `main` with its own environment; `settings` are the broker's."""
 
     async def with_lives() -> T:
         return await main(Lives(**settings))

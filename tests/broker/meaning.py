@@ -93,7 +93,7 @@ class Rate(NamedTuple):
 
 
 class UniqueId(NamedTuple):
-    """`made_up` by the broker, which then tells it for the first time."""
+    """`made_up` by the broker, which then reports it for the first time."""
 
     text: str
     made_up: bool = False

@@ -69,7 +69,7 @@ class Broker:
 
 
 class Listener:
-    """A name server that only writes down what it is told. `refusals` are answered first."""
+    """A name server that only records its requests. `refusals` are answered first."""
 
     def __init__(self, network: Network, address: Address = NAME_SERVER) -> None:
         self.told: list[tuple[float, Command]] = []
@@ -113,7 +113,7 @@ class Listener:
 async def name_server(
     network: Network, address: Address = NAME_SERVER, **changes: Any
 ) -> AsyncIterator[tuple[NameServer, Peer]]:
-    """A name server, and somebody who asks it."""
+    """A name server, and a client of it."""
     settings = NameServerSettings(
         host=address.host, port=address.port, open_to_the_network_without_authentication=True, **changes
     )

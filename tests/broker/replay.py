@@ -5,7 +5,7 @@
         ├── answer ───────────────────── ours, compared (`meaning`)
         └── what the broker asked ────── ours, in the same order on each connection
 
-A request is sent when it was sent then, but not before everything was heard that had been heard then. So a slow answer of ours
+A request is sent at its recorded time, but not before all frames arrived that had arrived in the recording. So a slow answer of ours
 delays the rest, as it would a real client, and what took minutes then takes milliseconds.
 """
 
@@ -130,7 +130,7 @@ class Caller:
         return self._pushed.pop(0)
 
     def rest(self) -> list[Command]:
-        """What was heard and never expected."""
+        """Frames that arrived and were not expected."""
         return [*self._answers.values(), *self._pushed]
 
     async def _hears(self, until: float) -> bool:
@@ -232,7 +232,7 @@ class Replay:
         self.findings += [Finding(frame.name, *difference, request, theirs, ours) for difference in found]
 
     def _abort(self, frame: Captured) -> None:
-        """Nothing more was recorded of a connection: nothing else may have been heard."""
+        """The recording of a connection has ended: no other frame may have arrived."""
         caller = self._callers[frame.conn]
         caller.connection.close()
         for command in caller.rest():
@@ -254,7 +254,7 @@ def _without_late_questions(frames: Iterable[Captured]) -> Iterator[Captured]:
 
 
 def wall_ms(frames: Sequence[Captured]) -> int:
-    """What the clock showed when the recording began: nothing was heard before it was written."""
+    """The time when the recording began: no frame arrived before its request was written."""
     return max(moment - round(frame.at * 1000) for frame in frames for moment in _written(frame, frame.command))
 
 

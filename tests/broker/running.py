@@ -179,7 +179,7 @@ def pulling(
 
 
 class RunningBroker:
-    """A broker that was started, with its surroundings."""
+    """A running broker with its environment."""
 
     def __init__(self, broker: Broker, disk: FaultyFiles, network: MemoryNetwork, clock: TickingClock) -> None:
         self.broker, self.disk, self.network, self.clock = broker, disk, network, clock
@@ -289,7 +289,7 @@ def damage(disk: FaultyFiles, log_file_bytes: int = SMALL_STORE.log_file_bytes) 
 
 
 def offsets_of(answer: Command) -> tuple[int, int, int]:
-    """Where a pull is told to go on, and where its queue begins and ends."""
+    """The next offset of a pull, and the first and last offset of its queue."""
     assert answer.ext is not None
     return int(answer.ext["nextBeginOffset"]), int(answer.ext["minOffset"]), int(answer.ext["maxOffset"])
 

@@ -142,7 +142,7 @@ def test_what_clients_do_with_topics_and_groups_is_told_apart() -> None:
     assert all(one.resource is Resource.TOPIC for code in publishing for one in ACCESS[code])
 
 
-# a message that is named by its place
+# a message that is named by its offset
 
 
 def place_request(code: RequestCode, offset: int = 0, **ext: str) -> Command:

@@ -204,7 +204,7 @@ async def test_answers_of_clients_are_not_asked_for_a_signature() -> None:
         assert all("Signature" not in (told.ext or {}) for told in consumer.told)
 
 
-# messages that are named by their place
+# messages that are named by their offset
 
 
 async def sent_at(client: Client, topic: str) -> OffsetId:

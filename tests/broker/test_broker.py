@@ -463,7 +463,7 @@ def test_a_step_of_stopping_that_fails_is_told_and_keeps_no_other_from_being_tak
 
 
 async def a_life(lives: Lives) -> Broker:
-    """A broker with something to save in each of its files; what it was sent and told is acknowledged."""
+    """A broker with changes to save in each of its files; all requests are acknowledged."""
     broker = lives.new_broker()
     await broker.start()
     await lives.ready(broker)
@@ -509,7 +509,7 @@ def test_a_disk_that_fails_at_any_point_of_a_stop_loses_nothing_and_is_told(
         fault.heal()
         assert own_threads() == []
         if fault.hits:
-            assert raised or told(caplog), f"the {call} number {nth} failed and nobody was told"
+            assert raised or told(caplog), f"the {call} number {nth} failed without an error"
         lives.crash()
         await assert_nothing_acknowledged_is_lost(lives)
         return fault.hits > 0
@@ -549,7 +549,7 @@ def test_a_disk_that_takes_no_table_while_the_broker_runs_gets_all_of_it_when_it
 
     in_virtual_time(main)
     failures = [record.message for record in caplog.records if "is retried" in record.message]
-    assert len(failures) == 3, "each file is told of once"
+    assert len(failures) == 3, "each file is logged once"
 
 
 def test_pipelined_requests_of_a_line_that_is_stopped_are_all_answered() -> None:

@@ -102,7 +102,7 @@ def _unknown_to_us(finding: Finding) -> bool:
 
 
 DIFFERENCES = [
-    Difference("failures are told in our own words: clients look at the code, and show the text", _own_words),
+    Difference("error texts differ: clients check the code, and only show the text", _own_words),
     Difference("a missing field is named, and not taken for null", _missing_field),
     Difference("a send without a body is refused like any other send", _no_body),
     Difference(
@@ -110,7 +110,7 @@ DIFFERENCES = [
         lambda finding: finding.asked == QUERY_OFFSET and finding.codes == (ResponseCode.QUERY_NOT_FOUND, 0),
     ),
     Difference(
-        "a pull beyond the end goes on where the group is: an older log may have been longer, and new messages are not skipped",
+        "a pull beyond the end continues at the offset of the group: an older log may have been longer, and new messages are not skipped",
         lambda finding: finding.asked in PULLS and finding.name == "nextBeginOffset" and finding.ours == "0",
     ),
     Difference(
@@ -135,7 +135,7 @@ DIFFERENCES = [
         lambda finding: finding.asked == SYSTEM_TOPICS and {*finding.theirs} - {*finding.ours} == {"CHECKPOINT_TOPIC"},
     ),
     Difference(
-        "a table tells how many rows it has, as in later releases",
+        "a table contains the number of its rows, as in later releases",
         lambda finding: finding.theirs is None and finding.name in ("totalTopicNum", "totalGroupNum"),
     ),
     Difference("what can be derived from a table is not in it", lambda finding: finding.name == "groupTopicMap"),
@@ -148,7 +148,7 @@ DIFFERENCES = [
         lambda finding: finding.theirs is None and finding.frame == "wire/5.3.3/json/orderlyDeadLetter.jsonl:72",
     ),
     Difference(
-        "what 5.3 tells beyond 4.9 is told to everybody",
+        "values that 5.3 added to 4.9 are in all answers",
         since_5(lambda finding: finding.theirs is None and finding.name in FIELDS_OF_5 | ROWS_OF_5),
     ),
     Difference(
@@ -167,7 +167,7 @@ DIFFERENCES = [
         since_5(lambda finding: finding.asked in PULLS and finding.codes[0] == ResponseCode.SUBSCRIPTION_NOT_LATEST),
     ),
     Difference(
-        "members of a broadcasting group share nothing out: they are not told of each other",
+        "members of a broadcasting group do not rebalance, so they are not notified of each other",
         since_5(lambda finding: finding.codes == (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, None)),
     ),
     Difference(
@@ -179,7 +179,7 @@ DIFFERENCES = [
         since_5(lambda finding: finding.asked == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
     ),
     Difference(
-        "who asks not to begin at 0, or for a queue that is not there, is told so",
+        "a request not to begin at 0, or for a queue that does not exist, is answered so",
         since_5(lambda finding: finding.asked == QUERY_OFFSET and finding.codes == (0, ResponseCode.QUERY_NOT_FOUND)),
     ),
     Difference("offsets of topics and groups that are not there are refused", since_5(_unknown_to_us)),

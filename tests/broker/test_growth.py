@@ -48,7 +48,7 @@ class Grown:
         """Of the processor: other tests run at the same time."""
         self.process = process
         self._floods = 0
-        # It tells of every topic, and would wait for somebody to listen.
+        # Registration sends every topic, and would wait for a name server.
         threading.Thread(target=self._hear).start()
 
     def _hear(self) -> None:

@@ -1,4 +1,4 @@
-"""What a broker tells Prometheus, asked for over HTTP from a server with real work."""
+"""The metrics that a busy broker serves to Prometheus over HTTP."""
 
 import base64
 import ssl
@@ -34,7 +34,7 @@ class Told:
 
     def value(self, name: str, **labels: str) -> float:
         found = [s.value for s in self.samples if s.name == name and labels.items() <= s.labels.items()]
-        assert found, f"{name} {labels} is not told"
+        assert found, f"{name} {labels} is missing"
         return sum(found)
 
 
@@ -69,7 +69,7 @@ def test_messages_that_wait_for_a_topic_that_is_deleted_are_counted(server: Serv
 
     deadline = monotonic() + 10
     while not Told(server).value("rocketmq_undeliverable_messages_total", kind="delayed"):
-        assert monotonic() < deadline, "it is not told"
+        assert monotonic() < deadline, "it is missing"
 
     assert Told(server).value("rocketmq_undeliverable_messages_total", kind="timed") == 0
 

@@ -1,4 +1,4 @@
-"""Resets that no member has heard of yet, over a restart."""
+"""Resets that no member has received yet survive a restart."""
 
 import pytest
 from tests.broker.lives import Lives, in_virtual_time, make_topic

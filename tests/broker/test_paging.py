@@ -1,4 +1,4 @@
-"""Pages of a table: all rows once, and anew when the table changed."""
+"""Pages of a table: all rows once, and from the start again after a change of the table."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The parts of a broker at work together: what comes round by itself, who tells whom, and name servers around them."""
+"""The parts of a broker together: periodic work, notifications, and name servers."""
 
 import asyncio
 from datetime import datetime
@@ -334,7 +334,7 @@ def test_of_two_brokers_with_one_name_the_last_to_register_is_in_the_routes_and_
     in_virtual_time(main, **REGISTERED)
 
 
-# who tells whom
+# notifications
 
 
 def test_a_topic_that_is_deleted_ends_the_wait_of_its_pulls() -> None:
@@ -400,7 +400,7 @@ def test_a_connection_that_is_lost_takes_its_held_pulls_and_memberships_with_it(
 
 
 def moves_of_own_group() -> list[tuple[RequestCode, Fields]]:
-    """Every request by which somebody could move the offsets of open transactions."""
+    """Every request that could move the offsets of open transactions."""
     flags = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
     return [
         (RequestCode.PULL_MESSAGE, pulling(group=TRANSACTION_CHECK_GROUP, topic=HALF_TOPIC, flags=flags, commit=9)),

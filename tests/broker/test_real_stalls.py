@@ -1,4 +1,4 @@
-"""A real broker whose writes to the log really stall: what goes on meanwhile, and what is there afterwards."""
+"""A real broker whose writes to the log really stall: what still works meanwhile, and what is stored afterwards."""
 
 import signal
 import time

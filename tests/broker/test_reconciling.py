@@ -44,7 +44,7 @@ def test_a_topic_that_has_messages_and_no_row_gets_one(topic: str, queue_id: int
     row = table.require(topic)
     assert adopted == [topic]
     assert (row.read_queue_nums, row.write_queue_nums, row.perm) == (queues, queues, 6)
-    assert table.version != version, "it has to be saved, and told to name servers"
+    assert table.version != version, "it must be saved and registered"
 
 
 def test_known_topics_light_topics_and_queues_without_messages_are_left_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""Registration, with real name servers: all of them are told, and clients are sent to the right place."""
+"""Registration with real name servers: all of them receive it, and clients get the right addresses."""
 
 import asyncio
 from typing import Any

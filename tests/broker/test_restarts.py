@@ -1,4 +1,4 @@
-"""From one life of a broker to the next: after a stop everything goes on, after a crash nothing that was promised is missing."""
+"""Restarts of a broker: after a stop everything continues, after a crash nothing that was acknowledged is missing."""
 
 import asyncio
 import logging

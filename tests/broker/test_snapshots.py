@@ -1,4 +1,4 @@
-"""Snapshots: what was saved comes back, what could not be saved is not forgotten, and nobody waits for the disk in vain."""
+"""Snapshots: saved tables are loaded, failed saves are repeated, and no caller waits for the disk without need."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What bounds turns: requests, bytes that nobody reads, slow, broken and too many clients."""
+"""The bounds of turns: requests, unread bytes, and slow, broken or too many clients."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ from pocketmq.protocol.command import Command
 pytestmark = pytest.mark.usefixtures("twin")
 BUSY, DONE = ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS
 PATIENT = FlowSettings(turn_budget_ms=20, send_wait_ms=60_000, pull_wait_ms=60_000)
-"""Nobody is refused for having waited, whatever the clock of a test does."""
+"""No request is refused for its waiting time, whatever the clock of a test does."""
 
 
 async def until_busy(broker: RunningBroker, client: Client) -> int:

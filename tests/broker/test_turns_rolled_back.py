@@ -111,7 +111,7 @@ class Sweep:
                 line.abort(ConnectionLost("no memory"))
         await asyncio.sleep(0.15)
         _, silent = await asyncio.wait(answers, timeout=10)
-        assert not silent, f"call {number} failed, and nobody hears of it"
+        assert not silent, f"call {number} failed without an error"
         outcomes = await asyncio.gather(*answers, return_exceptions=True)
         disturbed = False
         for at, outcome in enumerate(outcomes):
@@ -138,7 +138,7 @@ class Sweep:
         return self._client
 
     async def _ready(self, client: Client) -> None:
-        """After a failed write the log may be mended first."""
+        """After a failed write the log may be repaired first."""
         for _ in range(100):
             codes = [(await client.send(b"warm", queue_id=queue_id)).code for queue_id in (0, 1)]
             if codes == [DONE, DONE]:

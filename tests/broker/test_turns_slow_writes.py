@@ -1,4 +1,4 @@
-"""A disk that is slow to take writes: the event loop goes on, sends wait and are rejected, and nothing is stored by halves."""
+"""A disk with slow writes: the event loop runs, sends wait or are rejected, and each message is stored completely or not."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""A disk that stalls: who waits, who is told that the broker is busy, and how it goes on."""
+"""A disk that stalls: which requests wait, which are answered with "broker busy", and what happens afterwards."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a process takes of its machine, as Linux tells it."""
+"""The resources that a process uses, as Linux reports them."""
 
 import os
 import sys

@@ -50,7 +50,7 @@ def programs(folder: Path, *command: str) -> Iterator[Start]:
 
 
 def ready(process: Program) -> dict[str, Any]:
-    """What it tells by its line of JSON."""
+    """The content of its line of JSON."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.stderr and process.stderr.read()

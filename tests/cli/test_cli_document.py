@@ -50,7 +50,7 @@ def test_the_examples_run(own_cluster: RunningCluster) -> None:
 
 
 EXIT_CODES = {"tx check": 3, "doctor --topic": 3}
-"""Of examples that find something: that nobody gave the transaction up, that nobody is in the group."""
+"""Examples with an exit code other than 0, because they find something, such as a group without members."""
 
 
 def _undecided(_: pocketmq.StoredMessage) -> pocketmq.TransactionState:

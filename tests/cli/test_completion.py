@@ -20,7 +20,7 @@ from pocketmq.cli.cluster_options import COMPLETION_TIMEOUT_MS, SHELLS, VARIABLE
 
 
 def completed(*words: str, incomplete: str = "", name_server: str = "127.0.0.1:1") -> list[str]:
-    """What bash is told when somebody presses Tab behind these words."""
+    """The completions that bash gets when a user presses Tab after these words."""
     variables = {
         VARIABLE: "bash_complete",
         "COMP_WORDS": " ".join(("pocketmq", *words, incomplete)),
@@ -84,7 +84,7 @@ def test_a_cluster_that_does_not_answer_is_no_error() -> None:
 
 @pytest.fixture
 def program(tmp_path: Path) -> dict[str, str]:
-    """The variables of a shell that finds `pocketmq`, and nothing of whoever runs the tests."""
+    """The environment of a shell that finds `pocketmq`, without the variables of the user who runs the tests."""
     folder = tmp_path / "bin"
     folder.mkdir()
     found = folder / "pocketmq"
@@ -125,7 +125,7 @@ def test_zsh_completes(program: dict[str, str], begin: str) -> None:
 
 
 class Typist:
-    """Somebody at a terminal."""
+    """A user at a terminal."""
 
     def __init__(self, command: list[str], variables: dict[str, str]) -> None:
         self._keys, theirs = pty.openpty()

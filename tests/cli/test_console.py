@@ -130,7 +130,7 @@ def test_a_console_ends_when_its_server_is_killed(start: Start) -> None:
 
     deadline = time.monotonic() + 60
     while answers(url):
-        assert time.monotonic() < deadline, "the console goes on without its server"
+        assert time.monotonic() < deadline, "the console runs without its server"
 
 
 def answers(url: str) -> bool:

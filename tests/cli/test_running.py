@@ -1,4 +1,4 @@
-"""Programs that run until they are told to stop."""
+"""Programs that run until a signal or a request stops them."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ def test_a_second_signal_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def stubborn() -> AsyncIterator[None]:
         yield
         async with asyncio.timeout(30):
-            while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # noqa: ASYNC110 it tells nobody
+            while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # noqa: ASYNC110 there is no event for it
                 await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("the second signal came too late")

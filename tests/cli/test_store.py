@@ -379,14 +379,14 @@ def test_a_reader_that_has_enough_ends_a_dump_quietly(folder: Path) -> None:
 
 
 def press_until_it_ends(asked: subprocess.Popen[bytes]) -> None:
-    """Ctrl-C, and again where it was not heard: Python notes a signal that comes just before a read, and then reads."""
+    """Press Ctrl-C, and again if it had no effect: Python may get a signal just before a read, and then still read."""
     for _ in range(12):
         asked.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             asked.wait(timeout=5)
             return
     asked.kill()
-    pytest.fail("it goes on after twelve times Ctrl-C")
+    pytest.fail("it still runs after twelve times Ctrl-C")
 
 
 def test_ctrl_c_ends_a_command_cleanly(folder: Path) -> None:

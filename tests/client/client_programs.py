@@ -1,4 +1,4 @@
-"""Clients as programs, for tests in which processes are killed. Each tells on its output, a line at a time, what is done.
+"""Clients as programs, for tests that kill processes. Each prints a line for each step.
 
 python -m tests.client.client_programs member NAME_SERVER GROUP TOPIC    "ready CLIENT_ID", then each body that was handled
 python -m tests.client.client_programs sender NAME_SERVER TOPIC          each body that is stored; reads "COUNT" or "COUNT TOPIC"
@@ -30,7 +30,7 @@ def say(*lines: str) -> None:
 
 @click.group()
 def main() -> None:
-    """Clients that do as they are told."""
+    """Clients that run commands."""
 
 
 @main.command()

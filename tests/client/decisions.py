@@ -1,4 +1,4 @@
-"""Decisions of transactions, as a broker of `kit` hears of them, and the question that it asks about one."""
+"""Decisions of transactions as a broker of `kit` receives them, and its check-back."""
 
 from typing import Any
 

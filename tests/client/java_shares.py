@@ -2,8 +2,8 @@
 
     strategy, queues of each broker, members in any order, who reads which queue
 
-Queues and members are sorted as Java sorts them: the first member is `a`, a queue that nobody reads is `-`.
-MACHINE_ROOM was told the rooms hz and sh; for MACHINE_ROOM_NEARBY the room is what stands before the first `@`.
+Queues and members are sorted as Java sorts them: the first member is `a`, a queue without a reader is `-`.
+MACHINE_ROOM has the machine rooms hz and sh; for MACHINE_ROOM_NEARBY the machine room is the text before the first `@`.
 """
 
 JAVA_SHARES = [

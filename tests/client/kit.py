@@ -41,7 +41,7 @@ Answering = Callable[[Command], Answer]
 
 
 class FakeServer:
-    """Somebody who listens, remembers what was asked, and answers as told; `scripts` go before `answers`, once each."""
+    """A server that records requests and sends prepared answers; `scripts` are used before `answers`, once each."""
 
     def __init__(self, network: MemoryNetwork, address: str) -> None:
         self.network = network
@@ -61,7 +61,7 @@ class FakeServer:
         self._listener.close()
 
     def close(self) -> None:
-        """As a killed process: nobody listens, and all lines are cut."""
+        """As a killed process: it stops to listen, and all connections are cut."""
         self.stop_listening()
         self.network.cut(self.address)
 
@@ -88,7 +88,7 @@ class FakeServer:
         scripts = self.scripts[command.code]
         answering = scripts.pop(0) if scripts else self.answers.get(command.code)
         if answering is None:
-            return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"nobody told me about {command.code}")
+            return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"no answer is prepared for {command.code}")
         return answering(command)
 
 
@@ -234,5 +234,5 @@ def _properties(text: str) -> list[tuple[str, str]]:
 async def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
     """Return when `condition()` is true; it fails the test when it never is."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 what is waited for tells nobody
+        while not condition():  # noqa: ASYNC110 there is no event for the condition
             await asyncio.sleep(0.001)

@@ -15,11 +15,11 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 LOOK_S = 0.1
-"""How often a condition is looked at of which no process tells."""
+"""The interval at which a condition is checked for which there is no event."""
 
 
 class Child:
-    """A process, the lines that it has said, and those that it is told."""
+    """A process, the lines that it printed, and the lines on its standard input."""
 
     def __init__(self, command: list[str], log: Path, told: Condition, env: Mapping[str, str]) -> None:
         self.said: list[str] = []
@@ -54,7 +54,7 @@ class Child:
         self._process.stdin.flush()
 
     def leave(self) -> int:
-        """End its input, upon which clients stop in good order; its exit code."""
+        """Close its input, so that clients stop cleanly, and return its exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self._ended()
@@ -75,7 +75,7 @@ class Child:
         """After its end."""
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
-            with suppress(BrokenPipeError):  # it was told something that it did not live to hear
+            with suppress(BrokenPipeError):  # it was killed before it read its input
                 stream.close()
 
     def _ended(self, patience_s: float = PATIENCE_S) -> int:
@@ -111,7 +111,7 @@ class Children:
         return self.start("tests.client.client_programs", program, *args)
 
     def server(self, command: str, *args: object, env: Mapping[str, str] | None = None) -> tuple[Child, dict[str, Any]]:
-        """`pocketmq command …` when it is ready, and what it told then."""
+        """`pocketmq command …` when it is ready, and the line of JSON that it printed then."""
         child = self.start("pocketmq", command, "--json", *args, env=env)
         self.until_ready(child)
         return child, json.loads(child.said[0])

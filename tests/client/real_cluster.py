@@ -62,7 +62,7 @@ class RealCluster:
         return next(iter(self.brokers.values()))
 
     async def start_broker(self, name: str, *, store: dict[str, Any] | None = None, **settings: Any) -> Broker:
-        """A broker on its folder of the disk, so one of the same name goes on where the last one ended."""
+        """A broker on its own folder of the disk, so a later broker of the same name continues with its files."""
         host = self._hosts.setdefault(name, f"10.0.1.{len(self._hosts) + 1}")
         made = BrokerSettings(
             host=host,
@@ -237,5 +237,5 @@ class Basket:
 async def until(condition: Callable[[], object], timeout_s: float = 300) -> None:
     """Return when `condition()` is true; it fails the test when it never is."""
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 what is waited for tells nobody
+        while not condition():  # noqa: ASYNC110 there is no event for the condition
             await asyncio.sleep(0.01)

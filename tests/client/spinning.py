@@ -1,9 +1,9 @@
-"""A listener that computes and never waits, in a real process: its client keeps its membership and its queue all the while.
+"""A listener in a real process computes without a pause; meanwhile its client must stay a member and keep its queue.
 
 python -m tests.client.spinning --seconds 60        a minute and some seconds
 
-The broker forgets clients of which it has not heard for 2.5 s, so that a minute is 24 leases. It is asked all the time who is
-there, and asks the client itself, which has to answer while its listener computes.
+The broker removes clients without a heartbeat for 2.5 s, so a minute is 24 leases. The test queries the members all the time, and
+the broker queries the client itself, which must answer while its listener computes.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LEASE_MS = 2_500
 
 @contextmanager
 def impatient_broker(folder: Path) -> Iterator[str]:
-    """The name server of a broker that forgets clients of which it has not heard for `LEASE_MS`."""
+    """The name server of a broker that removes clients without a heartbeat for `LEASE_MS`."""
     running = AsyncExitStack()
 
     async def start() -> str:

@@ -79,7 +79,7 @@ class Storm:
         return Outcome(sent, self._handled(), self._killed, self._left)
 
     def _rage(self, sender: Child, wave: int) -> None:
-        """Somebody ends when a part of this wave is handled, and somebody else joins."""
+        """When a part of this wave is consumed, one member leaves and another joins."""
         part = self._calls() + self._dice.randint(1, max(wave // 3, 1))
         sender.tell(wave)
         self._children.until(lambda: self._calls() >= part, "a part of a wave")

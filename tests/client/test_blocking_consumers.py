@@ -109,7 +109,7 @@ def test_a_listener_that_holds_the_users_loop_up_does_not_stop_the_network(serve
 
             heartbeats.send_to_all = noted  # type: ignore[method-assign]
             async with asyncio.timeout(DEADLINE_S):
-                while not heard or heard[-1] - heard[0] < 1.5:  # noqa: ASYNC110 what is waited for tells nobody
+                while not heard or heard[-1] - heard[0] < 1.5:  # noqa: ASYNC110 there is no event for the condition
                     await asyncio.sleep(0.1)
             gaps = [b - a for a, b in itertools.pairwise(heard)]
             assert max(gaps) < 2
@@ -334,7 +334,7 @@ SIGNALLED = """
 
 
 def signal_at(name_server: str, moment: str, signals: int) -> list[str]:
-    """What a program says after `moment` that stops its consumer when it is told to end."""
+    """The output after `moment` of a program that stops its consumer on a signal."""
     command = [sys.executable, "-c", textwrap.dedent(SIGNALLED), name_server]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None

@@ -53,7 +53,7 @@ def count():
 
 
 def printed_alone(code: str, server: Server) -> str:
-    """What a program prints in which nobody else has a client."""
+    """The output of a program without other clients."""
     command = [sys.executable, "-W", "error", "-c", ALONE + code, server.name_server]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 

@@ -40,7 +40,7 @@ OLD_MS = 100 * 3_600_000
 
 
 class Step(NamedTuple):
-    """What happens next. `body` is made different for each step, so that messages can be told apart."""
+    """The next step. Each step has a different `body`, so that messages can be distinguished."""
 
     what: str
     flags: int = 0
@@ -79,7 +79,7 @@ steps = st.lists(
 
 
 class Handled:
-    """Which records were handled, by their bodies: one that cannot be read counts when its failure was told."""
+    """The handled records, by their bodies. An unreadable one counts when its failure was reported."""
 
     def __init__(self, c: RealCluster, tags: str) -> None:
         self.c = c
@@ -100,7 +100,7 @@ class Handled:
         return {letter.body for letter in self.c.stored("%DLQ%G") if letter.properties.get(DEAD_LETTER_REASON)}
 
     def check_commits(self) -> None:
-        """Nothing that is committed lies behind something unhandled."""
+        """No committed offset is beyond an unhandled message."""
         committed = self.c.committed("G", "T", 0) or 0
         behind = [one for one in self.c.stored("T") if one.queue_offset < committed]
         assert [
@@ -240,7 +240,7 @@ async def take(c: RealCluster, step: Step, number: int) -> None:
 
 
 async def acknowledged(c: RealCluster, code: RequestCode, header: Fields, body: bytes, stored: list[bytes]) -> None:
-    """Send, and look whether what is acknowledged lies where the answer says: what no queue has, no consumer can miss."""
+    """Send, and check that acknowledged messages are at the offset of the answer; others cannot be missed by a consumer."""
     client = Client()
     await c.network.at("10.0.5.1").connect(lambda: client.peer.connection, c.broker.address)
     answer = await client.ask(code, header, body)

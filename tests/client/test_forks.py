@@ -1,4 +1,4 @@
-"""Clients in the child of a fork: nothing of the parent's is used there, neither its sockets nor its locks nor its room."""
+"""Clients in the child of a fork: sockets, locks and in-flight limits of the parent are not used there."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 from pocketmq import Server
 
 CHILD_S = 20
-"""A child that waits for longer waits for ever."""
+"""A child that waits for longer is blocked."""
 
 
 @pytest.fixture(scope="module")

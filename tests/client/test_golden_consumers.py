@@ -1,6 +1,6 @@
 """What our consumers ask, beside what Java's asked in the same situation: equal field by field.
 
-What no two runs share is taken out first: client ids, times, versions of subscriptions, places in the log. Each request counts once,
+Values that differ in each run are removed first: client ids, times, versions of subscriptions, log offsets. Each request counts once,
 however often it was made: pulls and heartbeats come round. Where we differ on purpose, the test says so.
 """
 
@@ -129,12 +129,12 @@ def _meanings(command: Command, groups: Sequence[str]) -> Iterator[dict[str, Any
         if ext["a"] == "CLIENT_INNER_PRODUCER":
             yield {"code": code, "ext": {**ext, "g": "", "i": ""}, "properties": _properties(ext["i"])}
     elif _is_of(groups, command.code, ext):
-        flag = 0 if command.code == COMMIT else command.flag  # told every few seconds, asked when it matters
+        flag = 0 if command.code == COMMIT else command.flag  # sent every few seconds, requested when needed
         yield {"code": code, "flag": flag, "ext": ext}
 
 
 def _begins_queue(meaning: str) -> bool:
-    """Java hears 0 from a young queue when nothing is stored. Ours does not want to: it asks where the queue begins, and commits that."""
+    """Java gets offset 0 for a new queue without a committed offset. Our client requests an error instead, queries the first offset, and commits it."""
     return '"GET_MIN_OFFSET"' in meaning or ('"UPDATE_CONSUMER_OFFSET"' in meaning and '"commitOffset": "0"' in meaning)
 
 

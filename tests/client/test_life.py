@@ -1,4 +1,4 @@
-"""The life of clients: one that is told to stop does so, whoever still waits for it, and each lives on one loop."""
+"""The lifecycle of clients: `stop` ends a client although calls wait for it, and each runs on one loop."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The lite pull consumer when something goes wrong, or somebody else moves its group. Real servers, virtual time."""
+"""The lite pull consumer during failures and offset resets. Real servers, virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The mailbox: everything arrives once and in order, whoever puts it in."""
+"""The mailbox: items of all threads arrive once and in order."""
 
 import asyncio
 import threading
@@ -78,7 +78,7 @@ def test_a_loop_that_puts_wakes_the_other_when_it_has_done_what_is_ready() -> No
             for thing in range(100):
                 mailbox.put(thing)
             here.call_soon(mailbox.put, 100)
-            assert (taken, wakes) == ([], []), "nobody is woken before this loop has a moment"
+            assert (taken, wakes) == ([], []), "no waiter is woken before this loop runs"
 
             await until(lambda: len(taken) == 101)
             assert [thing for thing, _ in taken] == list(range(101))

@@ -100,7 +100,7 @@ class Cluster:
 
 
 class Traffic:
-    """A sender and a member that nobody restarts."""
+    """A sender and a member that are never restarted."""
 
     def __init__(self, children: Children, name_server: str) -> None:
         self._children = children

@@ -1,4 +1,4 @@
-"""Send-backs: a failed message goes on its way again, or to the dead letters, and says what it was."""
+"""Send-backs: a failed message is delivered again or becomes a dead letter, and names its original topic."""
 
 import pytest
 from tests.client.messages import stored

@@ -1,4 +1,4 @@
-"""Logs that become shorter under consumers that go on running: whatever is new is handled. Real servers, virtual time."""
+"""Logs become shorter while consumers run: new messages are consumed. Real servers, virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator

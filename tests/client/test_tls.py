@@ -1,4 +1,4 @@
-"""A client over TLS: servers are verified, and what is wrong with one is told."""
+"""A client over TLS: servers are verified, and the error says what is wrong."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -18,11 +18,11 @@ PACKED = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 QUEUE = MessageQueue("T", "broker-a", 0)
 BAD = {
     "a batch that would take the offsets of others": (encode_batch([(0, b"crafted", b"")] * 4), PACKED),
-    "a batch that is none": (b"no batch at all", PACKED),
+    "an invalid batch": (b"no batch at all", PACKED),
     "an empty batch": (zlib.compress(b""), PACKED | SysFlag.COMPRESSED),
     "a batch that is not compressed": (b"not what zlib writes", PACKED | SysFlag.COMPRESSED),
     "a body that is not compressed": (b"not what zlib writes", SysFlag.COMPRESSED),
-    "a compression that nobody knows": (b"x", SysFlag.COMPRESSED | 0x700),
+    "an unknown compression": (b"x", SysFlag.COMPRESSED | 0x700),
 }
 SOUND = [b"0", b"2", b"3", b"4", b"5"]
 bad_bodies = pytest.mark.parametrize(("body", "sys_flag"), BAD.values(), ids=BAD)

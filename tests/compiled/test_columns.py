@@ -1,4 +1,4 @@
-"""Stretches of a buffer are copied together as pyarrow does it, and none that is not in the buffer."""
+"""Ranges of a buffer are copied as pyarrow does it, and ranges outside of the buffer are refused."""
 
 from itertools import pairwise
 

@@ -27,7 +27,7 @@ EXAMPLES = {"thorough": 100, "short": 5}.get(settings.get_current_profile_name()
 
 
 class Wire(asyncio.Protocol):
-    """A client that sends any bytes, and keeps what comes back."""
+    """A client that sends any bytes, and keeps the answers."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -67,7 +67,7 @@ def kept(broker: RunningBroker) -> dict[str, object]:
 
 
 def stretches(start: int, end: int, file_bytes: int) -> list[tuple[int, int]]:
-    """What lies in each file, as offset and size."""
+    """The records in each file, as offset and size."""
     firsts = range(start - start % file_bytes, end, file_bytes)
     return [(max(start, first), min(end, first + file_bytes) - max(start, first)) for first in firsts]
 

@@ -244,7 +244,7 @@ class AnyLog:
 
 @st.composite
 def queue_entries(draw: st.DrawFn) -> bytes:
-    """Mostly messages that lie in the log and in one file of it, some that do not."""
+    """Mostly messages that are in one file of the log, and some that are not."""
     entries = []
     at = draw(st.integers(990, 1100))
     for _ in range(draw(st.integers(1, 12))):

@@ -24,7 +24,7 @@ def name_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def console(name_server: str) -> Iterator[Visitor]:
-    """Somebody on this machine, whom nobody asks to log in."""
+    """A user on this machine, where no login is required."""
     with visitor(ConsoleSettings(watched_s=0.2, cache_s=0.01), name_server) as made:
         made.wait_for("/letters", "payments-worker")
         yield made

@@ -15,7 +15,7 @@ NASTY = '<script>alert(1)</script> & "quotes"'
 
 
 def fill(name_server: str) -> None:
-    """Everything that stays: nobody is connected afterwards."""
+    """The data of the cluster. No client is connected afterwards."""
     with pocketmq.Admin(name_server) as admin:
         for topic, queues in (("orders", 4), ("payments", 4), ("emails", 2), ("clicks", 8)):
             admin.topics.create(topic, queues=queues)

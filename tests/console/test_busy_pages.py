@@ -94,7 +94,7 @@ class Members:
         self._stack.close()
 
     def _move_on(self) -> None:
-        """As Spark queries with groupId do: one goes on, the other stops when it is told to."""
+        """As Spark queries with groupId do: one runs, the other stops on request."""
         with pocketmq.Admin(self.name_server) as admin, pocketmq.Producer(self.name_server) as producer:
             queue = MessageQueue("orders", "broker-a", 0)
             place = 0

@@ -1,4 +1,4 @@
-"""Charts: what is unknown is a gap, and who cannot see them is told the numbers."""
+"""Charts: an unknown value is a gap, and the numbers are also there as text for screen readers."""
 
 import re
 from collections.abc import Sequence

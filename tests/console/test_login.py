@@ -1,4 +1,4 @@
-"""Logging in and out, and what somebody may do who did."""
+"""Login, logout, and the permissions of a session."""
 
 import time
 from collections import Counter
@@ -22,7 +22,7 @@ from pocketmq.files import DiskFiles
 
 @pytest.fixture
 def guarded(name_server: str, users: Path) -> Iterator[Visitor]:
-    """A console with a login, and nobody logged in."""
+    """A console with a login, without a session."""
     with visitor(ConsoleSettings(users=users, max_login_failures=3), name_server) as made:
         yield made
 
@@ -114,7 +114,7 @@ def test_in_a_read_only_console_nobody_changes_anything(name_server: str) -> Non
         page = console.get("/topics")
         assert "read-only" in page
         assert '<form method="post"' not in page
-        token = console.client.get("/")  # the session is there; nobody gets a token from a page without forms
+        token = console.client.get("/")  # there is a session, but a page without forms has no token
         assert token.status_code == 200
         assert console.client.post("/topics", data={"name": "never"}).status_code == 403
 

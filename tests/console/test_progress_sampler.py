@@ -1,4 +1,4 @@
-"""Pipelines seen closely, as long as somebody looks at their page."""
+"""Offsets of pipelines are sampled often while their page is open."""
 
 import asyncio
 import threading
@@ -41,7 +41,7 @@ class ToldOffsets:
 
 
 def asked_in(seconds: float, *groups: str, takes_s: float = 0.0) -> tuple[Counter[str], list[str]]:
-    """How often each was asked about in so much time after a look at the page, and of whom something was told."""
+    """The number of queries for each group during this time after the page was opened, and the groups with a result."""
 
     async def main() -> tuple[Counter[str], list[str]]:
         admin: Any = ToldOffsets(takes_s)

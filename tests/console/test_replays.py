@@ -1,4 +1,4 @@
-"""Replays: one of a group at a time, stopped when told, honest about what failed."""
+"""Replays: one at a time for each group; they can be stopped, and report failures."""
 
 import asyncio
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ QUEUE = MessageQueue("%DLQ%g", "broker-a", 0)
 
 
 class ToldLetters:
-    """So many letters. Sending them can fail, or wait until it may go on."""
+    """A number of dead letters. Sending them can fail, or wait until the test continues."""
 
     def __init__(self, many: int) -> None:
         self.many = many

@@ -27,7 +27,7 @@ def test_a_session_ends_when_its_user_may_not_stay() -> None:
     assert sessions.find(session.session_id) is None
     assert sessions.find(nobodys.session_id) == nobodys
     known.add(ADA)
-    assert sessions.find(session.session_id) is None, "it does not come back"
+    assert sessions.find(session.session_id) is None, "it stays deleted"
 
 
 def test_the_oldest_goes_when_there_are_too_many() -> None:

@@ -1,4 +1,4 @@
-"""The collector: one for all, quiet when nobody looks, and honest when nobody answers. Time is virtual here."""
+"""The collector: one for all browsers, idle without browsers, and with errors if no broker answers. Virtual time."""
 
 import asyncio
 from collections import Counter
@@ -127,11 +127,11 @@ def test_a_page_that_is_loaded_by_somebody_who_is_not_kept_up_to_date_is_new_soo
 
     run_virtual(story())
 
-    assert admin.asked["letters"] <= 4, "then nobody looks any more"
+    assert admin.asked["letters"] <= 4, "then no browser is open"
 
 
 def test_who_comes_while_others_watch_makes_nobody_ask_more() -> None:
-    """Browsers go from page to page: each opens a stream anew."""
+    """Browsers change the page: each change opens a new stream."""
     alone, many = ToldAdmin(), ToldAdmin()
     collected(alone, 99.5, watched=1)
 
@@ -149,7 +149,7 @@ def test_who_comes_while_others_watch_makes_nobody_ask_more() -> None:
 
 
 def asked_after(admin: ToldAdmin, then: Callable[[], None]) -> Counter[str]:
-    """What is asked in a minute after something happened; somebody watches, and all is known before."""
+    """The queries in a minute after a change, with an open browser and a complete snapshot before."""
 
     async def story() -> None:
         made: Any = admin
@@ -259,5 +259,5 @@ def test_before_anything_is_known_lag_is_unknown() -> None:
 
 
 def test_a_cluster_without_brokers_does_not_answer() -> None:
-    assert Snapshot().problem == "", "nobody has asked yet"
+    assert Snapshot().problem == "", "no request was made yet"
     assert Snapshot(updated_ms={"brokers": 1}).problem == "No broker is registered at the name servers."

@@ -1,4 +1,4 @@
-"""Somebody with a browser, played by Starlette's test client: looks at pages, and sends the forms that are on them."""
+"""A user with a browser, simulated by Starlette's test client: it reads pages and submits their forms."""
 
 import html
 import re
@@ -38,7 +38,7 @@ class Visitor:
         return self.client.post(path, data={"token": self.token(page), **form}, follow_redirects=False)
 
     def done(self, path: str, form: dict[str, str], *, page: str = "/topics") -> str:
-        """A form that must be taken: the page where it goes on, as text."""
+        """Submit a form that must be accepted; the next page as text."""
         answer = self.post(path, form, page=page)
         assert answer.status_code == 303, answer.text
         return text_of(self.get(answer.headers["location"]))
@@ -68,6 +68,6 @@ def visitor(settings: ConsoleSettings, name_server: str, options: ClientOptions 
 
 
 def text_of(page: str) -> str:
-    """What somebody reads: without tags, in one line."""
+    """The visible text: without tags, in one line."""
     body = re.sub(r"(?s)<(script|style|head)\b.*?</\1>", " ", page)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())

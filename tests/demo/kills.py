@@ -1,4 +1,4 @@
-"""Demos killed for real: Spark alone, or all of its processes, by SIGKILL at chance moments, and gone on with `--resume`.
+"""Kills demos by SIGKILL at random moments, either Spark alone or all processes, and continues them with `--resume`.
 
 python -m tests.demo.kills --kills 2        about a minute each on a calm machine; needs Java 17
 

@@ -1,4 +1,4 @@
-"""The folder of a demo: begun anew, gone on with, and never taken from somebody else."""
+"""The folder of a demo: created, resumed, and never used if it belongs to another program."""
 
 from pathlib import Path
 

@@ -11,7 +11,7 @@ from pocketmq.pipelines.core.progress import Progress
 
 
 def nobody(text: str) -> None:
-    """Hears what is told."""
+    """Records its messages."""
 
 
 def heard(messages: int, behind: int | None, watermark: str | None = None) -> Queries:
@@ -95,7 +95,7 @@ def test_too_many_failures_are_the_end() -> None:
     def start(name: str) -> Any:
         raise OSError("for ever")
 
-    with pytest.raises(PipelineFailed, match="lake: for ever"):
+    with pytest.raises(PipelineFailed, match="lake: without end"):
         queries.begin(["lake"], start)
 
     assert len(said) == MAX_FAILURES

@@ -1,4 +1,4 @@
-"""The till: sends a day, each customer's orders in order, and goes on where it was cut off."""
+"""The till sends the orders of a day, those of each customer in order, and continues after an interruption."""
 
 from collections import defaultdict
 from collections.abc import Callable

@@ -132,7 +132,7 @@ def test_messages_that_were_deleted_while_the_group_had_no_members() -> None:
             c.clock.sleep_ms(80 * HOUR_MS)
             await until(c.broker.parts.state.store.drop_expired)  # once it is safe on the disk
             await until(lambda: c.broker.parts.state.store.min_offset("T", 0) > 0)
-            return await examine(c, topic="T", group="G")  # a member would go on behind them at once
+            return await examine(c, topic="T", group="G")  # a member would continue after them at once
 
     report = run(main())
 

@@ -18,7 +18,7 @@ SETTINGS = MetricsSettings(enabled=True, port=5557, max_connections=2)
 
 
 class Visitor(asyncio.Protocol):
-    """Somebody who asks, and keeps what is said."""
+    """A client that sends requests and keeps the answers."""
 
     def __init__(self) -> None:
         self.heard = bytearray()

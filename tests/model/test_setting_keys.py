@@ -1,4 +1,4 @@
-"""Settings by name, over a small program of our own: read, told, and changed only where that is allowed."""
+"""Settings by name, with a small test program: they are read, listed, and changed only if that is allowed."""
 
 from pathlib import Path
 

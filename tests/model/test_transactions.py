@@ -1,4 +1,4 @@
-"""Which transactions are undecided, from what lies in the two topics."""
+"""Which transactions are undecided, from the messages of the two topics."""
 
 import pytest
 from hypothesis import given

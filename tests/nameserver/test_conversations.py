@@ -1,7 +1,7 @@
 """What brokers, clients and mqadmin asked the real name servers, asked of ours: the answers are the same.
 
 Opaque, version, language and order are not compared. Where we answer differently on purpose, `DIFFERENCES` says why.
-A broker's routine, its whole table every 30 s, was not recorded everywhere. What it had told by then is learned from the
+A broker's routine, its whole table every 30 s, was not recorded everywhere. The registered topics are taken from the
 answers: its address, its DataVersion, and topics, which code 217 adds when they are first needed.
 """
 
@@ -126,11 +126,11 @@ def _which_key(exchange: Exchange, theirs: Answer) -> Answer | None:
 
 DIFFERENCES = [
     Difference("the page that 4.9 names has moved; 5.3 names the new one", _new_faq),
-    Difference("4.9 knows no acting master; 5.3 always tells", _acting_master),
-    Difference("4.9 has no stateVersion; 5.3 always tells", _state_version),
+    Difference("4.9 has no acting master; 5.3 always sends it", _acting_master),
+    Difference("4.9 has no stateVersion; 5.3 always sends it", _state_version),
     Difference("a missing field is named, not taken for a topic called null", _missing_field),
-    Difference("settings that mean nothing here are not told; the others have the same values", _own_keys),
-    Difference("who may not change a setting is told which one", _which_key),
+    Difference("settings that PocketMQ does not have are not listed; the others have the same values", _own_keys),
+    Difference("the error names the setting that cannot be changed", _which_key),
 ]
 
 

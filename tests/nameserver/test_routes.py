@@ -1,4 +1,4 @@
-"""The rules of the route table, with plain numbers: who may say what, who is heard, who is gone, what is told."""
+"""The rules of the route table, with plain numbers: which registrations are accepted, which expire, and what is answered."""
 
 import pytest
 from msgspec.structs import replace

@@ -92,7 +92,7 @@ def test_nonsense_is_answered_and_nothing_breaks(code: RequestCode, data: st.Dat
         async with started() as (_, peer):
             for request in requests:
                 answer = await peer.call(request)
-                # What nobody foresaw is answered with the name of its Python class.
+                # An unexpected error is answered with the name of its Python class.
                 assert not re.match(r"\w+(Error|Exception): ", answer.remark or ""), answer.remark
 
     run(main())

@@ -1,4 +1,4 @@
-"""RocketMQ's names of settings: read from a file, told, and changed while running only where that is harmless."""
+"""RocketMQ's names of settings: they are read from a file, listed, and changed at run time only if that is harmless."""
 
 from pathlib import Path
 

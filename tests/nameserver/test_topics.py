@@ -1,4 +1,4 @@
-"""Topics by broker name: places, mappings, flags and permissions."""
+"""Topics by broker name: addresses, mappings, flags and permissions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the tests of `net` share: lines that remember what they heard, and waiting for something to become true."""
+"""Shared by the tests of `net`: connections that record what they receive, and waiting for conditions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -31,7 +31,7 @@ NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 def run_on(new_loop: NewLoop, main: Coroutine[Any, Any, T], timeout_s: float = 20) -> T:
-    """Run `main` on a real loop, and not for ever."""
+    """Run `main` on a real loop, with a timeout."""
 
     async def limited() -> T:
         async with asyncio.timeout(timeout_s):
@@ -49,7 +49,7 @@ async def until(condition: Callable[[], object], timeout_s: float = 10) -> None:
 
 
 class Recorder:
-    """A line, what it heard and how it ended. `answer` is what it writes in each turn."""
+    """A connection, what it received, and its close reason. `answer` is what it writes in each turn."""
 
     def __init__(self, settings: ConnectionSettings | None = None, answer: bytes = b"") -> None:
         self.turns: list[list[Frame]] = []

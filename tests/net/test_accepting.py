@@ -1,4 +1,4 @@
-"""The doorway of a listener: nobody may stand in it for ever, and running out of descriptors is a pause, not a loop."""
+"""Accepting connections: a TLS handshake has a deadline, and a lack of file descriptors causes a pause, not a busy loop."""
 
 import asyncio
 import errno

@@ -73,7 +73,7 @@ def test_a_header_longer_than_what_is_read_at_once_is_read() -> None:
         pytest.param(b"\x00\x00\x00\x02\x00\x00\x00\x00", id="shorter than its own header length"),
         pytest.param(b"\x7f\xff\xff\xff\x00\x00\x00\x10", id="longer than frames may be"),
         pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x10", id="a header longer than its frame"),
-        pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x04nope", id="a header that is none"),
+        pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x04nope", id="an invalid header"),
     ],
 )
 def test_bytes_that_are_no_answers_end_the_line(said: bytes) -> None:

@@ -19,7 +19,7 @@ Behaviour = Callable[[socket.socket], None]
 
 @contextmanager
 def served(behave: Behaviour) -> Iterator[Address]:
-    """Somebody who takes one connection and behaves in this way."""
+    """A server that accepts one connection and behaves in this way."""
     door = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

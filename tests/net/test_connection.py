@@ -1,4 +1,4 @@
-"""Lines: turns, one write each, back-pressure, idleness, and an end that is told once."""
+"""Connections: turns with one write each, back-pressure, idle timeouts, and one notification of the end."""
 
 import asyncio
 import logging
@@ -224,7 +224,7 @@ def test_a_protocol_error_in_a_turn_ends_the_line_after_what_was_written() -> No
 
         def turn(line: Connection, frames: list[Frame]) -> None:
             line.write(frame_of(body=b"first answer"))
-            raise ProtocolError("second header is none")
+            raise ProtocolError("second header is invalid")
 
         server = Recorder()
         server.connection = Connection(turn, lambda _, reason: server.lost.append(reason))
@@ -234,7 +234,7 @@ def test_a_protocol_error_in_a_turn_ends_the_line_after_what_was_written() -> No
 
         assert [body for _, _, body in client.heard] == [b"first answer"]
         assert server.connection.ending is CloseReason.PROTOCOL
-        assert str(server.lost[0]) == "second header is none"
+        assert str(server.lost[0]) == "second header is invalid"
 
     run(main())
 

@@ -405,7 +405,7 @@ def test_pieces_for_a_peer_that_has_just_gone_leave_nothing_behind_in_the_loop(n
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
 
-        line.write_now(b"this fails, and the loop is told later")
+        line.write_now(b"this fails, and the loop is notified later")
         line.write(bytes(1 << 17))
         line.write(bytes(1 << 17))
         line.flush()

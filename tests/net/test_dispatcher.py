@@ -63,7 +63,7 @@ def test_a_code_without_a_handler_is_not_supported_in_rocketmqs_words() -> None:
 
 def test_a_handler_without_an_access_row_is_refused_before_anything_is_read() -> None:
     def never(request: Request[KvKey]) -> Reply:
-        raise AssertionError("a handler that nobody may use was called")
+        raise AssertionError("a handler without permission was called")
 
     with pytest.raises(NoPermission, match="request type 101 has no access rule"):
         Dispatcher([{CODE: never}], {}).serve(Peer(), command())

@@ -1,4 +1,4 @@
-"""Where others find somebody who listens."""
+"""The host name or address at which others reach a listener."""
 
 import socket
 

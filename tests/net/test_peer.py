@@ -371,7 +371,7 @@ def test_futures_of_many_calls_are_awaited_together() -> None:
 
 
 class Told:
-    """Remembers what it was told."""
+    """Records its calls."""
 
     code = 310
     timeout_s = 1.0

@@ -395,7 +395,7 @@ def test_bounds_of_a_pool_must_make_sense() -> None:
 
 
 class ForgetfulNetwork:
-    """Makes connections and never says so: whoever gives up waiting is not told either that they are gone, as with uvloop."""
+    """Opens connections and never reports it; after a cancellation it does not report their end either, as uvloop does."""
 
     def __init__(self, network: MemoryNetwork) -> None:
         self._network = network

@@ -162,7 +162,7 @@ def test_a_close_that_takes_long_names_the_task_that_does_not_end(
     async def stubborn() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await sleeper.sleep()
-        while not caplog.records:  # noqa: ASYNC110 the log tells nobody
+        while not caplog.records:  # noqa: ASYNC110 a line of the log is no event
             await asyncio.sleep(0.01)
 
     portal.submit(stubborn())

@@ -1,4 +1,4 @@
-"""Pipelines that go on until they are stopped: what comes meanwhile is done, and the next run goes on behind it."""
+"""Pipelines that run until they are stopped: new messages are processed, and the next run continues after them."""
 
 import threading
 from collections import Counter

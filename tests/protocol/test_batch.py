@@ -1,4 +1,4 @@
-"""The batch body: RocketMQ's bytes, and bytes that nobody should have sent."""
+"""The batch body: RocketMQ's bytes, and invalid bytes."""
 
 import struct
 from contextlib import suppress

@@ -47,7 +47,7 @@ def test_any_command_survives_the_binary_header_but_for_what_it_cannot_hold(comm
     arrived = sent(command)
 
     assert arrived.code == (command.code + 2**15) % 2**16 - 2**15  # codes wrap at 16 bits, as in Java
-    assert arrived.remark == (command.remark or None)  # an empty remark is none
+    assert arrived.remark == (command.remark or None)  # an empty remark is omitted
     assert arrived.ext == (command.ext or None)  # and so are empty ext fields
     arrived.code, arrived.remark, arrived.ext = command.code, command.remark, command.ext
     assert arrived == command

@@ -174,7 +174,7 @@ VALUES = st.recursive(
 
 
 def as_read(value: Any) -> Any:
-    """What comes back: numbers as keys are texts once they are not typed."""
+    """The result of a round trip: without types, numeric keys become texts."""
     if isinstance(value, dict):
         return {str(key) if isinstance(key, int) else key: as_read(inner) for key, inner in value.items()}
     return [as_read(inner) for inner in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Recall handles: as the broker gave them, and as nobody should send them back."""
+"""Recall handles: those of a broker, and invalid ones."""
 
 import base64
 from contextlib import suppress

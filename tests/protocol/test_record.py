@@ -307,7 +307,7 @@ def test_arbitrary_messages_back_to_back_survive_decoding_and_encoding(several: 
 
 
 def one_after_the_other(buffer: bytes, check_crc: bool) -> list[StoredMessage] | str:
-    """What `decode_record` makes of records back to back: the messages, or what is wrong with the first that is none."""
+    """What `decode_record` makes of records back to back: the messages, or the fault of the first invalid one."""
     messages: list[StoredMessage] = []
     try:
         while (at := sum(message.size for message in messages)) < len(buffer):

@@ -1,4 +1,4 @@
-"""Trace records: as Java's clients wrote them, as older clients wrote them, and as nobody should."""
+"""Trace records: of Java's clients, of older clients, and invalid ones."""
 
 from contextlib import suppress
 

@@ -60,7 +60,7 @@ def options(broker: Broker, **given: str | int) -> dict[str, str]:
 
 
 def old_broker_settings() -> dict[str, str | int | bool]:
-    """Of a broker that keeps no message longer than it must: files are small and may go when they are full, once it is told to."""
+    """Settings of a broker that deletes messages early: its log files are small, and full files may be deleted on request."""
     return {
         "mappedFileSizeCommitLog": 64 * 1024,
         "fileReservedTime": 0,

@@ -91,7 +91,7 @@ def flaw_of(case: Case, broker: Broker) -> str:
     with TemporaryDirectory() as folder:
         first = driver(case, broker, source, target, folder)
         if not Path(folder, "killed").exists():
-            return f"nobody was killed; the driver ended with {first}"
+            return f"no process was killed; the driver ended with {first}"
         if case.victim is Victim.DRIVER and first != -9:
             return f"the driver was to be killed, and ended with {first}"
         last = first if case.victim is Victim.WORKER else driver(case, broker, source, target, folder)

@@ -1,4 +1,4 @@
-"""Options of a connection become settings of a client; secrets are looked up here, and wrong ones are told by their place."""
+"""Options of a connection become settings of a client. Secrets are resolved here, and errors name where a secret was searched."""
 
 from pathlib import Path
 from ssl import CERT_NONE, CERT_REQUIRED, SSLContext

@@ -1,4 +1,4 @@
-"""A broker cuts the line of a task that does not take its answers; the task goes on, and has each row once."""
+"""A broker closes the connection of a task that does not read its answers; the task continues, and returns each row once."""
 
 import logging
 import socket

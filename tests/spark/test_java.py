@@ -1,4 +1,4 @@
-"""Which Java is found: the one that is named, the one on the PATH, the one of pip; too old ones are told of."""
+"""Which Java is used: the one of JAVA_HOME, the one on the PATH, the one of pip; a too old one is reported."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A process of Spark keeps one client for each cluster, for as long as somebody uses it and a while longer; it may have a key."""
+"""A process of Spark has one client for each cluster, while it is used and some time longer; it may have an access key."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""`format("rocketmq")` on a real Spark: it is found, reads and writes, as a batch and as a stream, and goes on after a restart."""
+"""`format("rocketmq")` on a real Spark: it is found, reads and writes, as a batch and as a stream, and continues after a restart."""
 
 import json
 from collections import Counter

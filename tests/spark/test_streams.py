@@ -99,7 +99,7 @@ def test_another_thread_can_start_a_write_once_it_has_the_session(
     ("interval", "listens"),
     [
         pytest.param("0 seconds", False, id="Spark asks all the time"),
-        pytest.param("1 hour", True, id="Spark will not ask again for long, so somebody listens"),
+        pytest.param("1 hour", True, id="Spark will not query again for a long time, so the pull waits"),
     ],
 )
 def test_after_a_clean_stop_the_group_stands_where_the_last_batch_ended(

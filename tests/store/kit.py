@@ -1,4 +1,4 @@
-"""What tests of the store share: threads that obey the test, records, and a log on a disk in memory."""
+"""Shared by the tests of the store: threads that the test controls, records, and a log on a disk in memory."""
 
 import threading
 from collections import deque
@@ -146,7 +146,7 @@ SMALLEST = len(record_of(0, 0))
 
 
 def walk(log: CommitLog) -> Iterator[tuple[int, bytes]]:
-    """The records of a log from its start to the first thing that is none, as recovery sees them."""
+    """The records of a log from its start to the first invalid one, as recovery reads them."""
     at = log.start
     while at < log.written:
         raw = log.record(at)

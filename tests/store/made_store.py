@@ -142,7 +142,7 @@ class MadeStore:
         return f"commitlog/{at // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}"
 
     def queue_path(self, topic: str, queue_id: int, offset: int) -> tuple[str, int]:
-        """The file that holds an entry, and the entry's place in it."""
+        """The file of an entry, and its position in the file."""
         number, index = divmod(offset, QUEUE_FILE_ENTRIES)
         return f"consumequeue/{topic}/{queue_id}/{number * QUEUE_FILE_ENTRIES * 20:020d}", index * 20
 

@@ -84,7 +84,7 @@ class OpenStore:
         return self._again(self.disk, **changes)
 
     def crash(self, survives: Survives = "everything", seed: int = 0, **changes: object) -> "OpenStore":
-        """Pull the plug and start again. The present store goes on, on its own disk, and nobody cares."""
+        """Simulate a power loss and start again. The present store is left as it is, on its own disk."""
         return self._again(self.disk.crash(Random(seed), survives=survives), **changes)
 
     def _again(self, disk: FaultyFiles, **changes: object) -> "OpenStore":

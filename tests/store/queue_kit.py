@@ -39,7 +39,7 @@ def file_name(queue: ConsumeQueue, number: int) -> str:
 
 
 def entries_of(files: FaultyFiles, queue: ConsumeQueue, number: int = 0) -> list[Entry]:
-    """Everything that lies in one file of a queue, used or not."""
+    """All entries of one file of a queue, used or not."""
     path = queue.file_of(number * FILE_ENTRIES)
     return list(ENTRY.iter_unpack(files.read(path)))
 
@@ -62,7 +62,7 @@ class Store:
     def put(
         self, queue: ConsumeQueue, size: int = 200, tag: int = 0, store_ms: int | None = None, body: bytes = b""
     ) -> int:
-        """Store a message of `size` bytes, or with `body`; its log offset. Tag 0 is none."""
+        """Store a message of `size` bytes, or with `body`; its log offset. Tag 0 means no tag."""
         properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
         body = body or bytes(size - queue.record_overhead - len(properties))
         size = queue.record_overhead + len(body) + len(properties)

@@ -1,4 +1,4 @@
-"""The key index as a RocketMQ broker goes on with it after a crash, by the rules that the Java code was seen to follow.
+"""The key index as a RocketMQ broker continues it after a crash, by the observed rules of the Java code.
 
     newer than the checkpoint    the file is thrown away
     slot behind the count        counts as empty, for look-ups and for what is entered next

@@ -1,4 +1,4 @@
-"""What a store tells about itself."""
+"""The facts that a store reports about itself."""
 
 from tests.store.kit import ROOT
 from tests.store.open_store import OpenStore, numbered

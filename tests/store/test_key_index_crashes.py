@@ -1,7 +1,7 @@
 """The key index through power losses at any moment: it never lies about a message, and nothing is missing in the end.
 
 A log, an index and a checkpoint live on a disk that loses power in every legal way; so may recovery itself. The log loses what
-was not synced, and goes on with other messages in the same place. Afterwards the entries of the index, in their order, must be
+was not synced, and continues with other messages at the same positions. Afterwards the entries of the index, in their order, must be
 what a build from the log that is left gives, and no file had to be thrown away for it. A RocketMQ broker, which does not repair
 what it finds, must find every key as well.
 """
@@ -131,7 +131,7 @@ class World:
             assert self.index.find("T", key.decode(), 0, FOREVER, 64) == holders[::-1][:64]
 
     def check_for_rocketmq(self) -> None:
-        """A broker that enters only what lies behind the end of the index finds every message by each of its keys."""
+        """A broker that adds only messages after the end of the index finds every message by each of its keys."""
         shape = IndexShape(SETTINGS.index_slots, SETTINGS.index_entries)
         checkpoint_ms = Checkpoint(self.files, ROOT).load().index_ms
         theirs = RocketMQIndex(self.files, self.index.folder, shape, checkpoint_ms)

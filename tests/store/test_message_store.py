@@ -408,7 +408,7 @@ def test_a_disk_that_is_too_full_refuses_and_accepts_again_without_a_restart() -
     opened.tick(10_000)
     with pytest.raises(StoreFull, match="disk_full_ratio"):
         opened.send(b"refused")
-    assert opened.bodies() == [b"one"], "reading goes on"
+    assert opened.bodies() == [b"one"], "reads still work"
     opened.disk.unlink(Path("/ballast"))
     opened.tick(10_000)
 

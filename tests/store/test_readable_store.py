@@ -1,4 +1,4 @@
-"""What a store finds, by key, place and time."""
+"""Searches in a store by key, offset and time."""
 
 import logging
 

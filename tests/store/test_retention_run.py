@@ -1,4 +1,4 @@
-"""Retention at work: log files go, queues and index follow, readers are not disturbed, writes come back."""
+"""Retention: log files with their queues and index are deleted, readers are not disturbed, and writes work again."""
 
 import errno
 from pathlib import Path

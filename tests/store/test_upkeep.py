@@ -22,7 +22,7 @@ def on_disk(opened: OpenStore) -> Checkpoint:
 
 
 def operations(opened: OpenStore, since: int) -> list[tuple[str, str]]:
-    """What was done to the disk: the kind of operation, and the place below the store's folder."""
+    """The operations on the disk: the kind, and the path below the folder of the store."""
     done = opened.disk.operations[since:]
     return [(operation.kind, operation.path.removeprefix("/store/")) for operation in done]
 
@@ -280,7 +280,7 @@ def test_the_index_catches_up_in_the_background_and_comes_to_the_disk() -> None:
 
 
 def stepping(**changes: Any) -> OpenStore:
-    """A store with room for thousands of messages; every look at its clock takes a millisecond."""
+    """A store for thousands of messages; each read of its clock takes a millisecond."""
     clock = SteppingClock()
     opened = OpenStore.small(
         clock=clock, log_file_bytes=1024 * 1024, index_entries=100_000, queue_file_entries=100_000, **changes

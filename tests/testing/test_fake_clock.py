@@ -1,4 +1,4 @@
-"""A clock that obeys the test."""
+"""A clock that the test controls."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The frontier: which timed messages are done, told by a few numbers."""
+"""The frontier: a few numbers record which timed messages are done."""
 
 from hypothesis import given
 from hypothesis import strategies as st

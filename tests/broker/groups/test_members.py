@@ -1,4 +1,4 @@
-"""Members: who is connected, who is told, who is forgotten; the same as the real broker in the same conversations."""
+"""Members: which are connected, notified and removed, as with the real broker in the same conversations."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable

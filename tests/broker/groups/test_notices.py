@@ -1,4 +1,4 @@
-"""Notices: who is told, who is skipped, what is logged, and who is hung up on."""
+"""Notices: which clients are notified, skipped or disconnected, and what is logged."""
 
 import asyncio
 import logging

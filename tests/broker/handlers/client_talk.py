@@ -39,13 +39,13 @@ BROKER = Address("10.0.0.9", 10911)
 CALL_S = 10.0
 ALL = (Subscription("T", sub_version=1), Subscription("%RETRY%g", sub_version=1))
 LASTING = PeerSettings(connection=ConnectionSettings(idle_s=86_400), silence_s=86_400)
-"""Nobody hangs up by himself."""
+"""A connection that neither side closes."""
 
 Answer = Callable[[Command], Command | Coroutine[Any, Any, Command]]
 
 
 class Client:
-    """One end of a connection. `told` is what the broker sent by itself; `answers` says what it is answered, by code."""
+    """One end of a connection. `told` are the requests that the broker sent; `answers` are the replies to them, by code."""
 
     def __init__(self, client_id: str, version: int = Version.V5_3_3, language: Language = Language.JAVA) -> None:
         self.client_id = client_id
@@ -186,7 +186,7 @@ class Room:
 
 @asynccontextmanager
 async def served(**settings: Any) -> AsyncIterator[Room]:
-    """A room whose server listens."""
+    """A network with a listening server."""
     room = Room(**settings)
     async with room.server:
         yield room

@@ -25,7 +25,7 @@ async def members_of(client: Client, group: str) -> tuple[str, ...]:
 
 
 def groups_told(client: Client) -> list[str]:
-    """The groups of which the client was told that they changed, since it was asked last."""
+    """The groups whose change was notified to the client since the last call."""
     told = client.take_covered()
     assert {one.code for one in told} <= {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED}
     return [(one.ext or {})["consumerGroup"] for one in told]

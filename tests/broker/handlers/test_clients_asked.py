@@ -281,7 +281,7 @@ def test_clients_are_answered_and_told_what_the_real_broker_answered_and_told_th
 
             assert count > 5
             if (release, name) == ("4.9.7", "broadcast"):
-                expected.clear()  # it told a broadcasting group when a member left, and not when one came
+                expected.clear()  # it notified a broadcasting group when a member left, but not when one joined
             assert sent == expected
 
     run(main())

@@ -1,4 +1,4 @@
-"""What an administrator lets go, and how the replicas are."""
+"""Deletion by an administrator, and the state of the replicas."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Looking at messages by key and place, and at queue entries."""
+"""Queries of messages by key and offset, and of queue entries."""
 
 import asyncio
 
@@ -174,7 +174,7 @@ def test_large_messages_are_few_in_one_answer(monkeypatch: pytest.MonkeyPatch) -
     run(main())
 
 
-# by place
+# by log offset
 
 
 def test_a_message_is_found_where_it_lies() -> None:

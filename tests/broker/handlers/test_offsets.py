@@ -101,7 +101,7 @@ def test_the_offsets_of_all_groups_are_told() -> None:
         answer = await desk.done(RequestCode.GET_ALL_CONSUMER_OFFSET)
 
         assert read_body(ConsumerOffsets, answer.body).offset_table == {"T@g": {0: 12, 3: 7}}
-        assert desk.offsets.is_changed, "what is told is not saved by that"
+        assert desk.offsets.is_changed, "reporting an offset does not save it"
         assert (await desk.done(RequestCode.GET_ALL_DELAY_OFFSET)).body == b'{"offsetTable":{3:0}}'
 
     run(main())

@@ -1,4 +1,4 @@
-"""Pulls that want bodies and nothing else: whoever says so gets them, in whatever way he pulls; all else is as with other pulls."""
+"""Pulls that request only bodies: any kind of pull may do so, and everything else is as with other pulls."""
 
 import asyncio
 import struct

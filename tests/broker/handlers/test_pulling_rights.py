@@ -24,7 +24,7 @@ FOUND, NOTHING, RETRY, MOVED = (
 PULL = RequestCode.PULL_MESSAGE
 
 
-# subscriptions that heartbeats told
+# subscriptions that heartbeats reported
 
 
 def by_heartbeat(offset: int = 0, **fields: Any) -> PullMessage:

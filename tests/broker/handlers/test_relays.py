@@ -1,4 +1,4 @@
-"""What administrators ask of clients through the broker: their answers come back, and so does what is wrong."""
+"""Requests of administrators to clients through the broker: answers and errors are returned."""
 
 import asyncio
 from typing import NamedTuple
@@ -282,7 +282,7 @@ def test_members_that_are_too_old_and_groups_without_members_are_not_asked() -> 
 
 
 class Relayed(NamedTuple):
-    """A request of an administrator as it was captured, what the client was asked and said, and what came back."""
+    """A captured request of an administrator, the request to the client with its answer, and the response."""
 
     name: str
     request: Command

@@ -97,7 +97,7 @@ BROKEN = {
     "something behind it": GOOD + b"\x00",
     "no batch": b"just a body",
     "nothing": b"",
-    "properties with no room for ours": batch(b"first") + batch(b"second", properties="a\x01" + LONG),
+    "properties that leave no bytes for ours": batch(b"first") + batch(b"second", properties="a\x01" + LONG),
     "too large": batch(*[b"x" * 1000] * 9),
 }
 

@@ -58,7 +58,7 @@ def refusing(
 LONG = "x" * 32_700
 REFUSALS = {
     "no body": refusing(ResponseCode.SYSTEM_ERROR, "no body", sending(), b""),
-    "a name that is none": refusing(ResponseCode.INVALID_PARAMETER, r"contains '\*'", sending("bad*topic")),
+    "an invalid name": refusing(ResponseCode.INVALID_PARAMETER, r"contains '\*'", sending("bad*topic")),
     "no name": refusing(ResponseCode.INVALID_PARAMETER, "is empty", sending("")),
     "a name too long": refusing(ResponseCode.INVALID_PARAMETER, "128 characters", sending("x" * 128)),
     "a path": refusing(ResponseCode.INVALID_PARAMETER, r"contains '\.'", sending("../x")),

@@ -1,4 +1,4 @@
-"""Requests about numbers: what the broker tells about itself and its groups."""
+"""Requests for statistics of the broker and its groups."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Topics as administrators see them: what is answered is done, told and on the disk; and the same as Apache says."""
+"""Requests of administrators about topics: an acknowledged change is made, registered and on the disk; answers are Apache's."""
 
 import asyncio
 import errno

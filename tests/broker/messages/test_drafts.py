@@ -1,4 +1,4 @@
-"""Drafts: copies of stored messages that can be changed, and the ids of their places."""
+"""Drafts: copies of stored messages that can be changed, and the ids of their offsets."""
 
 from tests.store.open_store import OpenStore
 

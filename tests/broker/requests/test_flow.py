@@ -1,4 +1,4 @@
-"""Requests that wait: how long, how many, and what the refused are told."""
+"""Requests that wait: how long, how many, and the answers of those that are refused."""
 
 from typing import cast, get_args
 

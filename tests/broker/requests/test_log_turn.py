@@ -1,4 +1,4 @@
-"""What a line is told when a turn of the store has ended."""
+"""The answers to a connection when a turn of the store has ended."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ class Said:
 
 
 class Stored:
-    """A store whose turns are written at once, and synced when somebody asks."""
+    """A store whose turns are written at once, and synced on request."""
 
     settings = StoreSettings(folder=Path("/s"))
     last_staged = end = 0

@@ -1,6 +1,6 @@
 """Turns and flow control: what one read asks for, and what happens when there is more to do than can be done.
 
-The whole broker is there, in virtual time: clients over a network in memory, and a disk that stalls when it is told to.
+A complete broker in virtual time, with clients over a network in memory, and a disk that stalls on request.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("twin")
 BUSY, DONE = ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS
 SEND = RequestCode.SEND_MESSAGE_V2
 PATIENT = FlowSettings(turn_budget_ms=20, send_wait_ms=60_000, pull_wait_ms=60_000)
-"""Nobody is refused for having waited, whatever the clock of a test does."""
+"""No request is refused for its waiting time, whatever the clock of a test does."""
 
 
 def log_writes(broker: RunningBroker) -> int:

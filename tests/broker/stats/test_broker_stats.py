@@ -54,7 +54,7 @@ def test_what_is_sent_to_a_topic_shows_after_the_next_sample(stats: Sampled) -> 
     assert stats.minute("TOPIC_PUT_NUMS", "T") == BrokerStatsItem(5, 0.25, 1.0)
     assert stats.minute("TOPIC_PUT_SIZE", "T") == BrokerStatsItem(500, 25.0, 100.0)
     assert stats.put_tps("T") == 0.25
-    assert stats.put_tps("nobody sent here") == 0.0
+    assert stats.put_tps("no message was sent to it") == 0.0
 
 
 def test_what_a_group_pulls_from_a_topic_is_found_by_both_names(stats: Sampled) -> None:

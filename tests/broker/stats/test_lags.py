@@ -10,7 +10,7 @@ from pocketmq.metrics.families import labels_of
 
 
 async def told(broker: RunningBroker) -> dict[str, float]:
-    """What is told of group G in topic T, by the last word of the name."""
+    """The values of group G in topic T, by the last word of the name."""
     parts = broker.parts
     metrics = LagMetrics(parts.state)
     families = await metrics.families()

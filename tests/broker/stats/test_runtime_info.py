@@ -1,4 +1,4 @@
-"""What a broker tells about itself, compared with what the real one tells."""
+"""The runtime info of a broker, compared with that of the real one."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from pocketmq.testing.fake_clock import START_MS
 
 
 class Told:
-    """A store with statistics, and what is told about them."""
+    """A store with statistics, and its runtime info."""
 
     def __init__(self, opened: OpenStore, *additions: Callable[[], dict[str, str]]) -> None:
         self.opened = opened

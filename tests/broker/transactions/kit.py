@@ -28,7 +28,7 @@ ROOMY = {"log_file_bytes": 64 * 1024, "queue_file_entries": 1000, "index_slots":
 
 
 class Producer:
-    """The line to a producer. What it is asked stays here until somebody looks."""
+    """The connection to a producer. It keeps the requests of the broker until a test reads them."""
 
     def __init__(self) -> None:
         self.questions: list[Command] = []
@@ -122,7 +122,7 @@ class Lab:
         check: bool = False,
         key: str = "",
     ) -> None:
-        """What the producer of the half message at `place` decides."""
+        """The decision of the producer of the half message at `place`."""
         self.transactions.decisions.end(
             EndTransaction(
                 producer_group=group,

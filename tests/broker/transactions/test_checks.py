@@ -1,4 +1,4 @@
-"""Asking about transactions that nobody decided."""
+"""Check-backs of undecided transactions."""
 
 import asyncio
 import errno

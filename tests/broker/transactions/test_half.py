@@ -153,7 +153,7 @@ def sent_halves(version: str) -> list[SendMessageV2]:
 
 
 def replayed(version: str) -> tuple[Lab, dict[str, StoredPosition]]:
-    """The half messages of a conversation, sent to us; their places by their unique keys."""
+    """The half messages of a conversation, sent to us; their offsets by their unique keys."""
     lab = Lab.new()
     lab.topics.put([TopicConfig("TransactionTopic", 2, 2)], 0)
     lab.connected = {"PG_transaction"}
@@ -175,7 +175,7 @@ def replayed(version: str) -> tuple[Lab, dict[str, StoredPosition]]:
 
 
 def assert_alike(ours: StoredMessage, theirs: StoredMessage, version: str) -> None:
-    """Two brokers made the same of a message, apart from places and times."""
+    """Two brokers stored a message in the same way, except for offsets and times."""
     for name in ("topic", "queue_id", "flag", "sys_flag", "born_ms", "body", "reconsume_times", "body_crc"):
         assert getattr(ours, name) == getattr(theirs, name), name
     expected = dict(theirs.properties)

@@ -1,7 +1,7 @@
 """Any order of sends, decisions, checks, crashes and restarts: what is committed arrives, what is rolled back never does.
 
 A producer answers every question as it decided, or says that it does not know yet. Messages that a power loss took away before
-they were safe are out of the game: their producer never heard that they are safe either.
+they were safe are ignored: they were never acknowledged to their producer.
 """
 
 import logging

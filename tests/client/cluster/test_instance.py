@@ -97,7 +97,7 @@ def test_clients_with_the_same_name_share_one_instance() -> None:
 
             for instance in (one, *others):
                 await instance.leave()
-            assert join(c) is one, "somebody is still there"
+            assert join(c) is one, "a client still uses it"
             await one.leave()
             await one.leave()
             again = join(c)

@@ -33,7 +33,7 @@ RECORD = encode_record(b"T", 1, 7, 5000, b"body", b"", 0, 0, 1, HOST, 2, HOST)
 
 
 class Consumer:
-    """Remembers what it was told."""
+    """Records its calls."""
 
     wire_group = "CG"
 

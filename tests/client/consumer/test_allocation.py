@@ -81,7 +81,7 @@ def test_the_ring_agrees_with_the_published_vector() -> None:
 
 
 def java_set_order(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """The order in which a small Java HashSet of queues is walked; mqadmin shows its shares without sorting."""
+    """The order in which Java iterates over a small HashSet of queues; mqadmin shows allocations without sorting."""
 
     def bucket(queue: MessageQueue) -> int:
         total = 1

@@ -1,4 +1,4 @@
-"""How long the way of a message is, in calls and modules: it grows unnoticed unless somebody counts."""
+"""The length of the path of a message, in calls and modules. Without this test it would grow unnoticed."""
 
 import asyncio
 

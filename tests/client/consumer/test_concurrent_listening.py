@@ -127,12 +127,12 @@ def test_jobs_behind_one_that_hangs_in_the_same_thread_make_way_for_others() -> 
         hanging, behind, done = submitted
         hanging.is_running = hanging.shares_worker = behind.shares_worker = True
         finish(done)
-        assert len(submitted) == 4, "the third place was free again"
+        assert len(submitted) == 4, "the third slot was free again"
 
         await asyncio.sleep(2.5)
 
         assert not behind.todo, "its messages were taken back"
-        assert len(submitted) > 4, "and its place was given to another"
+        assert len(submitted) > 4, "and its slot was used by another"
         last = submitted[-1]
         finish(last)
         finish(behind)

@@ -40,7 +40,7 @@ def job(
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 what is waited for tells nobody
+        while not condition():  # noqa: ASYNC110 there is no event for the condition
             await asyncio.sleep(0.002)
 
 

@@ -163,7 +163,7 @@ def test_messages_that_did_not_reach_who_gave_up_waiting_come_again(tmp_path: Pa
     def await_handed(consumer: AsyncLitePullConsumer) -> None:
         end, pause = monotonic() + DEADLINE_S, threading.Event()
         while not consumer._member._polled:
-            assert monotonic() < end, "nothing was handed out"
+            assert monotonic() < end, "no message was returned"
             pause.wait(0.01)
 
     with Server(tmp_path) as server, Producer(server.name_server) as producer:

@@ -30,7 +30,7 @@ A, B, C = (MessageQueue("T", "broker-a", number) for number in range(3))
 
 
 class Calls:
-    """A broker's side: remembers what it is told, and fails for the queues that it is told to."""
+    """The side of the broker: records requests, and fails for the queues that a test chooses."""
 
     def __init__(self) -> None:
         self.kept: dict[MessageQueue, int] = {}
@@ -228,7 +228,7 @@ def test_a_client_id_that_leads_elsewhere_is_refused() -> None:
 
 
 class Shelf(OffsetStore):
-    """Keeps offsets in memory, and fails when it is told to."""
+    """Keeps offsets in memory, and fails on request."""
 
     def __init__(self) -> None:
         self.kept: dict[MessageQueue, int] = {}

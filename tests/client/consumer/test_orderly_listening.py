@@ -24,7 +24,7 @@ def member(c: RealCluster, listener: Any, number: int = 1, **options: Any) -> As
 
 
 class Order:
-    """A listener that takes its time, and sees to it that nobody else works on its queue meanwhile."""
+    """A slow listener that checks that no other listener processes its queue meanwhile."""
 
     def __init__(self, took_s: float = 0.01) -> None:
         self.took_s = took_s

@@ -240,7 +240,7 @@ def test_a_lock_can_be_renewed_and_lost(queue: ProcessQueue) -> None:
 
 
 class RefusedMeanwhile(ProcessQueue):
-    """The loop hears that the lock is refused while a thread looks whether it is held."""
+    """The loop is notified of a refused lock while a thread checks the lock."""
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)

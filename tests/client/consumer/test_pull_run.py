@@ -235,7 +235,7 @@ class _Told(Hooks):
 
 
 def _course(in_runs: bool) -> list[Any]:
-    """All that is sent and told when a broker says this and that, with pulls in runs or each awaited by itself."""
+    """All requests and notifications for given answers of a broker, with pulls in runs or each awaited by itself."""
     told = _Told()
     seen: list[Any] = []
 

@@ -34,7 +34,7 @@ async def allocator(consumers: Sequence[AsyncPushConsumer]) -> list[list[int]]:
 
 async def settle(consumers: Sequence[AsyncPushConsumer], *wanted: list[int], timeout_s: float = 30) -> None:
     async with asyncio.timeout(timeout_s):
-        while await allocator(consumers) != [*wanted]:  # noqa: ASYNC110 what is waited for tells nobody
+        while await allocator(consumers) != [*wanted]:  # noqa: ASYNC110 there is no event for the condition
             await asyncio.sleep(0.05)
 
 
@@ -319,7 +319,7 @@ def test_a_strategy_that_raises_for_one_topic_costs_no_other_topic_its_queues(
     class NotForOrders(Circle):
         def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> Sequence[MessageQueue]:
             if queues[0].topic == "orders":
-                raise KeyError("no room for orders")
+                raise KeyError("no rule for orders")
             return super().__call__(queues, members, me)
 
     async def main() -> None:
@@ -336,7 +336,7 @@ def test_a_strategy_that_raises_for_one_topic_costs_no_other_topic_its_queues(
 
     run(main())
     said = [line for line in caplog.messages if "rebalance of" in line]
-    assert said == ["rebalance of orders failed: KeyError: 'no room for orders'; next attempt in 1 s"]
+    assert said == ["rebalance of orders failed: KeyError: 'no rule for orders'; next attempt in 1 s"]
 
 
 @pytest.mark.parametrize("kind", ["push", "lite"])

@@ -49,7 +49,7 @@ def test_messages_are_in_flight_from_the_call_on(server: Server) -> None:
     go_on = threading.Event()
 
     async def hold_the_loop_up() -> None:
-        go_on.wait()  # what is handed over meanwhile is not taken
+        go_on.wait()  # sends are rejected meanwhile
 
     with producer:
         producer._portal.submit(hold_the_loop_up())
@@ -147,7 +147,7 @@ async def running_loop() -> asyncio.AbstractEventLoop:
 def test_messages_not_sent_before_the_stop_fail(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         blocking, "SHARED_PORTAL", SharedPortal()
-    )  # whose loop ends with this producer, whoever else runs now
+    )  # its loop ends with this producer, although others run now
     producer = Producer(server.name_server, group="PG_late", max_in_flight_messages=3)
     producer.start()
     producer.send("Blocking", b"x")

@@ -50,7 +50,7 @@ def test_waiters_are_admitted_in_order() -> None:
         assert limit.waiting == 3
         limit.release(1, 10)
         await asyncio.sleep(0)
-        assert order == [], "the large one is first in line, and nobody passes it"
+        assert order == [], "the large one is first, and no other overtakes it"
         limit.release(1, 10)
         await asyncio.sleep(0.001)
         assert order == [0, 1]

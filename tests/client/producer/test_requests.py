@@ -226,7 +226,7 @@ def test_a_request_gives_up_in_time_while_too_much_is_in_flight() -> None:
             assert loop.time() - began == pytest.approx(1, abs=0.1)
             assert (await slow).is_ok
             await asyncio.sleep(1)
-            assert len(c.broker.requests(SEND)) == 2, "the request is not sent when nobody waits for it any more"
+            assert len(c.broker.requests(SEND)) == 2, "a request that is no longer awaited is not sent"
             assert producer.in_flight == 0
 
     run(main())

@@ -19,7 +19,7 @@ AWAITED, CALLBACK, ONE_WAY = SendKind.AWAITED, SendKind.CALLBACK, SendKind.ONE_W
 EAGER = SendRetries(when_not_stored=True, when_busy=True)
 
 TABLE: list[tuple[PocketMQError, int | None, int | None, int | None, int | None]] = [
-    # failure, awaited, callback, and both when told to retry whatever can be
+    # failure, awaited, callback, and both with the option to retry all errors that may be retried
     (ConnectionLost("cut"), 0, 0, 0, 0),
     (CallTimedOut("late"), 0, 0, 0, 0),
     (TooManyCalls("full"), 0, None, 0, None),

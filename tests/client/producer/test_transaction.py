@@ -25,7 +25,7 @@ def never_asked(message: StoredMessage) -> bool:
 
 
 async def answer_to(c: Cluster, message_id: str) -> TransactionState:
-    """What the broker hears when it asks how the transaction of a message ended."""
+    """The answer to the check-back of the transaction of a message."""
     properties = format_properties({"UNIQ_KEY": message_id, "PGROUP": "PG"}).encode()
     record = encode_record(b"T", 1, 7, 5000, b"half", properties, 0, 0, 1, HOST, 2, HOST)
     header = CheckTransactionState(7, 5000, "RMQ_SYS_TRANS_HALF_TOPIC", message_id, message_id, "offset id")
@@ -47,7 +47,7 @@ def test_all_messages_are_decided_after_a_cancelled_end() -> None:
         async with cluster() as c, c.producer(group="PG", check=never_asked) as producer:
             tx = producer.transaction("T")
             ids = await sent(tx)
-            await asyncio.sleep(5)  # the line is settled, so it may be made anew at once
+            await asyncio.sleep(5)  # the connection is closed, so it may be opened again at once
             c.network.cut(c.broker.address)
             await asyncio.sleep(0.01)
             ending = asyncio.create_task(tx.commit())

@@ -1,4 +1,4 @@
-"""The console in a real Chromium, shortly; `make console-browser` walks through all of it."""
+"""Some pages of the console in Chromium; `make console-browser` visits all of them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A cluster that lives while somebody looks: messages come and are read, and a pipeline moves on batch by batch."""
+"""Traffic for a cluster that is shown in the console: messages are sent and consumed, and a pipeline commits batches."""
 
 import threading
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ LETTER = "/letters/payments-worker/broker-a:0:3"
 
 
 class Walk:
-    """One browser page. Whatever it complains about, and whoever else it talks to, is remembered."""
+    """One browser page. Its errors, and its requests to other hosts, are recorded."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
@@ -73,7 +73,7 @@ class Walk:
         expect(self.page.get_by_role("status")).to_contain_text("Sent the dead letter again")
 
     def see_a_chart_move(self) -> None:
-        """By itself: nothing is loaded anew."""
+        """By an update, without loading the page again."""
         self.go("/")
         first = self.page.locator(".chart path").first
         before = first.get_attribute("d")

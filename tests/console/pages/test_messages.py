@@ -1,4 +1,4 @@
-"""Messages on pages: found by id, key, time and place; shown as text, JSON and hex, and cut when they are long."""
+"""Pages of messages: found by id, key, time and offset; shown as text, JSON and hex, and cut if they are long."""
 
 import re
 import tracemalloc

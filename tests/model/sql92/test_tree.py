@@ -1,4 +1,4 @@
-"""The tree of an expression can be walked whatever its depth."""
+"""The tree of an expression of any depth can be iterated."""
 
 from pocketmq.model.sql92.tree import (
     AllOf,

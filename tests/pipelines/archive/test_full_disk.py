@@ -1,4 +1,4 @@
-"""A lake on a disk that is really full: told in a sentence, and a rerun after room was made repairs."""
+"""A lake on a really full disk: the error is one sentence, and a run after files were deleted completes the work."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.geteuid() != 0 or _mount("-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(disk)):
-        pytest.skip("this machine lets nobody mount a small disk")
+        pytest.skip("a small disk cannot be mounted on this machine")
     try:
         yield disk
     finally:

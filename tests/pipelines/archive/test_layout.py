@@ -1,4 +1,4 @@
-"""Where things lie in a lake."""
+"""The paths of the files in a lake."""
 
 from pocketmq.pipelines.archive.form import Slot, final_path, is_data, partition_values, staged_path
 

@@ -88,5 +88,5 @@ def test_a_second_writer_is_refused_and_a_damaged_file_is_told() -> None:
         file.write_at(0, b"?")
     with pytest.raises(StoreDamaged, match=r"0000000001\.json"):
         ManifestLog(LAKE, files)
-    with pytest.raises(StoreDamaged):  # and not StoreLocked: the first attempt let go of the lock
+    with pytest.raises(StoreDamaged):  # and not StoreLocked: the first attempt released the lock
         ManifestLog(LAKE, files)

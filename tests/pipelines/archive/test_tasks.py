@@ -1,4 +1,4 @@
-"""What tasks do by themselves: files of one folder become one, whoever wrote them."""
+"""Tasks: the files of one folder are merged into one, whichever run wrote them."""
 
 from pathlib import Path
 from typing import Any

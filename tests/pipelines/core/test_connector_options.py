@@ -1,4 +1,4 @@
-"""Options of the connector that somebody gives a pipeline: whom each is for, and what is the pipeline's own."""
+"""Options of the connector for a pipeline: which are for reads or writes, and which the pipeline sets itself."""
 
 from pathlib import Path
 from typing import Any

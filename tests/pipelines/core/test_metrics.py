@@ -35,7 +35,7 @@ def test_sums_grow_and_levels_are_those_of_the_last_row() -> None:
     assert [value(name) for name in ("messages_per_second", "batch_seconds", "kept_rows")] == [5.0, 1.5, 3]
     behind = value("behind_messages")
     assert behind is not None
-    assert behind != behind  # not a number: nobody knows
+    assert behind != behind  # not a number: unknown
 
 
 def test_a_registry_has_them_once() -> None:

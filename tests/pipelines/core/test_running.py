@@ -1,4 +1,4 @@
-"""A run: queries are followed to their end, stopped when somebody asks, and fail in one sentence."""
+"""A run: it waits until the queries end, stops them on request, and reports a failure in one sentence."""
 
 import signal
 import threading

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Builder:
-    """Stands for Spark's builder: what it was told, and how it ends."""
+    """Replaces Spark's builder: records its settings, and returns a session or an error."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.told: dict[str, str] = {}

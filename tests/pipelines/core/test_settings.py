@@ -1,4 +1,4 @@
-"""Spans, sizes and moments: how they are written, and what is none."""
+"""Durations, sizes and times: how they are written, and which texts are invalid."""
 
 from datetime import UTC, datetime
 

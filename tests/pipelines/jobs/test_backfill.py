@@ -1,4 +1,4 @@
-"""A stretch of a topic once more, into a topic and into a lake."""
+"""An offset range of a topic is read again, into a topic and into a lake."""
 
 import json
 from collections import Counter

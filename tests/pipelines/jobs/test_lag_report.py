@@ -99,7 +99,7 @@ def test_a_look_that_nobody_answers_does_not_cost_what_was_seen(
     assert (row["messages"], row["looks"], summary.facts["looks"]) == (1, 2, 3)
     assert summary.facts["looks_failed"] == "1, last error: the broker starts again"
 
-    outcomes[:] = [CallTimedOut("nobody is there")]
+    outcomes[:] = [CallTimedOut("no member")]
     with pytest.raises(CallTimedOut):
         LAG_REPORT.run(spark, told, Run())
 

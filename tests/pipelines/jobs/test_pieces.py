@@ -1,4 +1,4 @@
-"""A known stretch of messages, done piece by piece."""
+"""An offset range is processed piece by piece."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ class MadeState(dict[str, str]):
 
 
 class Doing:
-    """Does pieces, and breaks off when told."""
+    """Processes pieces, and fails on request."""
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.done: list[QueueRange] = []

@@ -64,7 +64,7 @@ def test_copies_that_a_broker_took_and_does_not_show_yet_are_not_sent_again(
     ask = ClientMetadata.log_states
 
     def watched(metadata: ClientMetadata, brokers: Collection[str]) -> dict[str, LogState]:
-        """The disk is quick again once somebody has seen that the broker is behind."""
+        """The disk is fast again once a query has shown that the broker is behind."""
         told = ask(metadata, brokers)
         is_quick.set()
         return told

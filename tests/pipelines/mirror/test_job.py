@@ -44,7 +44,7 @@ def test_a_mirror_that_breaks_off_has_each_message_once_in_order_and_moves_group
 
     planned = plan_mirror(told)
     with monkeypatch.context() as patch:
-        patch.setattr(job, "_sent", FailsOnce(job._sent, 2))  # the batch is there, and nobody noted it
+        patch.setattr(job, "_sent", FailsOnce(job._sent, 2))  # the batch is stored, but not recorded
         with pytest.raises(PipelineFailed, match="the machine is gone"):
             run_mirror(spark, told, Run())
     fill(broker, topic, ["last"], number=2)

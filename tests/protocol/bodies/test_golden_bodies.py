@@ -2,7 +2,7 @@
 
 What we write is held against what Java wrote, property by property. Exceptions:
 - Java leaks a property wherever a class has a getter: `groupTopicMap` is derived from the offset table, the `…Str` ones repeat
-  a time as a date. Nobody reads them, and we write none.
+  a time as a date. No client reads them, and we do not write them.
 - Release 4.9.7, and requests written by hand (`raw`), lack properties that 5.3.3 has; we add those with their defaults.
 """
 

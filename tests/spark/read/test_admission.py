@@ -1,4 +1,4 @@
-"""How much a micro-batch takes: never more than the limit, never nothing when something waits, nobody starves."""
+"""The size of a micro-batch: at most the limit, never empty while messages wait, and fair to all queues."""
 
 import pytest
 from hypothesis import given

@@ -156,7 +156,7 @@ class Misnamed(FakeMetadata):
 
 
 class Secretive(Misnamed):
-    """And lists its topics to nobody."""
+    """And refuses to list its topics."""
 
     def topics(self) -> list[str]:
         raise NoPermission("no right to list topics")

@@ -1,4 +1,4 @@
-"""Messages that are gone: which, why, and how each policy goes on."""
+"""Lost messages: which, why, and how each policy continues."""
 
 import pytest
 

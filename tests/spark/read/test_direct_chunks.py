@@ -29,7 +29,7 @@ HELD = Bounds(0, 200)
 
 
 class FakePulls:
-    """As `DirectPulls`: gives at most `at_once` messages, the last asked first if told so; the answers numbered in `failing` fail.
+    """Like `DirectPulls`: returns at most `at_once` messages, optionally in reverse order; answers numbered in `failing` fail.
 
     Who wants bodies only gets a pack, but for the messages in `odd`; the answers numbered in `generous` go one message too far.
     """
@@ -198,7 +198,7 @@ def test_bodies_beyond_the_wanted_ones_are_pulled_again_as_records(generous: Seq
     found = [*pulled(pulls, Loop(), wanted)]
 
     assert bodies_of(found).startswith(numbers(5, 12))
-    assert not any(is_pack(one.records) for one in found), "the decoder tells them by their offsets"
+    assert not any(is_pack(one.records) for one in found), "the decoder recognizes them by their offsets"
 
 
 def test_records_beyond_the_wanted_ones_are_not_pulled_again() -> None:

@@ -1,4 +1,4 @@
-"""Queues that are gone are told once, with what was not read of them, and again when they go another time."""
+"""Missing queues are reported once, with their unread messages, and again if they disappear another time."""
 
 from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.read.data_loss import MissingQueues

@@ -1,4 +1,4 @@
-"""Progress is published where it is new; what could not be published is told, stops nothing, and is tried once more at the end."""
+"""New progress is published. A failure is logged, does not stop the query, and is repeated at the end."""
 
 import logging
 from typing import Any

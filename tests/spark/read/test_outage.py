@@ -40,7 +40,7 @@ def waited_s(one: Outage, clock: FakeClock, *, is_new: bool = False) -> float:
             one.pause()
     except (ConnectFailed, CallTimedOut):
         return clock.monotonic() - began
-    pytest.fail("it is survived for ever")
+    pytest.fail("it is survived without a limit")
 
 
 def test_a_query_waits_for_minutes_and_a_new_one_for_seconds() -> None:

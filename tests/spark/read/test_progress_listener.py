@@ -1,4 +1,4 @@
-"""A listener publishes what Spark tells of a query with its group, and nothing of others."""
+"""A listener publishes the progress that Spark reports for its own query, and ignores other queries."""
 
 import json
 from types import SimpleNamespace

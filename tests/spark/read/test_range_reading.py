@@ -1,4 +1,4 @@
-"""Ranges are pulled ahead and come in their order, whatever brokers answer; what is gone is told."""
+"""Ranges are prefetched and returned in order, whatever brokers answer; lost messages are reported."""
 
 import asyncio
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def test_all_slices_come_in_their_order_however_small_buffers_are(buffer_bytes: 
 
 
 def test_a_chunk_ends_where_its_last_answer_ends() -> None:
-    """The decoder tells by it whether a message that claims to be an inner batch has more offsets than its own."""
+    """With it the decoder checks whether a message that is marked as an inner batch has more than one offset."""
     wanted = QueueRange(Q0, 5, 40)
     pulls = ChunkPulls(FakePuller(Bounds(0, 100), at_once=3), partition(wanted, buffer_bytes=25))
 
@@ -144,7 +144,7 @@ def test_a_slave_that_lags_behind_loses_nothing() -> None:
 
 
 class PassingPuller(FakePuller):
-    """Passes over messages before `gone`; the queue tells it after some pulls, or never. What `is_hole` is missing in the queue itself."""
+    """Skips messages before `gone`; the first offset of the queue shows it after some pulls, or never. `is_hole` offsets are missing in the queue."""
 
     def __init__(self, gone: int, *, told_after: int | None, is_hole: bool = False) -> None:
         super().__init__(Bounds(0, 100))

@@ -274,7 +274,7 @@ def test_a_topic_that_is_deleted_holds_up_no_other_and_no_progress(
     with Admin(broker.name_server) as admin:
         admin.topics.delete(deleted)
     fill(broker, kept, ["c"])
-    # As after a restart: a client of its own, which has never heard of the topic.
+    # As after a restart: a new client, which does not know the topic.
     group = f"kept-{kept}"
     again = open_reader(subscribe=f"{kept},{deleted}", groupId=group, rocketmq_instanceName=group)
     if at_once:

@@ -44,7 +44,7 @@ admin = true
 
 
 class Looks:
-    """Brokers that tell of their logs, look by look; the last look stays. Time passes when somebody sleeps."""
+    """Brokers whose log progress changes with each query; the last value stays. Time passes during sleeps."""
 
     def __init__(self, *looks: Mapping[str, tuple[int, int]]) -> None:
         self._looks = [{broker: LogState(*state) for broker, state in look.items()} for look in looks]
@@ -200,7 +200,7 @@ def test_rows_that_a_broker_took_and_does_not_show_yet_are_not_written_again(
     ask = ClientMetadata.log_states
 
     def watched(metadata: ClientMetadata, brokers: Collection[str]) -> dict[str, LogState]:
-        """The disk is quick again once somebody has seen that the broker is behind."""
+        """The disk is fast again once a query has shown that the broker is behind."""
         told = ask(metadata, brokers)
         states.extend(told.values())
         if states[-1].entered < states[-1].end:

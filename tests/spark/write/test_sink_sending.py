@@ -27,7 +27,7 @@ def sink(**given: str) -> WriteOptions:
 
 
 class FakeProducer:
-    """Fails as it is told to, then stores."""
+    """Fails a chosen number of times, then stores."""
 
     def __init__(self, failures: Sequence[PocketMQError] = ()) -> None:
         self.settings = SimpleNamespace(compress_over_bytes=4096)

@@ -1,6 +1,6 @@
 """What must be true of a store that was just opened, whatever happened before.
 
-Nothing here asks the code under test how things should be: the queues, keys and tables that the log implies are worked out anew,
+Nothing here asks the code under test how things should be: the queues, keys and tables that the log implies are computed again,
 in the plainest way, and compared.
 """
 
@@ -158,7 +158,7 @@ def check_tables(disk: FaultyFiles, possible: dict[str, set[int | None]]) -> dic
 
 
 def check_rebuild(opened: OpenStore, clock: FakeClock, disk: FaultyFiles) -> None:
-    """Derived files that are made anew from the log alone, on another disk, are the same byte for byte."""
+    """Derived files that are rebuilt from the log alone, on another disk, are the same byte for byte."""
     store = opened.store
     store._upkeep._unsynced.update(dict.fromkeys(store._queues.flush()))  # a clean stop after this has to sync them
     other = disk.crash(Random(0), survives="everything")
@@ -198,7 +198,7 @@ def check_repeats(opened: OpenStore, clock: FakeClock, disk: FaultyFiles, *, aft
 
 
 def check_clean_stop(opened: OpenStore, clock: FakeClock, disk: FaultyFiles, *, verify: bool) -> None:
-    """A store that is closed is found by a look at every byte to be sound, and opens as it was, without a walk."""
+    """A closed store is verified byte by byte, and opens unchanged, without a log scan."""
     expected = bounds(opened.store)
     opened.store.close()
     settings = opened.store.settings

@@ -27,7 +27,7 @@ LIVES = 4
 MOMENTS = 6
 """Of each life, how many are looked at."""
 STATES = 2
-"""Of each moment, how many: what the disk had not been told to keep is lost in many ways."""
+"""The number of crashes at each moment: unsynced bytes can be lost in many ways."""
 
 
 STATES_PER_SEED = LIVES * MOMENTS * STATES
@@ -122,7 +122,7 @@ class _Exploration:
             checks.check_rebuild(opened, clock, disk)
         checks.check_keys(opened.store, found, legal.kept_from, dice)
         if dice.random() < 0.1:
-            # Files that were dropped and came back, and topics that were deleted, look incomplete to who knows the log only.
+            # From the log alone, files that were dropped and reappeared, and deleted topics, look incomplete.
             checks.check_clean_stop(opened, clock, disk, verify=not deleted and legal.kept_from == start)
 
     def _go_on_from(self, position: int, moment: FaultyFiles, dice: Random) -> None:

@@ -38,7 +38,7 @@ class Attempt(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A table that was saved, as far as anybody was told."""
+    """A table whose save was acknowledged."""
 
     begun: int
     ended: int | None
@@ -60,7 +60,7 @@ class Deletion(NamedTuple):
 class Legal(NamedTuple):
     """What a log may hold: `records` in order, at least the first `required`, from one of `starts` on.
 
-    Files before `kept_from` were dropped once; such a file may come back, but derived files may have followed its drop.
+    Files before `kept_from` were dropped once; such a file may reappear, but derived files may have followed its drop.
     """
 
     records: list[Sent]
@@ -174,6 +174,6 @@ class History:
                 marks = found.setdefault(deletion.topic, {0})
                 if deletion.ended is not None and deletion.ended <= position:
                     marks.clear()
-                # When the log has lost its end since, what came in its place was never deleted.
+                # If the log has lost its end since, the records that replaced it were never deleted.
                 marks.add(min([deletion.log_end, *ends[deletion.openings :]]))
         return found

@@ -1,4 +1,4 @@
-"""One life of a disk: a store is opened on it and used at random, with faults, until somebody pulls the plug.
+"""One life of a disk: a store is opened on it and used at random, with faults, until the power fails.
 
 Every step goes through the public face of the store. Its threads are run by hand, a few jobs at a time, so that everything that
 may be in flight is in flight at some moment. What was asked and promised goes into a `History`.
@@ -255,7 +255,7 @@ class Life:
         self._troubled = True
         call, path = self.random.choice(_CALLS), self.random.choice(_PLACES)
         if call == "sync_dir" and path == "*":
-            return  # a log folder that has lost names for good may have a hole, and nobody may fill it but a person
+            return  # a log folder that lost file names may have a hole, which only a person may repair
         code = errno.EIO if call in ("sync", "sync_dir") else self.random.choice((errno.ENOSPC, errno.EIO))
         times = self.random.choice((1, 1, 3, None))
         self._faults.append(self.disk.fail(call, code, path, nth=self.random.randrange(1, 4), times=times))
@@ -290,5 +290,5 @@ def read_log(disk: FaultyFiles, settings: StoreSettings) -> tuple[int, list[Sent
         for at, message in walk
     ]
     behind = log[walk.end - start :]
-    assert not any(behind), f"bytes that are not zero lie behind the end of the log at {walk.end}"
+    assert not any(behind), f"there are bytes other than zero after the end of the log at {walk.end}"
     return start, found

@@ -1,4 +1,4 @@
-"""Keys of records: the quick road and the careful one see the same, whatever lies in the log."""
+"""Keys of records: the fast and the careful code return the same for any bytes in the log."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,4 @@
-"""The slot table: what is in the file is in memory, and what changed comes back to the file."""
+"""The slot table: it is loaded from the file, and changes are written to the file."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,4 @@
-"""Flushing: what is safe when, who is told, and what a disk that refuses or hangs may not do."""
+"""Flushing: which bytes are safe at which time, which callers are notified, and disks that fail or hang."""
 
 import errno
 from collections.abc import Callable

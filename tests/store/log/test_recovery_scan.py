@@ -1,4 +1,4 @@
-"""Walking the log: every record up to the first thing that is none, and what that was."""
+"""The log scan: every record up to the first invalid one, and its fault."""
 
 from itertools import count, takewhile
 from pathlib import Path
@@ -23,7 +23,7 @@ SMALLEST_CHUNK = 128
 def record(
     at: int, size: int, *, topic: bytes = b"Topic", sys_flag: int = 0, properties: bytes = b"K\x01v\x02"
 ) -> bytes:
-    """A record of `size` bytes that lies at `at`."""
+    """A record of `size` bytes at position `at`."""
     born = V6 if sys_flag & SysFlag.BORN_HOST_V6 else V4
     store = V6 if sys_flag & SysFlag.STORE_HOST_V6 else V4
     body_size = size - record_size(len(topic), 0, len(properties), sys_flag)
@@ -43,7 +43,7 @@ def log_of(*sizes: int, sys_flag: int = 0) -> bytearray:
 
 
 class Reads:
-    """Gives a log to a walk, and remembers how far it was read."""
+    """A log for a scan; it records how far it was read."""
 
     def __init__(self, log: bytes | bytearray, missing: int = 0, file_bytes: int = FILE_BYTES) -> None:
         self.log = bytes(log)
@@ -59,7 +59,7 @@ class Reads:
 
 
 def walked(log: bytes | bytearray, *, start: int = 0, check_crc: bool = True) -> RecoveryScan:
-    """A walk that has come to its end."""
+    """A completed scan."""
     walk = RecoveryScan(Reads(log), FILE_BYTES, start, len(log), check_crc=check_crc)
     offsets = [offset for offset, message in walk if message.log_offset == offset]
     assert len(offsets) == walk.records
@@ -73,7 +73,7 @@ def found(log: bytes | bytearray, start: int = 0) -> list[tuple[int, int]]:
 
 @pytest.fixture(params=[SMALLEST_CHUNK, 200, 333, 1024 * 1024])
 def chunk_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Walk with chunks of this size."""
+    """Scan with chunks of this size."""
     monkeypatch.setattr(log_scan, "CHUNK_BYTES", request.param)
     size: int = request.param
     return size

@@ -1,4 +1,4 @@
-"""What lies below consumequeue/, and whether it can be ours. The rest is told by the tests of queues."""
+"""The folders below consumequeue/, and whether they can be queues. The tests of queues check the rest."""
 
 from pathlib import Path
 

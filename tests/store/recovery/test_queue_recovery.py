@@ -1,4 +1,4 @@
-"""Files of queues that somebody removed or cut while the store was closed: no message is passed over for it."""
+"""Files of queues that were removed or cut while the store was closed: no message is skipped."""
 
 import msgspec
 import pytest

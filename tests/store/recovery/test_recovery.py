@@ -1,4 +1,4 @@
-"""Opening a store after any kind of stop: what is walked, what is cut, what is made anew, and what is left alone."""
+"""Opening a store after any kind of stop: what is scanned, cut, rebuilt, and left unchanged."""
 
 import errno
 import logging
@@ -401,7 +401,7 @@ def test_a_store_without_a_log_begins_anew() -> None:
 
 def test_a_checkpoint_that_knows_more_than_the_log_is_lowered() -> None:
     """Derived files may be safe before their messages are. When those are lost and the clock went back, others with
-    earlier times come in their place, and the old checkpoint must not vouch for them.
+    they are replaced by earlier times, for which the old checkpoint must not be valid.
     """
     opened = OpenStore.small(flush_thorough_ms=10**9, flush_interval_ms=10**9)
     opened.send(b"first")

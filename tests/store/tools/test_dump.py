@@ -67,7 +67,7 @@ def test_every_message_is_what_the_java_client_read(version: str, kind: str, ord
     assert kind == "live" or not missing
     assert all(wanted[place]["commitLogOffset"] >= log_end for place in missing)
     for place in wanted.keys() & found.keys():
-        # Whether a client tells that it has decompressed the body depends on its release.
+        # Whether a client reports that it has decompressed the body depends on its release.
         wanted[place]["sysFlag"] &= ~SysFlag.COMPRESSED
         assert as_java_read_it(found[place]) == wanted[place]
 

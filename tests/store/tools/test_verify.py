@@ -70,7 +70,7 @@ def test_verification_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", ["consumequeue", "index"])
 def test_every_flipped_bit_of_a_derived_file_of_the_real_broker_is_one_finding(folder: str, tmp_path: Path) -> None:
     restore("5.3.3", "clean", tmp_path)
-    entry_0 = range(440, 460)  # of the index file: nobody ever reads it
+    entry_0 = range(440, 460)  # of the index file: it is never read
     places = [
         (path, at)
         for path in files_below(DiskFiles(), tmp_path / folder)
