@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "doctor": (*VOCABULARY, "protocol", "net", "client"),
     "embedded": (*SERVERS, "nameserver", "broker"),
     FRONT: (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded"),
-    "console": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", "cli.commands", "cli.options", FRONT),
+    "console": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", "cli.commands", FRONT),
     "demo": (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded", "console", FRONT),
     "cli": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", "demo", FRONT),
     "testing": (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded", FRONT),

@@ -13,10 +13,8 @@ Commands parse options, call the public API, print the result and choose the exi
 
 Modules in reading order:
 
-    commands           turns errors into a sentence and an exit code, for all commands
-    options            options by kind: flags, numbers, ports, files
-    output             tables, JSON lines and progress bars
-    changes            commands that change something: plan, dry run, confirmation, result
+    commands           exit codes, error messages and kinds of options, for all commands
+    output             tables, JSON lines and progress bars; commands that change something: plan, dry run, result
     cluster_options    options and connections of the commands for running clusters; shell completion
     programs           runs a server until SIGINT or SIGTERM; child processes
     server_options     options and banner of all servers

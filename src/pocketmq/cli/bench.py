@@ -19,8 +19,7 @@ import msgspec
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, with_advice
-from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.options import number_option
+from pocketmq.cli.commands import ExitCode, number_option
 from pocketmq.cli.output import Column, json_option, show_json, show_rows, show_text
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import NetworkError, PocketMQError

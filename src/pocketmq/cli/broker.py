@@ -11,7 +11,7 @@ from pocketmq.access.accounts_file import read_accounts
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
-from pocketmq.cli.options import flag, path_option, port_option, text_option
+from pocketmq.cli.commands import flag, path_option, port_option, text_option
 from pocketmq.cli.programs import log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import (
     ServerOptions,

@@ -8,11 +8,19 @@ import click
 
 import pocketmq
 from pocketmq.broker.setting_keys import KEYS
-from pocketmq.cli.changes import Change, change_options
 from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_broker, require_brokers
-from pocketmq.cli.commands import CommandGroup, ExitCode
-from pocketmq.cli.options import text_option
-from pocketmq.cli.output import Column, json_option, numbers, show_json, show_rows, show_text, texts
+from pocketmq.cli.commands import CommandGroup, ExitCode, text_option
+from pocketmq.cli.output import (
+    Change,
+    Column,
+    change_options,
+    json_option,
+    numbers,
+    show_json,
+    show_rows,
+    show_text,
+    texts,
+)
 from pocketmq.errors import NetworkError, PocketMQError, UsageError
 from pocketmq.model.human import number, parse_pair, percent
 

@@ -24,8 +24,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 import pocketmq
-from pocketmq.cli.commands import options
-from pocketmq.cli.options import flag, number_option, path_option, text_option
+from pocketmq.cli.commands import flag, number_option, options, path_option, text_option
 from pocketmq.cli.output import Column, Row, late_bar, late_line, show_rows
 from pocketmq.errors import (
     GroupNotFound,

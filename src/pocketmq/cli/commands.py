@@ -1,10 +1,15 @@
-"""Exit codes and error messages of all commands."""
+"""What all commands share: exit codes, error messages, and options by kind.
+
+An option has the same form in every command of the command line and of the console:
+
+    flag("--read-only", "Do not allow any changes.")        the names, then the text of the help
+"""
 
 import difflib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -13,6 +18,7 @@ import click
 
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.files import find_program
+from pocketmq.net.address import LARGEST_PORT
 
 PROGRAM: Final = "pocketmq"
 TRACEBACK_VARIABLE: Final = "POCKETMQ_TRACEBACK"
@@ -93,17 +99,6 @@ def parsed(parse: Callable[[str], T]) -> Callable[[str], T]:
     return read
 
 
-def options(*decorators: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Several options as one decorator; help shows them in this order."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate
-
-
 def program_name() -> str:
     """How users call this program: by its name if it is in the PATH, otherwise by its path."""
     here = Path(sys.argv[0]).absolute()
@@ -125,3 +120,53 @@ def _sentence(error: OSError) -> str:
     path = f"{error.filename}: " if error.filename else ""
     hint = ". Run the command as the owner of the file" if isinstance(error, PermissionError) else ""
     return f"{path}{error.strerror or error}{hint}"
+
+
+# options
+
+
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def flag(*words: str) -> Option:
+    return _option(words, is_flag=True)
+
+
+def text_option(*words: str, metavar: str, parse: Callable[[str], object] | None = None, **more: Any) -> Option:
+    """A text, or with `parse` the value that it stands for."""
+    return _option(words, type=None if parse is None else parsed(parse), metavar=metavar, **more)
+
+
+def number_option(*words: str, least: int = 1, most: int | None = None, metavar: str = "N", **more: Any) -> Option:
+    return _option(words, type=click.IntRange(least, most), metavar=metavar, **more)
+
+
+def port_option(*words: str, **more: Any) -> Option:
+    return number_option(*words, least=0, most=LARGEST_PORT, metavar="PORT", **more)
+
+
+def path_option(*words: str, metavar: str = "FILE", **more: Any) -> Option:
+    return _option(words, type=click.Path(path_type=Path), metavar=metavar, **more)
+
+
+def choice_option(*words: str, of: type[Enum] | Sequence[str], **more: Any) -> Option:
+    values = [choice.value if isinstance(choice, Enum) else choice for choice in of]
+    return _option(words, type=click.Choice(values), **more)
+
+
+def _option(words: Sequence[str], **more: Any) -> Option:
+    return click.option(*words[:-1], help=words[-1], show_default=more.get("default") is not None, **more)
+
+
+yes_option: Final = flag("--yes", "-y", "Do not ask for confirmation.")
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Several options as one decorator; help shows them in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate

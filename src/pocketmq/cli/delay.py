@@ -4,11 +4,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pocketmq.cli.changes import Change, change_options
 from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_topic, limit_option, show_some
-from pocketmq.cli.commands import CommandGroup
-from pocketmq.cli.options import text_option
-from pocketmq.cli.output import Column, json_option, show_json, show_text, texts
+from pocketmq.cli.commands import CommandGroup, text_option
+from pocketmq.cli.output import Change, Column, change_options, json_option, show_json, show_text, texts
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, ProtocolError, UsageError
 from pocketmq.model.human import count, duration, local_time

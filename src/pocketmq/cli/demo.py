@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from pocketmq import demo as shop
-from pocketmq.cli.commands import ExitCode, program_name
-from pocketmq.cli.options import flag, number_option, port_option
+from pocketmq.cli.commands import ExitCode, flag, number_option, port_option, program_name
 from pocketmq.cli.output import screen, show_json, show_text
 
 DEFAULT_FOLDER = Path("pocketmq-demo")

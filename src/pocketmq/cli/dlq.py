@@ -10,15 +10,25 @@ import click
 import msgspec
 
 import pocketmq
-from pocketmq.cli.changes import Change, change_options, confirm
 from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_topic, group_argument, limit_option
-from pocketmq.cli.commands import CommandGroup, ExitCode
+from pocketmq.cli.commands import (
+    CommandGroup,
+    ExitCode,
+    choice_option,
+    flag,
+    number_option,
+    path_option,
+    text_option,
+    yes_option,
+)
 from pocketmq.cli.msg import body_option
-from pocketmq.cli.options import choice_option, flag, number_option, path_option, text_option, yes_option
 from pocketmq.cli.output import (
     CELL_BODY_BYTES,
+    Change,
     Column,
     body_cell,
+    change_options,
+    confirm,
     json_option,
     late_bar,
     show_json,

@@ -7,8 +7,7 @@ from rich.text import Text
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_group, complete_topic
-from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.options import text_option
+from pocketmq.cli.commands import ExitCode, text_option
 from pocketmq.cli.output import json_option, one_line, screen, show_json, show_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pocketmq
-from pocketmq.cli.changes import Change, change_options, confirm
 from pocketmq.cli.cluster_options import (
     Cluster,
     cluster_options,
@@ -17,9 +16,20 @@ from pocketmq.cli.cluster_options import (
     show_named,
     topic_argument,
 )
-from pocketmq.cli.commands import CommandGroup, parsed
-from pocketmq.cli.options import flag, text_option, yes_option
-from pocketmq.cli.output import Column, json_option, numbers, show_facts, show_json, show_rows, show_text, texts
+from pocketmq.cli.commands import CommandGroup, flag, parsed, text_option, yes_option
+from pocketmq.cli.output import (
+    Change,
+    Column,
+    change_options,
+    confirm,
+    json_option,
+    numbers,
+    show_facts,
+    show_json,
+    show_rows,
+    show_text,
+    texts,
+)
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, UsageError
 from pocketmq.model.human import count, duration, number, offset, parse_queue, parse_start, time_ms

@@ -17,10 +17,9 @@ from rich.text import Text
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, topic_argument
-from pocketmq.cli.commands import CommandGroup
+from pocketmq.cli.commands import CommandGroup, choice_option, flag, number_option, text_option
 from pocketmq.cli.msg_send import argument_bytes, send
 from pocketmq.cli.msg_trace import trace
-from pocketmq.cli.options import choice_option, flag, number_option, text_option
 from pocketmq.cli.output import CELL_BODY_BYTES, body_cell, cell, json_option, screen, show_messages
 from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError

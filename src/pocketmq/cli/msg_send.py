@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argument
-from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.options import flag, number_option, text_option
+from pocketmq.cli.commands import ExitCode, flag, number_option, text_option
 from pocketmq.cli.output import Column, json_option, late_bar, show_rows, texts
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels

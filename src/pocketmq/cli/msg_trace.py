@@ -7,7 +7,7 @@ import click
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argument
-from pocketmq.cli.options import text_option
+from pocketmq.cli.commands import text_option
 from pocketmq.cli.output import Column, json_option, show_rows, show_text, texts
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
 from pocketmq.model.human import duration, local_time

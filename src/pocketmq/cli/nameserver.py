@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from pocketmq.cli.options import path_option, port_option, text_option
+from pocketmq.cli.commands import path_option, port_option, text_option
 from pocketmq.cli.programs import log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import ServerOptions, server_facts, server_options, server_rows, show_banner, show_json
 from pocketmq.errors import BodyError, InvalidSetting

@@ -1,25 +1,32 @@
 """Output of commands: tables, JSON lines and progress bars.
 
 Results go to stdout, progress to stderr. An unknown value is `unknown` in a table and null in JSON.
+
+A command that changes something shows a plan, asks for confirmation, makes the change, and shows the result:
+
+    --dry-run   shows the plan and stops
+    --yes       does not ask
+    --json      shows one object per row of the plan, with `is_done`
 """
 
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from threading import Timer
 from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
+from click.exceptions import Exit
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pocketmq.cli.commands import ExitCode
-from pocketmq.cli.options import flag
+from pocketmq.cli.commands import ExitCode, flag, options, yes_option
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.human import UNKNOWN, duration, number, offset, percent
@@ -301,3 +308,60 @@ def show_facts(facts: Mapping[str, str]) -> None:
 
 def show_text(text: str) -> None:
     screen().print(Text(text))
+
+
+# commands that change something
+
+
+class Change(NamedTuple):
+    """The options of a command that changes something."""
+
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+    def show_plan(self, rows: Iterable[Row], columns: Sequence[Column], *, empty: str = "") -> None:
+        if not self.as_json:
+            show_rows(rows, columns, as_json=False, empty=empty)
+
+    def show_text(self, text: str) -> None:
+        """A line of the plan or of the result, which JSON does not need."""
+        if not self.as_json:
+            show_text(text)
+
+    def is_confirmed(self, question: str) -> bool:
+        """False in a dry run. Exits if the answer is no."""
+        if not self.dry_run:
+            confirm(question, yes=self.yes)
+        return not self.dry_run
+
+    def show_result(self, rows: Iterable[Row], text: str) -> None:
+        if self.as_json:
+            show_json({**row, "is_done": not self.dry_run} for row in rows)
+        else:
+            show_text("Nothing changed." if self.dry_run else text)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask for confirmation unless `--yes` is set, and exit if the answer is no or there is no terminal."""
+    try:
+        if yes or click.confirm(question):
+            return
+    except click.Abort:
+        click.echo(err=True)
+    click.echo("Nothing changed. Use --yes to skip this question.", err=True)
+    raise Exit(ExitCode.REPAIRABLE)
+
+
+_CHANGE_OPTIONS = options(flag("--dry-run", "Show what would change, and exit."), yes_option, json_option)
+
+
+def change_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a change. The command gets them as the argument `change`."""
+
+    @wraps(command)
+    def with_change(*args: Any, **params: Any) -> Any:
+        change = Change(*(params.pop(name) for name in Change._fields))
+        return command(*args, change=change, **params)
+
+    return _CHANGE_OPTIONS(with_change)

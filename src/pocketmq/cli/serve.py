@@ -24,9 +24,9 @@ from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import DEFAULT_FOLDER, BrokerSettings
 from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, parse_settings, set_option
+from pocketmq.cli.commands import number_option, path_option, port_option, text_option
 from pocketmq.cli.console import console_options, console_settings
 from pocketmq.cli.console import with_console as beside_console
-from pocketmq.cli.options import number_option, path_option, port_option, text_option
 from pocketmq.cli.programs import ChildProgram, log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import (
     ServerOptions,

@@ -13,8 +13,7 @@ from rich.text import Text
 
 import pocketmq
 from pocketmq.access.settings import OPEN_FLAG
-from pocketmq.cli.commands import options
-from pocketmq.cli.options import choice_option, flag, path_option, port_option, text_option
+from pocketmq.cli.commands import choice_option, flag, options, path_option, port_option, text_option
 from pocketmq.cli.output import screen
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.log_lines import FORMS

@@ -10,10 +10,17 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pocketmq.cli.changes import confirm
-from pocketmq.cli.commands import CommandGroup, ExitCode, options
-from pocketmq.cli.options import choice_option, flag, number_option, text_option, yes_option
-from pocketmq.cli.output import FIELD_NAMES, choose_fields, late_bar, screen, show_json, show_messages
+from pocketmq.cli.commands import (
+    CommandGroup,
+    ExitCode,
+    choice_option,
+    flag,
+    number_option,
+    options,
+    text_option,
+    yes_option,
+)
+from pocketmq.cli.output import FIELD_NAMES, choose_fields, confirm, late_bar, screen, show_json, show_messages
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.files import DiskFiles
 from pocketmq.model.delay import DelayLevels

@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import pocketmq
-from pocketmq.cli.changes import confirm
 from pocketmq.cli.cluster_options import Cluster, cluster_options, require_brokers, show_named, topic_argument
-from pocketmq.cli.commands import CommandGroup
-from pocketmq.cli.options import flag, number_option, text_option, yes_option
-from pocketmq.cli.output import Column, json_option, numbers, show_facts, show_json, show_rows, show_text, texts
+from pocketmq.cli.commands import CommandGroup, flag, number_option, text_option, yes_option
+from pocketmq.cli.output import (
+    Column,
+    confirm,
+    json_option,
+    numbers,
+    show_facts,
+    show_json,
+    show_rows,
+    show_text,
+    texts,
+)
 from pocketmq.codes import Perm
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.model.human import count, local_time, number, parse_pair, parse_perm, perm_text

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pocketmq
-from pocketmq.cli.changes import Change, change_options, confirm
 from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, show_some
-from pocketmq.cli.commands import CommandGroup
-from pocketmq.cli.options import flag, yes_option
-from pocketmq.cli.output import Column, json_option, show_rows
+from pocketmq.cli.commands import CommandGroup, flag, yes_option
+from pocketmq.cli.output import Change, Column, change_options, confirm, json_option, show_rows
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError
 from pocketmq.model.human import duration, number

@@ -19,7 +19,7 @@ import msgspec
 import uvicorn
 
 import pocketmq
-from pocketmq.cli.options import choice_option, flag, path_option, port_option, text_option
+from pocketmq.cli.commands import choice_option, flag, path_option, port_option, text_option
 from pocketmq.client.settings import ClientOptions
 from pocketmq.console.app import make_app
 from pocketmq.console.settings import DEFAULT_PORT, ConsoleSettings
