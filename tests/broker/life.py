@@ -13,7 +13,7 @@ from pocketmq.broker.delivery.delays import Delays
 from pocketmq.broker.delivery.forwarding import ForwardLimits
 from pocketmq.broker.delivery.timer_progress import TimerProgress
 from pocketmq.broker.delivery.timers import TimerLimits, Timers
-from pocketmq.broker.messages.appending import Appender, Draft, StoredPosition
+from pocketmq.broker.messages import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.bodies.topics import DelayOffsets

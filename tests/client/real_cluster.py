@@ -10,7 +10,7 @@ from typing import Any
 from tests.broker.lives import workers_of
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.messages.appending import Draft
+from pocketmq.broker.messages import Draft
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.client.admin.admin import AsyncAdmin
 from pocketmq.client.cluster.instance import Dependencies

@@ -14,7 +14,7 @@ Modules in reading order:
     handlers/          one handler class per family of requests
     access             which permission each request code needs
     topics             the topics of this broker and their configuration
-    messages/          checks the destination of a message and appends it to the store
+    messages           checks the destination of a message and appends it to the store
     reads/             filters and long polling
     groups/            consumer groups: members, offsets, queue locks
     delivery/          delayed messages and timed messages

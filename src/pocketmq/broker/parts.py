@@ -33,7 +33,7 @@ from pocketmq.broker.handlers.retries import Retries, RetryHandlers
 from pocketmq.broker.handlers.sending import Sending
 from pocketmq.broker.handlers.topics import TopicHandlers
 from pocketmq.broker.handlers.transactions import TransactionHandlers
-from pocketmq.broker.messages.destinations import Destinations
+from pocketmq.broker.messages import Destinations
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.requests.turns import Serve, Turns
 from pocketmq.broker.settings import BrokerSettings

@@ -14,7 +14,7 @@ from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.groups.queue_locks import QueueLockTable
-from pocketmq.broker.messages.appending import Appender
+from pocketmq.broker.messages import Appender
 from pocketmq.broker.reads.arrivals import Arrivals
 from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse

@@ -16,7 +16,7 @@ from pocketmq.broker.delivery.forwarding import (
     real_destination,
     run_until_idle,
 )
-from pocketmq.broker.messages.appending import Forward
+from pocketmq.broker.messages import Forward
 from pocketmq.errors import InvalidMessage, StoreBusy
 from pocketmq.model.names import TIMER_TOPIC, TopicName
 from pocketmq.testing import run

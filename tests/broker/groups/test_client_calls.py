@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from tests.broker.handlers.client_talk import served
 
-from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.notices import call_client, peer_of, require_version
+from pocketmq.broker.groups.consumer_group import ClientInfo, call_client, peer_of, require_version
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import CallTimedOut, ImpossibleRequest
 from pocketmq.protocol.api.messages import GetConsumerRunningInfo

@@ -15,7 +15,7 @@ from pocketmq.broker.handlers.clients import ClientHandlers
 from pocketmq.broker.handlers.offsets import ResetHandlers
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
-from pocketmq.broker.messages.destinations import Destinations
+from pocketmq.broker.messages import Destinations
 from pocketmq.broker.reads.arrivals import Arrivals, Record
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.snapshots import Snapshots

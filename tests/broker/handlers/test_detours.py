@@ -9,7 +9,7 @@ from tests.store.open_store import OpenStore
 
 from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.handlers.sending import Redirects
-from pocketmq.broker.messages.appending import Draft, route
+from pocketmq.broker.messages import Draft, route
 from pocketmq.broker.settings import TimerSettings
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Version

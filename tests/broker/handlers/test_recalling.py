@@ -12,7 +12,7 @@ from tests.golden import captured, needs_golden
 from tests.net.talk import BRISK, until
 
 from pocketmq.broker.handlers.recalling import RecallHandlers, recall_handle_for
-from pocketmq.broker.messages.appending import Draft
+from pocketmq.broker.messages import Draft
 from pocketmq.broker.settings import BrokerSettings, TimerSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.access import Access, Action, Resource

@@ -12,7 +12,7 @@ from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.handlers.retries import Retries, RetryHandlers
-from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.codes import RequestCode, ResponseCode, Version
 from pocketmq.errors import FlushDiskTimeout, GroupNotFound, NoPermission, ServerFailed

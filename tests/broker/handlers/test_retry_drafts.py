@@ -9,7 +9,7 @@ from tests.model.test_message import stored
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.handlers.retries import Retries
-from pocketmq.broker.messages.appending import Draft
+from pocketmq.broker.messages import Draft
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.codes import Version
 from pocketmq.errors import GroupNotFound, NoPermission

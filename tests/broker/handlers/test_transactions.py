@@ -8,7 +8,7 @@ import pytest
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, Lab
 
 from pocketmq.broker.handlers.transactions import TransactionHandlers
-from pocketmq.broker.messages.appending import StoredPosition
+from pocketmq.broker.messages import StoredPosition
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import FlushDiskTimeout, ImpossibleRequest, InvalidParameter
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC

@@ -11,7 +11,7 @@ from tests.broker.life import Life, life_with, with_timer
 from tests.store.kit import HOST
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.messages.appending import Draft, Forward, due_time, route
+from pocketmq.broker.messages import Draft, Forward, due_time, route
 from pocketmq.broker.settings import TimerSettings
 from pocketmq.codes import ResponseCode, SysFlag
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, InvalidName, StoreBusy, StoreFull, SystemBusy

@@ -2,7 +2,7 @@
 
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.codes import SysFlag
 from pocketmq.model.properties import parse_properties
 from pocketmq.protocol.record import decode_record, encode_record

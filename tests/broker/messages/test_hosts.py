@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.messages.appending import packed_host
+from pocketmq.broker.messages import packed_host
 from pocketmq.net.address import Address
 
 PORT = b"\x00\x00\x2a\x9f"

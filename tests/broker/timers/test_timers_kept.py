@@ -15,7 +15,7 @@ from tests.store.open_store import OpenStore
 
 from pocketmq.broker.delivery.timer_progress import TimerCheck, TimerProgress
 from pocketmq.broker.delivery.timers import Timers
-from pocketmq.broker.messages.appending import Appender
+from pocketmq.broker.messages import Appender
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.store.message_store import MessageStore

@@ -7,7 +7,7 @@ from tests.broker.states import state_over
 from tests.store.kit import HOST, ROOT
 from tests.store.open_store import OpenStore
 
-from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, TransactionSettings
 from pocketmq.broker.transactions.checks import ProducerPeer
 from pocketmq.broker.transactions.half import as_half

@@ -5,7 +5,7 @@ import errno
 import pytest
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 
-from pocketmq.broker.messages.appending import StoredPosition
+from pocketmq.broker.messages import StoredPosition
 from pocketmq.broker.transactions.decisions import immunity_ms
 from pocketmq.broker.transactions.half import renewed
 from pocketmq.errors import (

@@ -5,7 +5,7 @@ from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 from tests.golden import Captured, captured, needs_golden
 from tests.store.kit import HOST
 
-from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.broker.transactions.half import as_half, check_request, committed, given_up, renewed, resumed
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidMessage

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab
 
-from pocketmq.broker.messages.appending import StoredPosition
+from pocketmq.broker.messages import StoredPosition
 from pocketmq.broker.settings import TransactionSettings
 from pocketmq.codes import TransactionState
 from pocketmq.errors import ImpossibleRequest

@@ -26,7 +26,7 @@ from pocketmq.broker.delivery.forwarding import (
     real_destination,
     run_until_idle,
 )
-from pocketmq.broker.messages.appending import Appender, Forward
+from pocketmq.broker.messages import Appender, Forward
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
 from pocketmq.model.delay import queue_of_level

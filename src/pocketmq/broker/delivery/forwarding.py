@@ -18,7 +18,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from pocketmq.broker.messages.appending import WAITING_TOPICS, Appender, Forward
+from pocketmq.broker.messages import WAITING_TOPICS, Appender, Forward
 from pocketmq.errors import InvalidMessage, InvalidName, StoreDamaged, StoreError
 from pocketmq.model import properties as names
 from pocketmq.model.message import StoredMessage

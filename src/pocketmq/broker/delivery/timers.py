@@ -34,7 +34,7 @@ from pocketmq.broker.delivery.timer_progress import (
     recalls,
     rolled_properties,
 )
-from pocketmq.broker.messages.appending import Appender, Forward
+from pocketmq.broker.messages import Appender, Forward
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull

@@ -10,15 +10,22 @@ Pulls are served by the group's subscriptions. Members with different subscripti
 in RocketMQ: the last heartbeat decides on the topics, the largest version on each filter, and the other members lose
 messages. Unlike RocketMQ, this broker reports it: each member's subscriptions are kept, and a `Conflict` names the
 differences. It is reported when it begins, changes and ends, not with every heartbeat.
+
+Calls to clients use the connection that the client has opened, in the other direction. The tables accept any token for
+a connection; here it is the peer.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-from pocketmq.errors import SubscriptionStale, SubscriptionUnknown
+from pocketmq.codes import RequestCode, Version
+from pocketmq.errors import ImpossibleRequest, SubscriptionStale, SubscriptionUnknown
 from pocketmq.model.subscription import ALL, Subscription, union_expression
+from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.clients import ClientConnection, ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from pocketmq.protocol.command import Command
+from pocketmq.protocol.fields import Fields, write_fields
 
 
 class ClientInfo(NamedTuple):
@@ -32,6 +39,26 @@ class ClientInfo(NamedTuple):
 
     def described(self) -> ClientConnection:
         return ClientConnection(self.client_id, self.address, self.language, self.version)
+
+
+def peer_of(connection: Hashable) -> Peer:
+    """The peer of a connection in the tables."""
+    assert isinstance(connection, Peer), "connections of a broker are peers"
+    return connection
+
+
+async def call_client(connection: Hashable, code: RequestCode, header: Fields, body: bytes, timeout_ms: int) -> Command:
+    """The client's answer, whatever its code. CallTimedOut or another NetworkError if there is none."""
+    return await peer_of(connection).call(Command(code, write_fields(header), body), timeout_ms / 1000)
+
+
+def require_version(client: ClientInfo, oldest: Version) -> None:
+    """ImpossibleRequest if the client is too old for a request."""
+    if client.version < oldest:
+        raise ImpossibleRequest(
+            f"The Consumer <{client.client_id}> Version <{client.version}> too low to finish, "
+            f"please upgrade it to {oldest.name}"
+        )
 
 
 _NAMED = 3

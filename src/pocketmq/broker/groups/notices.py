@@ -1,4 +1,4 @@
-"""Notices: applies the results of a change among the members, and calls clients.
+"""Notices: applies the results of a change among the members.
 
     notices ───► code 40 to every member of the group: rebalance
     conflicts ─► a log message for each report, and a count
@@ -9,48 +9,23 @@ counted, and no failure here affects the request that led to it.
 
 If many members join at once, as after a restart, notifying all of them of each would grow with the square of their
 number. So a large group is notified of the first change at once, and of later ones together after a pause.
-
-Calls to clients use the connection that the client has opened, in the other direction. The tables accept any token for
-a connection; here it is the peer.
 """
 
 import asyncio
 import logging
-from collections.abc import Hashable
 from typing import Final
 
 import msgspec
 
-from pocketmq.broker.groups.consumer_group import ClientInfo, Conflict
+from pocketmq.broker.groups.consumer_group import Conflict, peer_of
 from pocketmq.broker.groups.members import Changes, Notice
 from pocketmq.broker.settings import SettingsInUse
-from pocketmq.codes import RequestCode, Version
-from pocketmq.errors import ConnectionLost, ImpossibleRequest, PocketMQError
+from pocketmq.codes import RequestCode
+from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import ForConsumerGroup
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
-
-
-def peer_of(connection: Hashable) -> Peer:
-    """The peer of a connection in the tables."""
-    assert isinstance(connection, Peer), "connections of a broker are peers"
-    return connection
-
-
-async def call_client(connection: Hashable, code: RequestCode, header: Fields, body: bytes, timeout_ms: int) -> Command:
-    """The client's answer, whatever its code. CallTimedOut or another NetworkError if there is none."""
-    return await peer_of(connection).call(Command(code, write_fields(header), body), timeout_ms / 1000)
-
-
-def require_version(client: ClientInfo, oldest: Version) -> None:
-    """ImpossibleRequest if the client is too old for a request."""
-    if client.version < oldest:
-        raise ImpossibleRequest(
-            f"The Consumer <{client.client_id}> Version <{client.version}> too low to finish, "
-            f"please upgrade it to {oldest.name}"
-        )
-
+from pocketmq.protocol.fields import write_fields
 
 log = logging.getLogger("pocketmq.broker")
 

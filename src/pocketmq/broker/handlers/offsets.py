@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.notices import peer_of, require_version
+from pocketmq.broker.groups.consumer_group import ClientInfo, peer_of, require_version
 from pocketmq.broker.groups.offsets import QueueFacts, pushed_target, reject_broker_group, reset_target
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import BoundaryType, Language, RequestCode, Version

@@ -7,7 +7,7 @@
 The broker does not check whether the message still exists: a successful recall means that it is not delivered from now on.
 """
 
-from pocketmq.broker.messages.appending import Draft, packed_host
+from pocketmq.broker.messages import Draft, packed_host
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Perm, RequestCode, ResponseCode
 from pocketmq.errors import (

@@ -7,8 +7,7 @@ administrator ── 307, 309, 223 ──► broker ── 307, 309, 221 ──�
 import asyncio
 import logging
 
-from pocketmq.broker.groups.consumer_group import ClientInfo
-from pocketmq.broker.groups.notices import call_client, require_version
+from pocketmq.broker.groups.consumer_group import ClientInfo, call_client, require_version
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import CallTimedOut, ConsumeTimedOut, ImpossibleRequest, NetworkError, PocketMQError, ServerFailed

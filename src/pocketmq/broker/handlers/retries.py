@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from pocketmq.broker.messages.appending import Draft
+from pocketmq.broker.messages import Draft
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Perm, RequestCode, TopicFlag, Version
 from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed

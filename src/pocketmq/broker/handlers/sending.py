@@ -14,8 +14,7 @@ from typing import Final
 from pocketmq import compiled
 from pocketmq.broker.handlers.recalling import recall_handle_for
 from pocketmq.broker.handlers.retries import Retries
-from pocketmq.broker.messages.appending import Draft, packed_host
-from pocketmq.broker.messages.destinations import Destinations
+from pocketmq.broker.messages import Destinations, Draft, packed_host
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.stats import Tally
 from pocketmq.broker.transactions.half import as_half

@@ -13,7 +13,7 @@ import logging
 
 from msgspec.structs import replace
 
-from pocketmq.broker.messages.destinations import Announced
+from pocketmq.broker.messages import Announced
 from pocketmq.broker.snapshots import CachedTable, Page
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.topics import parse_changes

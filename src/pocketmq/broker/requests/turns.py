@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from pocketmq.broker.handlers.checked_pulls import CheckedPulls
 from pocketmq.broker.handlers.sending import Sending, StagedSend
-from pocketmq.broker.messages.destinations import TopicIsNew
+from pocketmq.broker.messages import TopicIsNew
 from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, WaitingRequest, WaitingRequests, kind_of
 from pocketmq.broker.requests.log_turn import LogTurn
 from pocketmq.broker.settings import FlowSettings

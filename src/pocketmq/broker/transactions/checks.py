@@ -31,7 +31,7 @@ from enum import Enum, auto
 from math import inf
 from typing import Final, NamedTuple, Protocol
 
-from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.broker.settings import TransactionSettings
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.decisions import Decisions, immunity_ms

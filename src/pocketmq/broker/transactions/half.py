@@ -21,7 +21,7 @@ transaction is checked once more, or a message that was committed just before a 
 
 import logging
 
-from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, StoreDamaged
 from pocketmq.model import properties as names

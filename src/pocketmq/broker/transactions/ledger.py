@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from pocketmq.broker.messages.appending import Draft, StoredPosition
+from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.half import message_at
 from pocketmq.errors import StoreError

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Hashable
 from typing import Final
 
+from pocketmq.broker.groups.consumer_group import peer_of
 from pocketmq.broker.groups.members import Producers
-from pocketmq.broker.groups.notices import peer_of
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.checks import Checks, FindProducer, ProducerPeer
 from pocketmq.broker.transactions.decisions import Decisions
