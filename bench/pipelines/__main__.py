@@ -47,6 +47,7 @@ class Scene(NamedTuple):
     source: str
     target: str
     folder: Path
+    engine: str
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help=f"of {', '.join(READS)}; all by default")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--no-properties", action="store_true", help="archive without the map of properties")
+    parser.add_argument("--engine", choices=["spark", "direct"], default="spark", help="of archive")
     parser.add_argument("--heap", default="1g", help="the memory of Spark's driver")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--folder", type=Path, help="where all files go, in a temporary folder")
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             fill(source, topic, given.messages, _say)
         settings = {"spark.driver.memory": given.heap}
         spark = leave.enter_context(_session(f"local[{given.cores}]", settings))
-        scene = Scene(spark, source, target, Path(folder))
+        scene = Scene(spark, source, target, Path(folder), given.engine)
         if "replay" in chosen and "archive" not in chosen:
             run_one("archive", scene, properties=True)
         for name in chosen:
@@ -118,7 +120,7 @@ def _settings(name: str, scene: Scene, properties: bool) -> dict[str, Any]:
         with Admin(scene.source) as admin:
             admin.topics.create(f"{name}ed", queues=QUEUES)
     chosen: dict[str, dict[str, Any]] = {
-        "archive": {"topics": [ORDERS], "lake": lake, "properties": properties},
+        "archive": {"topics": [ORDERS], "lake": lake, "properties": properties, "engine": scene.engine},
         "backfill": {"topics": [ORDERS], "to": "backfilled", "checkpoint": notes},
         "replay": {"lake": lake, "to": "replayed", "checkpoint": notes},
         "mirror": {"topics": [ORDERS], "target": scene.target, "checkpoint": notes},

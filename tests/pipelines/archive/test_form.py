@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from pocketmq.errors import InvalidSetting, StoreDamaged
-from pocketmq.pipelines.archive.form import PARQUET_BLOCK_BYTES, Form, Slot, keep_form, read_form
-from pocketmq.pipelines.archive.job import ArchiveSettings
+from pocketmq.pipelines.archive.form import PARQUET_OPTIONS, Form, Slot, keep_form, read_form
+from pocketmq.pipelines.archive.settings import ArchiveSettings
 from pocketmq.testing.faulty_files import FaultyFiles
 
 LAKE = Path("/lake")
@@ -36,7 +36,7 @@ def test_a_lake_that_ever_had_properties_is_read_with_them() -> None:
 def test_options_of_the_user_win() -> None:
     paged = {"parquet.page.size": "4096"}
 
-    assert Form(options=paged).writing == {"parquet.block.size": str(PARQUET_BLOCK_BYTES), **paged}
+    assert Form(options=paged).writing == {**PARQUET_OPTIONS, **paged}
     assert Form(format="orc", options={"compression": "zlib"}).writing == {"compression": "zlib"}
 
 
@@ -51,12 +51,12 @@ def test_a_damaged_note_is_told() -> None:
     assert msgspec.json.decode(msgspec.json.encode(Form()), type=Form) == Form()
 
 
-def test_parquet_is_written_by_tasks_unless_an_option_or_a_codec_is_spark_s_alone() -> None:
-    assert Form().is_quick
+def test_tasks_can_write_parquet_unless_an_option_or_a_codec_is_spark_s_alone() -> None:
+    assert Form().is_of_tasks
     assert Form(options={"compression": "ZSTD"}).codec == "zstd"
-    assert not Form(options={"compression": "lzo"}).is_quick
-    assert not Form(options={"parquet.page.size": "4096"}).is_quick
-    assert not Form(format="orc").is_quick
+    assert not Form(options={"compression": "lzo"}).is_of_tasks
+    assert not Form(options={"parquet.page.size": "4096"}).is_of_tasks
+    assert not Form(format="orc").is_of_tasks
 
 
 def test_the_name_of_a_format_of_files_may_be_written_in_capitals() -> None:

@@ -5,15 +5,16 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq.errors import PipelineFailed
 from pocketmq.files import DiskFiles
-from pocketmq.pipelines.archive.job import ArchiveSettings, run_archive
+from pocketmq.pipelines.archive.job import run_archive
 from pocketmq.pipelines.archive.manifest import read_manifest
+from pocketmq.pipelines.archive.settings import ArchiveSettings
 from pocketmq.pipelines.core.running import Run
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def _mount(*arguments: str) -> int:
     return subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode
 
 
-@pytest.mark.parametrize("is_quick", [True, False], ids=["by tasks", "by spark"])
+@pytest.mark.parametrize("engine", ["spark", "direct"])
 def test_a_batch_that_does_not_fit_comes_again_when_there_is_room(
-    spark: "SparkSession", broker: Broker, small_disk: Path, is_quick: bool
+    spark: "SparkSession", broker: Broker, small_disk: Path, engine: Literal["spark", "direct"]
 ) -> None:
     topic, lake = new_topic(broker), small_disk / "lake"
     bodies = [os.urandom(BODY_BYTES // 2).hex() for _ in range(MESSAGES)]
@@ -51,7 +52,7 @@ def test_a_batch_that_does_not_fit_comes_again_when_there_is_room(
         topics=[topic],
         lake=str(lake),
         max_messages=1_000,
-        file_options={} if is_quick else {"parquet.page.size": "65536"},
+        engine=engine,
     )
 
     with pytest.raises(

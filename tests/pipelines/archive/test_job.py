@@ -3,25 +3,35 @@
 import errno
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq.errors import InvalidSetting, PipelineFailed, WrongState
 from pocketmq.files import DiskFiles
-from pocketmq.model.queue import QueueRange
 from pocketmq.pipelines.archive import job as job_module
 from pocketmq.pipelines.archive import lake as lake_module
-from pocketmq.pipelines.archive.job import ArchiveSettings, plan_archive, run_archive
+from pocketmq.pipelines.archive.job import plan_archive, run_archive
 from pocketmq.pipelines.archive.lake import is_full
 from pocketmq.pipelines.archive.manifest import ManifestLog, read_manifest
 from pocketmq.pipelines.archive.reading import ReadLake, file_rows, lost_ranges
-from pocketmq.pipelines.archive.staging import stage_ranges
+from pocketmq.pipelines.archive.settings import ArchiveSettings, check_archive
+from pocketmq.pipelines.archive.staging import StagingFolder, stage_ranges, stage_rows
 from pocketmq.pipelines.core.running import Run, Summary
+from pocketmq.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import QueryProgressEvent
+
+
+BY_BOTH = pytest.mark.parametrize("engine", ["spark", "direct"])
 
 
 def settings(broker: Broker, folder: Path, topic: str, **given: object) -> ArchiveSettings:
@@ -42,13 +52,14 @@ def bodies(start: int, end: int) -> list[str]:
     return [f"{number}" for number in range(start, end)]
 
 
+@BY_BOTH
 def test_every_message_is_in_the_lake_once_and_the_manifest_says_where(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
+    spark: "SparkSession", broker: Broker, tmp_path: Path, engine: str
 ) -> None:
     topic, folder = new_topic(broker), tmp_path / "lake"
     fill(broker, topic, bodies(0, 6))
     fill(broker, topic, bodies(6, 9), number=1)
-    told = settings(broker, folder, topic)
+    told = settings(broker, folder, topic, engine=engine)
 
     planned = plan_archive(told)
     first = archive(spark, told)
@@ -68,22 +79,25 @@ def test_every_message_is_in_the_lake_once_and_the_manifest_says_where(
     assert [row.properties["said"] for row in lake.rows(spark, wanted).where("value = X'37'").collect()] == ["7"]
 
 
+@BY_BOTH
 def test_a_run_that_breaks_off_anywhere_is_made_good_by_the_next(
-    spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     topic, folder = new_topic(broker), tmp_path / "lake"
     fill(broker, topic, bodies(0, 10))
-    told = settings(broker, folder, topic)
+    told = settings(broker, folder, topic, engine=engine)
 
     def broken(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "the machine is gone")
 
-    def broken_after_writing(*given: object) -> None:
-        stage_ranges(*given)  # type: ignore[arg-type]
+    writer, write = (job_module, stage_ranges) if engine == "direct" else (lake_module, stage_rows)
+
+    def broken_after_writing(*given: Any) -> None:
+        write(*given)
         broken()
 
-    steps = (
-        (job_module, "stage_ranges", broken_after_writing),
+    steps: tuple[tuple[Any, str, Any], ...] = (
+        (writer, write.__name__, broken_after_writing),
         (ManifestLog, "commit", broken),
         (lake_module, "publish", broken),
     )
@@ -111,13 +125,13 @@ def test_a_lost_checkpoint_costs_nothing(spark: "SparkSession", broker: Broker, 
     assert values(spark, folder) == Counter(bodies(0, 7))
 
 
-def test_small_files_become_one(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+@BY_BOTH
+def test_small_files_become_one(spark: "SparkSession", broker: Broker, tmp_path: Path, engine: str) -> None:
     topic, folder = new_topic(broker, queues=1), tmp_path / "lake"
     fill(broker, topic, bodies(0, 9))
 
-    summary = archive(
-        spark, settings(broker, folder, topic, max_messages=3, compact=True, compact_files=2, slot="hour")
-    )
+    told = {"max_messages": 3, "compact": True, "compact_files": 2, "slot": "hour", "engine": engine}
+    summary = archive(spark, settings(broker, folder, topic, **told))
 
     assert summary.facts["files_compacted"] == summary.facts["files_written"] > 1
     (file,) = read_manifest(folder).files.values()
@@ -132,11 +146,10 @@ def test_lost_ranges_are_rows(
     fill(broker, topic, bodies(0, 4))
     told = settings(broker, folder, topic)
 
-    def without_the_first(spark: object, options: object, ranges: list[QueueRange], place: object) -> object:
-        late = [QueueRange(one.queue, one.start + 2, one.end) for one in ranges]
-        return stage_ranges(spark, options, late, place)  # type: ignore[arg-type]
+    def without_the_first(rows: "DataFrame", place: StagingFolder) -> object:
+        return stage_rows(rows.where("queueOffset >= 2"), place)
 
-    monkeypatch.setattr(job_module, "stage_ranges", without_the_first)  # as if retention had been faster
+    monkeypatch.setattr(lake_module, "stage_rows", without_the_first)  # as if retention had been faster
     summary = archive(spark, told)
 
     assert [(row["start"], row["end"], row["cause"]) for row in summary.lost] == [(0, 2, "retention")]
@@ -154,7 +167,7 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(
         raise RuntimeError("java.io.IOException: No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(job_module, "stage_ranges", full)
+        patch.setattr(lake_module, "stage_rows", full)
         with pytest.raises(PipelineFailed, match=r"is full .* free some space and run the pipeline again"):
             archive(spark, told)
     archive(spark, told)
@@ -194,3 +207,73 @@ def test_other_formats_of_files_and_of_tables_are_spark_s(
 
     assert read_manifest(tmp_path / "lake").rows == 3
     assert table.messages == 3
+
+
+def test_both_engines_write_the_same_rows_and_spark_counts_those_of_its_own(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, bodies(0, 7), tags="paid")
+    fill(broker, topic, bodies(7, 9), number=1)
+    counted: list[int] = []
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: object) -> None: ...
+
+        def onQueryTerminated(self, event: object) -> None: ...
+
+        def onQueryProgress(self, event: "QueryProgressEvent") -> None:
+            counted.append(event.progress.numInputRows)
+
+    spark.streams.addListener(listener := Listener())
+    try:
+        archive(spark, settings(broker, tmp_path / "spark", topic, max_messages=5))
+        deadline = monotonic() + 30
+        while sum(counted) < 9 and monotonic() < deadline:
+            sleep(0.05)
+    finally:
+        spark.streams.removeListener(listener)
+    archive(spark, settings(broker, tmp_path / "direct", topic, engine="direct"))
+
+    by_spark, direct = (spark.read.parquet(str(tmp_path / engine)) for engine in ("spark", "direct"))
+    assert sum(counted) == 9
+    assert set(by_spark.columns) == {*(column.name for column in COLUMNS), "day"}
+    assert sorted(by_spark.columns) == sorted(direct.columns)
+    assert dict(by_spark.dtypes) == dict(direct.dtypes)
+    flat = [name if name != "properties" else "to_json(properties) AS properties" for name in by_spark.columns]
+    assert by_spark.selectExpr(*flat).exceptAll(direct.selectExpr(*flat)).isEmpty()
+    assert by_spark.where("length(msgId) > 0 AND reconsumeTimes = 0 AND properties['said'] = keys").count() == 9
+    spans = [ReadLake(tmp_path / engine).ranges_of() for engine in ("spark", "direct")]
+    assert spans[0] == spans[1]
+
+
+def test_a_checkpoint_of_the_other_engine_is_refused_and_a_new_one_goes_on(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    topic, folder = new_topic(broker), tmp_path / "lake"
+    fill(broker, topic, bodies(0, 3))
+    archive(spark, settings(broker, folder, topic, engine="direct"))
+    fill(broker, topic, bodies(3, 5))
+
+    with pytest.raises(WrongState, match=r"belongs to archive of .* by --engine direct, not to .*another --checkpoint"):
+        archive(spark, settings(broker, folder, topic))
+    again = archive(spark, settings(broker, folder, topic, checkpoint=str(tmp_path / "second")))
+
+    assert again.messages == 2
+    assert values(spark, folder) == Counter(bodies(0, 5))
+
+
+def test_tasks_write_no_other_format(broker: Broker, tmp_path: Path) -> None:
+    for other in ({"format": "orc"}, {"format": "delta"}, {"file_options": {"parquet.page.size": "4096"}}):
+        with pytest.raises(InvalidSetting, match=r"--engine direct writes parquet.*use --engine spark"):
+            check_archive(settings(broker, tmp_path / "lake", "orders", engine="direct", **other))
+
+
+def test_the_plan_names_the_engine_and_its_limits(broker: Broker, tmp_path: Path) -> None:
+    topic = new_topic(broker)
+
+    by_spark, direct = (plan_archive(settings(broker, tmp_path, topic, engine=one)) for one in ("spark", "direct"))
+
+    assert by_spark.sink.endswith("with --engine spark")
+    assert direct.sink.endswith("with --engine direct")
+    assert any("Spark's metrics do not count" in remark for remark in direct.remarks)

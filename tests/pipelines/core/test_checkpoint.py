@@ -9,7 +9,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pocketmq.errors import WrongState
 from pocketmq.files import DiskFiles
-from pocketmq.pipelines.core.checkpoint import Owner, is_local, last_offset, owned
+from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.pipelines.core.checkpoint import Owner, is_local, last_batch, owned
+from pocketmq.spark.read.offsets import UNRESOLVED, QueryOffset, write_batch
 
 OWNER = Owner(pipeline="archive", topics=("orders",), sink="the lake /l")
 
@@ -93,18 +95,17 @@ def test_a_second_run_is_refused_while_the_first_one_lasts(tmp_path: Path) -> No
     assert use(tmp_path)
 
 
-def test_how_far_a_checkpoint_is_stands_in_its_newest_offset(tmp_path: Path) -> None:
-    files = DiskFiles()
-    (tmp_path / "offsets").mkdir()
-    for batch in (9, 10):
-        told = f'v1\n{{"batchWatermarkMs":0}}\n{{"version":1,"queues":{{"t":{{"b":{{"0":{batch}}}}}}},"seenMs":1}}'
-        (tmp_path / "offsets" / str(batch)).write_text(told, "utf-8")
+def test_how_far_a_checkpoint_is_stands_in_the_file_of_its_last_batch(tmp_path: Path) -> None:
+    files, place = DiskFiles(), MessageQueue("t", "b", 0)
+    for offset in (9, 10):
+        write_batch(tmp_path / "batch.json", dict(UNRESOLVED), QueryOffset({place: offset}, {place: 2}).to_json())
 
-    offset = last_offset(tmp_path, files)
+    batch = last_batch(str(tmp_path), files)
 
-    assert offset is not None
-    assert list(offset.queues.values()) == [10]
-    assert last_offset(tmp_path / "none", files) is None
+    assert batch is not None
+    assert batch.ranges == [QueueRange(place, 2, 10)]
+    assert last_batch(str(tmp_path / "none"), files) is None
+    assert last_batch("s3a://bucket/c", files) is None
 
 
 def test_what_this_process_can_reach_by_itself() -> None:

@@ -1,6 +1,5 @@
 """A dry run goes by the checkpoint, as the stream would."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,14 @@ from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.core.plan import stream_queues
-from pocketmq.spark.read.offsets import QueryOffset
+from pocketmq.spark.read.offsets import UNRESOLVED, QueryOffset, write_batch
 
 
 def test_a_topic_that_was_deleted_since_the_last_run_is_left_out_of_the_plan(broker: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c"])
     read = QueryOffset({queue(broker, topic, 0): 2, queue(broker, f"{topic}-deleted", 0): 5})
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(read.to_json())}")
+    write_batch(tmp_path / "batch.json", dict(UNRESOLVED), read.to_json())
     given = options(broker, subscribe=f"{topic},{topic}-deleted")
 
     planned, begins = stream_queues(given, str(tmp_path), DiskFiles())

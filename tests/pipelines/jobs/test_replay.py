@@ -10,7 +10,8 @@ from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq import Admin, Message, Producer
 from pocketmq.errors import InvalidSetting, PipelineFailed
-from pocketmq.pipelines.archive.job import ArchiveSettings, run_archive
+from pocketmq.pipelines.archive.job import run_archive
+from pocketmq.pipelines.archive.settings import ArchiveSettings
 from pocketmq.pipelines.core.running import Run
 from pocketmq.pipelines.core.settings import Time
 from pocketmq.pipelines.jobs import replay

@@ -23,8 +23,9 @@ Modules in reading order:
     manifest        the manifest: files, their offsets, lost ranges, next offset of each queue
     form            file names, columns and file formats of a lake
     staging         stages a batch with Spark, publishes it, removes the files of a killed run
-    parquet_files   stages a batch as Parquet files that the task itself writes
+    parquet_files   --engine direct: stages a batch as Parquet files that the task itself writes
     lake            commits and publishes batches; compacts small files
     reading         reads a lake by its manifest
+    settings        the settings of an archive, and their checks
     job             `pocketmq pipeline archive`
 """

@@ -20,7 +20,7 @@ from pocketmq.errors import InvalidSetting, StoreDamaged
 from pocketmq.files import DiskFiles, Files, may_write_in, write_atomically
 from pocketmq.pipelines.core.checkpoint import is_local
 from pocketmq.pipelines.core.libraries import DataFrame, functions, pyspark_folder, pyspark_version
-from pocketmq.spark.schema import Name, type_of
+from pocketmq.spark.schema import COLUMNS, Name, type_of
 
 MANIFEST: Final = "_manifest"
 STAGING: Final = "_staging"
@@ -72,14 +72,9 @@ def partition_values(path: str) -> dict[str, str]:
     return {name: unquote(text) for name, mark, text in pairs if mark}
 
 
-NEEDED: Final = (Name.TOPIC, Name.BROKER_NAME, Name.QUEUE_ID, Name.QUEUE_OFFSET, Name.STORE_TIMESTAMP)
-"""The columns that describe the contents of a file."""
-KEPT: Final = (*NEEDED, Name.KEYS, Name.TAGS, Name.VALUE, Name.BORN_TIMESTAMP)
-
-
 def columns_of(*, properties: bool) -> tuple[Name, ...]:
-    """The columns to read from a topic. The map of properties, which includes the ids, is the most expensive one."""
-    return (*KEPT, Name.PROPERTIES) if properties else KEPT
+    """The columns to read from a topic: all of the connector. The map of properties is the most expensive one."""
+    return tuple(column.name for column in COLUMNS if properties or column.name is not Name.PROPERTIES)
 
 
 def schema_of(*, properties: bool) -> str:
@@ -116,8 +111,13 @@ CODECS: Final = {
     "lz4_raw": "lz4",
 }
 """Spark's names of the compressions that Arrow supports, and Arrow's names."""
-PARQUET_BLOCK_BYTES: Final = 32 * 1024 * 1024
-"""The buffer of a writer. Times open files and tasks, it must fit into the heap."""
+PARQUET_OPTIONS: Final = {
+    # The buffer of a writer. Times open files and tasks, it must fit into the heap.
+    "parquet.block.size": str(32 * 1024 * 1024),
+    # Bodies and ids are different in each row: trying a dictionary for them costs as much as writing them.
+    **{f"parquet.enable.dictionary#{name}": "false" for name in (Name.VALUE, Name.MSG_ID, Name.QUEUE_OFFSET)},
+}
+"""Options of Spark's Parquet writer, unless the user sets others."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +135,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         return lake_schema(self.slot, properties=self.properties)
 
     @property
-    def is_quick(self) -> bool:
-        """Whether tasks write the files themselves; see `staging`. They support one option of Spark's Parquet format."""
+    def is_of_tasks(self) -> bool:
+        """Whether tasks can write the files themselves; see `staging`. They support one option of Spark's Parquet format."""
         return self.format == "parquet" and self.options.keys() <= {COMPRESSION} and self._compression in CODECS
 
     @property
@@ -150,10 +150,16 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def writing(self) -> dict[str, str]:
-        if self.is_quick:
-            return {COMPRESSION: self._compression}
-        blocks = {"parquet.block.size": str(PARQUET_BLOCK_BYTES)} if self.format == "parquet" else {}
+        """The options of Spark's writer."""
+        blocks = PARQUET_OPTIONS if self.format == "parquet" else {}
         return {**blocks, **self.options}
+
+    def check_tasks(self) -> None:
+        """InvalidSetting if only Spark can write these files."""
+        if not self.is_of_tasks:
+            raise InvalidSetting(
+                "--engine direct writes parquet, and of its options only compression; use --engine spark"
+            )
 
 
 def read_form(lake: Path, files: Files) -> Form | None:

@@ -2,8 +2,8 @@
 
     topics ── readStream ── batch ── Lake.add ──► files and manifest        at the end, or now and then, Lake.compact
 
-Spark's stream defines the batches and keeps the checkpoint. Tasks pull and write the messages of a batch, or Spark's own writers do
-for formats other than Parquet.
+Spark's stream defines the batches and keeps the checkpoint. Spark's own writer writes the DataFrame of a batch into a staging folder,
+and the lake publishes it. With --engine direct, tasks pull and write by themselves, and the DataFrame of the batch is not used.
 
 File formats go through the lake, with manifest and compaction. Other formats have tables with commits of their own (Delta,
 Iceberg …): Spark's sink of that name writes them, without a manifest.
@@ -12,119 +12,33 @@ Iceberg …): Spark's sink of that name writes them, without a manifest.
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles, Files
-from pocketmq.pipelines.archive.form import (
-    CHECKPOINT,
-    Form,
-    Slot,
-    archive_rows,
-    check_columns,
-    check_form,
-    check_format,
-    schema_of,
-)
+from pocketmq.pipelines.archive.form import Slot, archive_rows, check_form
 from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
 from pocketmq.pipelines.archive.manifest import Commit, Manifest, read_manifest
+from pocketmq.pipelines.archive.settings import NEEDS_DRIVER, ArchiveSettings, check_archive
 from pocketmq.pipelines.archive.staging import Stage, stage_ranges
-from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_classic, is_local, last_offset, offset_of, owned
+from pocketmq.pipelines.core.checkpoint import batch_file, is_classic, is_local, owned
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
-from pocketmq.pipelines.core.plan import Plan, known_queues, require_topics, stream_queues
+from pocketmq.pipelines.core.plan import Plan, known_queues, stream_queues
 from pocketmq.pipelines.core.running import Run, Summary, lost_row
-from pocketmq.pipelines.core.settings import Job, Size, StreamSettings
-from pocketmq.spark.read.offsets import ranges_between
+from pocketmq.pipelines.core.settings import Job
+from pocketmq.spark.read.offsets import read_batch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
-"""Formats that Spark writes as plain files."""
-MESSAGES_PER_S: Final = 100_000
+MESSAGES_PER_S: Final = 60_000
+DIRECT_MESSAGES_PER_S: Final = 100_000
 """Measured with millions of messages of 200 bytes on two cores; `python -m bench.pipelines` measures yours."""
 _EARLIEST: Final = -2
-_NEEDS_DRIVER: Final = (
-    "an archive keeps its manifest on the disk of Spark's driver, which --remote cannot reach; use --master, or a --format whose "
-    "tables have commits of their own"
-)
-
-
-class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
-    """The settings of an archive."""
-
-    lake: Annotated[str, Meta(min_length=1, description="The folder of the lake.")]
-    checkpoint: Annotated[
-        str, Meta(description="The folder of the checkpoint.  [default: _checkpoint in the lake]")
-    ] = ""
-    slot: Annotated[
-        Literal["day", "hour"], Meta(description="One folder for each day, or each hour, by store time in UTC.")
-    ] = "day"
-    format: Annotated[
-        str,
-        Meta(min_length=1, description="parquet, orc, json or avro; or another Spark format, without a manifest."),
-    ] = "parquet"
-    file_options: Annotated[
-        dict[str, str],
-        Meta(description="An option of the format, for example compression=zstd.", extra={"flag": "file-option"}),
-    ] = msgspec.field(default_factory=dict)
-    properties: Annotated[
-        bool,
-        Meta(description="Keep the map of properties, which takes a sixth of the time. Tags and keys are always kept."),
-    ] = True
-    max_messages: Annotated[
-        int, Meta(ge=1, description="Maximum number of messages in a batch, and so in its files.")
-    ] = 1_000_000
-    on_data_loss: Annotated[
-        Literal["fail", "skip", "earliest"],
-        Meta(description="If messages were deleted before they were read: skip them and record the ranges, or fail."),
-    ] = "skip"
-    compact: Annotated[bool, Meta(description="Merge many small files of a folder into one.")] = True
-    compact_size: Annotated[Size, Meta(description="The approximate size of a merged file.")] = Size(128 * 1024 * 1024)
-    compact_files: Annotated[int, Meta(ge=2, description="Merge at least this many small files.")] = 8
-
-    def __post_init__(self) -> None:
-        if (known := self.format.lower()) in FILE_FORMATS:  # Spark ignores case
-            msgspec.structs.force_setattr(self, "format", known)
-
-    @property
-    def own_reading(self) -> dict[str, str]:
-        return {**super().own_reading, "includeProperties": str(self.properties).lower()}
-
-    @property
-    def checkpoint_folder(self) -> str:
-        return self.checkpoint or f"{self.lake.rstrip('/')}/{CHECKPOINT}"
-
-    @property
-    def form(self) -> Form:
-        slot = Slot(self.slot)
-        return Form(format=self.format, slot=slot, properties=self.properties, options=self.file_options)
-
-    @property
-    def owner(self) -> Owner:
-        return Owner(pipeline="archive", topics=tuple(self.topics), sink=f"{self.format} in {self.lake}")
-
-    @property
-    def has_manifest(self) -> bool:
-        return self.format in FILE_FORMATS
-
-
-def check_archive(settings: ArchiveSettings) -> None:
-    settings.check_reading()
-    check_columns(settings.format, properties=settings.properties)
-    if settings.has_manifest:
-        if settings.remote is not None:
-            raise InvalidSetting(_NEEDS_DRIVER)
-        check_form(settings.lake, settings.form, DiskFiles())
-        if not is_local(settings.checkpoint_folder):
-            raise InvalidSetting(f"--checkpoint {settings.checkpoint_folder}: it must be a local path, like the lake")
-    if settings.remote is None:
-        check_format(settings.format, settings.spark)
-        check_owner(settings.checkpoint_folder, settings.owner)
-    require_topics(settings.connection, settings.topics)
+_QUERY_ID: Final = "sql.streaming.queryId"
+"""The property of Spark's thread with the id of the query, which its checkpoint keeps."""
 
 
 def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Summary:
@@ -133,7 +47,7 @@ def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Sum
         with owned(spark, settings.checkpoint_folder, settings.owner):
             return run.follow(_start_table(spark, settings, run))
     folder = _lake_folder(spark, settings)
-    with owned(spark, settings.checkpoint_folder, settings.owner), Lake(folder, settings.form, clock=run.clock) as lake:
+    with owned(spark, settings.checkpoint_folder, settings.owner), _lake(folder, settings, run) as lake:
         done: list[Commit] = []
         merged: list[Commit] = []
         add = _adding(lake, settings, done, merged if settings.compact and not run.once else None)
@@ -151,25 +65,29 @@ def plan_archive(settings: ArchiveSettings) -> Plan:
     """The plan of an archive."""
     files = DiskFiles()
     manifest = read_manifest(Path(settings.lake), files) if _is_here(settings) else Manifest()
-    options = _reading(settings, manifest, files)
+    options = _reading(settings, manifest)
     queues, begins = stream_queues(options, settings.checkpoint_folder, files)
     return Plan(
         pipeline="archive",
         source=f"topics {', '.join(settings.topics)} at {settings.namesrv}",
-        sink=f"{settings.format} files in {settings.lake}, by topic and {settings.slot}",
+        sink=f"{settings.format} files in {settings.lake}, by topic and {settings.slot}, with --engine {settings.engine}",
         queues=queues,
         begins=begins,
-        options={**options, **settings.form.writing, "checkpointLocation": settings.checkpoint_folder},
+        options={
+            **options,
+            **(settings.file_options if settings.is_direct else settings.form.writing),
+            "checkpointLocation": settings.checkpoint_folder,
+        },
         remarks=_remarks(settings, manifest, files),
-        messages_per_s=MESSAGES_PER_S,
+        messages_per_s=DIRECT_MESSAGES_PER_S if settings.is_direct else MESSAGES_PER_S,
     )
 
 
 def _start(
     spark: SparkSession, settings: ArchiveSettings, run: Run, manifest: Manifest, add: Callable[[DataFrame, int], None]
 ) -> "StreamingQuery":
-    stream = spark.readStream.format("rocketmq").schema(schema_of(properties=settings.properties))
-    writer = stream.options(**_reading(settings, manifest, DiskFiles())).load().writeStream.foreachBatch(add)
+    stream = spark.readStream.format("rocketmq").options(**_reading(settings, manifest)).load()
+    writer = stream.writeStream.foreachBatch(add)
     return (
         writer.queryName("archive")
         .option("checkpointLocation", settings.checkpoint_folder)
@@ -180,8 +98,8 @@ def _start(
 
 def _start_table(spark: SparkSession, settings: ArchiveSettings, run: Run) -> "StreamingQuery":
     slot = Slot(settings.slot)
-    stream = spark.readStream.format("rocketmq").schema(schema_of(properties=settings.properties))
-    rows = archive_rows(stream.options(**settings.reading).load(), slot)
+    stream = spark.readStream.format("rocketmq").options(**settings.reading).load()
+    rows = archive_rows(stream, slot)
     writer = rows.writeStream.format(settings.format).options(**settings.file_options, path=settings.lake)
     return (
         writer.queryName("archive")
@@ -196,10 +114,9 @@ def _adding(
     lake: Lake, settings: ArchiveSettings, done: list[Commit], merged: list[Commit] | None
 ) -> Callable[[DataFrame, int], None]:
     """Adds a batch to the lake. With `merged`, it also merges small files."""
-    checkpoint, files = Path(settings.checkpoint_folder), DiskFiles()
 
     def add(messages: DataFrame, number: int) -> None:
-        batch = planned_batch(checkpoint, number, settings, files)
+        batch = planned_batch(messages.sparkSession, number, settings)
         commit = lake.add(batch, _staging(messages, batch, settings))
         if commit is not None:
             done.append(commit)
@@ -210,35 +127,26 @@ def _adding(
 
 
 def _staging(messages: DataFrame, batch: Batch, settings: ArchiveSettings) -> Stage:
-    """Tasks pull and write by themselves where possible; the DataFrame of the batch is unused then."""
-    if not settings.form.is_quick:
+    if not settings.is_direct:
         return frame_stage(messages, batch.ranges)
     return partial(stage_ranges, messages.sparkSession, settings.read_options)
 
 
-def planned_batch(checkpoint: Path, number: int, settings: ArchiveSettings, files: Files) -> Batch:
-    """The ranges and losses of a batch, which Spark records before it starts the batch."""
-    end = offset_of(checkpoint, number, files)
-    assert end is not None, "Spark records the end of a batch before it runs"
-    start = offset_of(checkpoint, number - 1, files) if number else None
-    query = msgspec.json.decode(files.read(checkpoint / "metadata"))["id"]
-    if start == end:  # ranges and losses are those of the batch before
-        return Batch(query, number, ())
-    return Batch(query, number, tuple(ranges_between(start, end)), end.lost, settings.is_filtered)
+def planned_batch(spark: SparkSession, number: int, settings: ArchiveSettings) -> Batch:
+    """The ranges and losses of the batch that runs now, as the connector planned it."""
+    planned = read_batch(batch_file(settings.checkpoint_folder))
+    query = str(spark.sparkContext.getLocalProperty(_QUERY_ID))
+    return Batch(query, number, tuple(planned.ranges), planned.lost, settings.is_filtered)
 
 
 def _compact(lake: Lake, spark: SparkSession, settings: ArchiveSettings) -> list[Commit]:
     return lake.compact(spark, aim_bytes=settings.compact_size, at_least=settings.compact_files)
 
 
-def _reading(settings: ArchiveSettings, manifest: Manifest, files: Files) -> dict[str, str]:
-    """The options of the stream. With a new checkpoint, it starts at the end of the lake."""
+def _reading(settings: ArchiveSettings, manifest: Manifest) -> dict[str, str]:
+    """The options of the stream. With a new checkpoint, it starts at the end of the lake; with another, Spark ignores the start."""
     ends = manifest.ends()
-    if (
-        not ends
-        or not is_local(settings.checkpoint_folder)
-        or last_offset(Path(settings.checkpoint_folder), files) is not None
-    ):
+    if not ends:
         return settings.reading
     starting: dict[str, Any] = {}
     for queue in known_queues(settings.connection, settings.topics):
@@ -247,9 +155,13 @@ def _reading(settings: ArchiveSettings, manifest: Manifest, files: Files) -> dic
     return {**settings.reading, "startingOffsets": msgspec.json.encode(starting).decode()}
 
 
+def _lake(folder: Path, settings: ArchiveSettings, run: Run) -> Lake:
+    return Lake(folder, settings.form, is_direct=settings.is_direct, clock=run.clock)
+
+
 def _lake_folder(spark: SparkSession, settings: ArchiveSettings) -> Path:
     if not is_classic(spark):
-        raise InvalidSetting(_NEEDS_DRIVER)
+        raise InvalidSetting(NEEDS_DRIVER)
     check_form(settings.lake, settings.form, DiskFiles())
     return Path(settings.lake)
 
@@ -265,6 +177,11 @@ def _remarks(settings: ArchiveSettings, manifest: Manifest, files: Files) -> tup
     parents = (Path(settings.lake), *Path(settings.lake).parents)
     if (existing := next((path for path in parents if files.status(path)), None)) is not None:
         remarks.append(f"its disk has {files.usage(existing).free:,} bytes free")
+    if settings.is_direct:
+        remarks.append(
+            "with --engine direct tasks pull and write by themselves: Parquet with the option compression, and Spark's metrics do "
+            "not count these rows"
+        )
     if not settings.properties:
         remarks.append("properties other than tags and keys are not kept, so a replay cannot restore them")
     return tuple(remarks)

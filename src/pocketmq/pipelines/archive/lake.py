@@ -25,7 +25,15 @@ from pocketmq.errors import StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.queue import QueueRange
 from pocketmq.pipelines.archive.form import Form, archive_rows, keep_form, staging_of
-from pocketmq.pipelines.archive.manifest import Commit, DataFile, Manifest, ManifestLog, missing_ranges, not_covered
+from pocketmq.pipelines.archive.manifest import (
+    Commit,
+    DataFile,
+    Manifest,
+    ManifestLog,
+    check_within,
+    missing_ranges,
+    not_covered,
+)
 from pocketmq.pipelines.archive.staging import (
     Stage,
     StagingFolder,
@@ -83,10 +91,19 @@ class Batch(NamedTuple):
 class Lake:
     """The files of one folder, and their manifest. StoreLocked if another process writes to it."""
 
-    def __init__(self, folder: Path, form: Form, *, files: Files | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        form: Form,
+        *,
+        is_direct: bool = False,
+        files: Files | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._folder = folder
         self._files = files or DiskFiles()
         self._clock = clock or SystemClock()
+        self._is_direct = is_direct
         self._form = keep_form(folder, form, self._files)
         self._log = ManifestLog(folder, self._files)
         self._repair()
@@ -106,6 +123,7 @@ class Lake:
         with self._staging() as staging:
             added = stage(wanted, staging) if wanted else ()
             spans = [span for file in added for span in file.spans]
+            check_within(wanted, spans)
             missing = [] if batch.is_filtered else not_covered(wanted, spans)
             commit = Commit(
                 number=staging.number,
@@ -147,7 +165,7 @@ class Lake:
         self.close()
 
     def _merged(self, spark: SparkSession, paths: list[str], staging: StagingFolder) -> tuple[DataFile, ...]:
-        if self._form.is_quick:
+        if self._is_direct:
             return stage_merged(spark, self._folder, paths, staging)
         return stage_rows(read_files(spark, self._folder, paths, self._form).coalesce(1), staging)
 

@@ -161,6 +161,17 @@ def missing_ranges(
     return found
 
 
+def check_within(wanted: Iterable[QueueRange], spans: Iterable[Span]) -> None:
+    """WrongState if files have messages that are not in the ranges of their commit."""
+    by_queue = {one.queue: one for one in wanted}
+    for span in spans:
+        whole = by_queue.get(span.range.queue)
+        if whole is None or not whole.start <= span.range.start < span.range.end <= whole.end:
+            raise WrongState(
+                f"the batch has {span.range}, which is not in its planned range {whole}; nothing was changed"
+            )
+
+
 def not_covered(wanted: Iterable[QueueRange], spans: Iterable[Span]) -> list[Lost]:
     """The parts of ranges that were read and are in no file: brokers had deleted them."""
     by_queue: dict[MessageQueue, list[QueueRange]] = {}

@@ -1,11 +1,10 @@
 """Stages and publishes commits.
 
-    driver    ranges ── plan_partitions ──► tasks                        ──► files of the commit
-    task               pull ── decode ── parquet_files ── sync ──► the offsets in each file
+    --engine spark     DataFrame of the batch ── Spark's writer ──► files ── a query over them ──► the offsets in each file
+    --engine direct    ranges ── plan_partitions ── tasks: pull ── decode ── parquet_files ─────► the same
 
-This is the fast path, for Parquet: tasks pull ranges, or read small files, and write Parquet themselves, in one Spark job without a
-shuffle. Only descriptions of files return to the driver. For other formats, Spark writes the files (`stage_rows`), and a query
-over them finds the offsets in each.
+On the direct path tasks pull ranges, or read small files, and write Parquet themselves, in one Spark job without a shuffle. Only
+descriptions of files return to the driver. Spark's metrics do not count these rows.
 
 After a killed run:
 
@@ -98,6 +97,8 @@ def clear(folder: Path, files: Files) -> None:
 
 OPEN_FILES: Final = "spark.sql.maxConcurrentOutputFileWriters"
 """With this setting Spark writes rows as they come, instead of sorting each task by folder first."""
+TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
+"""Spark's default is an old type, which has no statistics."""
 
 
 class StagingFolder(NamedTuple):
@@ -120,8 +121,9 @@ def stage_rows(rows: DataFrame, staging: StagingFolder) -> tuple[DataFile, ...]:
     """Write rows, which include the columns of the folders, with Spark."""
     spark, form = rows.sparkSession, staging.form
     spark.conf.set(OPEN_FILES, str(MAX_OPEN_FILES))
+    spark.conf.set(TIMESTAMPS, "TIMESTAMP_MICROS")
     writer = rows.write.format(form.format).options(**form.writing).partitionBy(*form.slot.columns)
-    writer.mode("overwrite").save(str(staging.folder))
+    writer.mode("overwrite").save(uri_of(staging.folder))
     names = staged_files(staging.folder, staging.files)
     if not names:
         return ()
@@ -132,12 +134,17 @@ def stage_rows(rows: DataFrame, staging: StagingFolder) -> tuple[DataFile, ...]:
 
 def read_files(spark: SparkSession, lake: Path, paths: Sequence[str], form: Form) -> DataFrame:
     """The rows of some files of a lake."""
-    reader = spark.read.format(form.format).schema(form.schema).options(**form.options, basePath=str(lake))
-    return reader.load([str(lake / path) for path in paths])
+    reader = spark.read.format(form.format).schema(form.schema).options(**form.options, basePath=uri_of(lake))
+    return reader.load([uri_of(lake / path) for path in paths])
+
+
+def uri_of(path: Path) -> str:
+    """A local path for Spark, whose default file system may be another one. Spark expects its characters as they are."""
+    return f"file://{path.absolute()}"
 
 
 def _spans(spark: SparkSession, folder: Path, form: Form) -> dict[tuple[str, ...], list[Any]]:
-    rows = spark.read.format(form.format).schema(form.schema).options(**form.options).load(str(folder))
+    rows = spark.read.format(form.format).schema(form.schema).options(**form.options).load(uri_of(folder))
     keys = [*form.slot.columns, "file"]
     millis = functions.unix_millis("storeTimestamp")
     grouped = (

@@ -2,7 +2,8 @@
 
     CHECKPOINT/pipeline.json    {"pipeline": "archive", "topics": ["orders"], "sink": "the lake /data/lake", "name": "9f86d081884c"}
     CHECKPOINT/pipeline.lock    locked during a run, so that a second run is refused
-    CHECKPOINT/offsets/17 …     Spark's
+    CHECKPOINT/batch.json       the start and end offset of the last batch, by the option batchFile of the connector
+    CHECKPOINT/offsets/17 …     Spark's: no pipeline reads them
 
 Topics may be added to a pipeline; nothing else may change. If only Spark can access the checkpoint there is no lock: Spark itself
 refuses the slower of two runs.
@@ -26,7 +27,7 @@ from msgspec.structs import replace
 from pocketmq.errors import WrongState
 from pocketmq.files import DiskFiles, Files, write_atomically
 from pocketmq.pipelines.core.libraries import SPARK_ERRORS, SparkSession
-from pocketmq.spark.read.offsets import QueryOffset, parse_offset
+from pocketmq.spark.read.offsets import BatchOffsets, read_batch
 
 
 class StateFiles(Protocol):
@@ -105,10 +106,9 @@ def state_files(spark: SparkSession, folder: str, files: Files | None = None) ->
     return SparkStateFiles(spark, folder)
 
 
-__all__ = ["Owner", "check_owner", "is_local", "last_offset", "owned"]
-
 OWNER_FILE: Final = "pipeline.json"
 LOCK_FILE: Final = "pipeline.lock"
+BATCH_FILE: Final = "batch.json"
 _SPARKS_OWN: Final = ("metadata", "offsets", "commits")
 
 
@@ -160,20 +160,16 @@ def check_owner(checkpoint: str, owner: Owner, *, files: Files | None = None) ->
     _check(LocalStateFiles(folder, disk), checkpoint, owner)
 
 
-def last_offset(folder: Path, files: Files) -> QueryOffset | None:
-    """The offset after the last batch of a checkpoint, finished or not; None for a new checkpoint."""
-    batches = sorted(int(name) for name in files.list(folder / "offsets") if name.isdecimal())
-    return offset_of(folder, batches[-1], files) if batches else None
+def batch_file(checkpoint: str) -> Path:
+    """The file with the offsets of the last batch, of a local checkpoint."""
+    return Path(checkpoint).absolute() / BATCH_FILE
 
 
-def offset_of(folder: Path, batch: int, files: Files) -> QueryOffset | None:
-    """The end of a batch, which Spark records before it starts the batch; None for a query of other sources."""
-    lines = files.read(folder / "offsets" / str(batch)).decode().splitlines()
-    for line in lines[2:]:  # the version, the metadata, and an offset for each source
-        offset = parse_offset(msgspec.json.decode(line)) if line.startswith("{") else None
-        if offset is not None:
-            return offset
-    return None
+def last_batch(checkpoint: str, files: Files) -> BatchOffsets | None:
+    """The last batch of a checkpoint, finished or not; None for a new checkpoint, and for one that only Spark can access."""
+    if not is_local(checkpoint) or files.status(path := batch_file(checkpoint)) is None:
+        return None
+    return read_batch(path, files)
 
 
 def _claim(state: StateFiles, checkpoint: str, owner: Owner) -> str:

@@ -13,7 +13,6 @@ they write are created if they are missing.
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +21,7 @@ from pocketmq.client import Admin
 from pocketmq.errors import PocketMQError, TopicNotFound
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.queue import MessageQueue, QueueRange
-from pocketmq.pipelines.core.checkpoint import is_local, last_offset
+from pocketmq.pipelines.core.checkpoint import is_local, last_batch
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
 from pocketmq.spark.read.bounds import batch_ranges, no_such_topic, queues_of, starting_offsets
 from pocketmq.spark.read.metadata import ClientMetadata, borrowed_metadata
@@ -86,7 +85,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def stream_queues(options: Mapping[str, str], checkpoint: str, files: Files) -> tuple[tuple[QueuePlan, ...], str]:
     """The read of a stream if it started now, and where it starts as text."""
     parsed = parse_read_options(options, streaming=True, environ=os.environ)
-    before = last_offset(Path(checkpoint), files) if is_local(checkpoint) else None
+    last = last_batch(checkpoint, files)
+    before = None if last is None else last.end
     with borrowed_metadata(parsed) as metadata:
         known = {} if before is None else before.queues
         queues = queues_of(parsed, metadata, known)

@@ -37,6 +37,7 @@ from pocketmq.model.human import (
     parse_time,
     time_ms,
 )
+from pocketmq.pipelines.core.checkpoint import batch_file, is_local
 from pocketmq.pipelines.core.libraries import SparkSession
 from pocketmq.pipelines.core.plan import Plan
 from pocketmq.pipelines.core.running import Run, Summary
@@ -291,7 +292,13 @@ class StreamSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
             "maxOffsetsPerTrigger": str(self.max_messages),
             "onDataLoss": self.on_data_loss,
         }
+        if is_local(self.checkpoint_folder):
+            own["batchFile"] = str(batch_file(self.checkpoint_folder))
         return {**own, **({"groupId": self.group} if self.group else {}), **self.address}
+
+    @property
+    def checkpoint_folder(self) -> str:
+        return self.checkpoint
 
 
 S = TypeVar("S", bound=JobSettings)

@@ -53,6 +53,7 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
     format: Annotated[
         Literal["parquet", "orc", "json", "avro"], Meta(description="With --lake: the format of its files.")
     ] = "parquet"
+    engine: Annotated[Literal["spark", "direct"], Meta(description="With --lake: as for `archive`.")] = "spark"
 
     @property
     def reading(self) -> dict[str, str]:
@@ -126,6 +127,8 @@ def _check(settings: BackfillSettings) -> None:
         raise InvalidSetting("--where and --select only apply to a topic; a lake keeps messages unchanged")
     if settings.lake is not None:
         check_form(settings.lake, settings.form, DiskFiles())
+    if settings.engine == "direct":
+        settings.form.check_tasks()
     if settings.to in settings.topics:
         raise InvalidSetting(f"topic {settings.to!r} cannot be both source and target; use another --to")
 
@@ -139,18 +142,18 @@ def _to_topic(spark: SparkSession, settings: BackfillSettings, name: str) -> Do:
 
 def _to_lake(spark: SparkSession, settings: BackfillSettings, name: str, leave: ExitStack) -> Do:
     form = settings.form
-    lake = leave.enter_context(Lake(Path(settings.lake or ""), form))
+    lake = leave.enter_context(Lake(Path(settings.lake or ""), form, is_direct=settings.engine == "direct"))
 
     def do(piece: Piece) -> int:
         batch = Batch(name, piece.number, tuple(piece.ranges), is_filtered=settings.is_filtered)
-        commit = lake.add(batch, _staging(spark, settings, form, piece))
+        commit = lake.add(batch, _staging(spark, settings, piece))
         return 0 if commit is None else sum(file.rows for file in commit.added)
 
     return do
 
 
-def _staging(spark: SparkSession, settings: BackfillSettings, form: Form, piece: Piece) -> Stage:
-    if not form.is_quick:
+def _staging(spark: SparkSession, settings: BackfillSettings, piece: Piece) -> Stage:
+    if settings.engine == "spark":
         return frame_stage(read_piece(spark, settings, piece), piece.ranges)
     options = settings.reading_ranges(piece.ranges, piece.partitions)
     return partial(stage_ranges, spark, parse_read_options(options, streaming=False, environ=os.environ))

@@ -19,7 +19,7 @@ from pocketmq.pipelines.core.checkpoint import (
     check_owner,
     is_classic,
     is_local,
-    offset_of,
+    last_batch,
     owned,
     state_files,
 )
@@ -222,9 +222,9 @@ def _check(settings: MirrorSettings) -> None:
 def _mirror_batch(settings: MirrorSettings, state: StateFiles, messages: DataFrame, number: int) -> None:
     """Send one batch, then save the map."""
     offsets = read_map(state.read(STATE_FILE))
-    end = offset_of(Path(settings.checkpoint), number, DiskFiles())
-    if number > offsets.batch and end is not None:
-        offsets.forget(lost.range.queue for lost in end.lost if lost.cause is Cause.RECREATION)
+    batch = last_batch(settings.checkpoint, DiskFiles())
+    if number > offsets.batch and batch is not None:
+        offsets.forget(lost.range.queue for lost in batch.lost if lost.cause is Cause.RECREATION)
     _pair_queues(settings, offsets)
     order = Order(
         writing=settings.writing,
