@@ -20,8 +20,9 @@ from typing import Any
 import msgspec
 
 from pocketmq.client.producer.results import SendResult
+from pocketmq.codes import TransactionState
 from pocketmq.errors import InvalidSetting
-from pocketmq.model import Message, MessageQueue, StoredMessage, TransactionState
+from pocketmq.model import Message, MessageQueue, StoredMessage
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.trace_text import Outcome, TracedType
 

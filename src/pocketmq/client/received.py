@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from pocketmq.codes import SysFlag
 from pocketmq.errors import ProtocolError, UnreadableMessage
-from pocketmq.model import GroupName, MessageQueue, StoredMessage, SysFlag, TopicName
+from pocketmq.model import GroupName, MessageQueue, StoredMessage, TopicName
 from pocketmq.model import properties as names
 from pocketmq.model.names import retry_topic, unwrap
 from pocketmq.model.retries import FIRST_RETRY_LEVEL

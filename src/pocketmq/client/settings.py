@@ -11,8 +11,8 @@ from typing import Any, TypedDict, TypeVar
 import msgspec
 
 from pocketmq.client.hooks import RpcHook
+from pocketmq.codes import Compression
 from pocketmq.errors import InvalidSetting, UsageError
-from pocketmq.model import Compression
 from pocketmq.model.names import AUTO_CREATE_TOPIC, TRACE_TOPIC, parse_group, parse_topic, suggestion, wrap
 from pocketmq.protocol.compression import LEVEL, MIN_BODY_BYTES, compress
 from pocketmq.protocol.signing import Credentials

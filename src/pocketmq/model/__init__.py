@@ -21,7 +21,6 @@ Modules in reading order:
     setting_keys   settings in properties files and admin requests
 """
 
-from pocketmq.codes import Compression, Perm, PullFlag, SysFlag, TopicFlag, TransactionState
 from pocketmq.model.delay import DelayLevels
 from pocketmq.model.message import Message, StoredMessage
 from pocketmq.model.message_id import Host, OffsetId, UniqueIds
@@ -31,7 +30,6 @@ from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.model.transactions import Undecided
 
 __all__ = [
-    "Compression",
     "DelayLevels",
     "ExpressionType",
     "GroupName",
@@ -39,16 +37,11 @@ __all__ = [
     "Message",
     "MessageQueue",
     "OffsetId",
-    "Perm",
-    "PullFlag",
     "QueueOffset",
     "QueueRange",
     "StoredMessage",
     "Subscription",
-    "SysFlag",
-    "TopicFlag",
     "TopicName",
-    "TransactionState",
     "Undecided",
     "UniqueIds",
 ]

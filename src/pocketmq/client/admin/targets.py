@@ -26,9 +26,9 @@ from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.routes import TopicRoute
 from pocketmq.client.received import readable, with_shown_topic
 from pocketmq.client.settings import ClientOptions, ClientSettings
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import InvalidSetting, NetworkError, PocketMQError, ProtocolError, TopicNotFound, UsageError
-from pocketmq.model import ExpressionType, GroupName, MessageQueue, PullFlag, StoredMessage, TopicName
+from pocketmq.model import ExpressionType, GroupName, MessageQueue, StoredMessage, TopicName
 from pocketmq.model.names import TOOLS_GROUP, parse_group, parse_topic, unwrap, wrap
 from pocketmq.model.subscription import ALL
 from pocketmq.net.address import Address

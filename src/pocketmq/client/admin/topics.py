@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from pocketmq.client.admin.targets import BrokerAddress, Operations
-from pocketmq.codes import RequestCode
+from pocketmq.codes import Perm, RequestCode
 from pocketmq.errors import ImpossibleRequest, PocketMQError, RequestNotSupported, TopicNotFound, UsageError
-from pocketmq.model import MessageQueue, Perm, TopicName
+from pocketmq.model import MessageQueue, TopicName
 from pocketmq.model.names import AUTO_CREATE_TOPIC, group_of, is_dlq, is_retry, is_system_topic, reply_topic
 from pocketmq.protocol.api.administration import KvKey
 from pocketmq.protocol.bodies.topics import BrokerData, TopicConfig, TopicStatsTable

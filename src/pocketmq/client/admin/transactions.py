@@ -8,8 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from pocketmq.client.admin.targets import Operations, check_limit, read_queue
+from pocketmq.codes import TransactionState
 from pocketmq.errors import TopicNotFound
-from pocketmq.model import MessageQueue, StoredMessage, TransactionState, Undecided
+from pocketmq.model import MessageQueue, StoredMessage, Undecided
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model.transactions import describe, undecided
 from pocketmq.protocol.api.messages import EndTransaction, ResumeCheckHalfMessage

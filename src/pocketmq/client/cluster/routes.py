@@ -23,8 +23,9 @@ import msgspec
 
 from pocketmq.client.cluster.brokers import MASTER_ID, BrokerConnections
 from pocketmq.client.cluster.name_servers import NameServers
+from pocketmq.codes import Perm
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
-from pocketmq.model import MessageQueue, Perm
+from pocketmq.model import MessageQueue
 from pocketmq.model.names import unwrap
 from pocketmq.protocol.bodies.topics import QueueData, TopicRouteData
 

@@ -21,9 +21,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pocketmq.client.cluster.heartbeats import ConsumerMember, Members
-from pocketmq.codes import RequestCode
+from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.errors import ProtocolError, RequestNotSupported, ServerFailed, TooManyCalls
-from pocketmq.model import Host, StoredMessage, SysFlag
+from pocketmq.model import Host, StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import (

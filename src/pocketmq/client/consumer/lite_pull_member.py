@@ -28,10 +28,10 @@ from pocketmq.client.consumer.settings import LitePullSettings
 from pocketmq.client.consumer.subscriptions import SubscriptionTable
 from pocketmq.client.hooks import HookList
 from pocketmq.clock import Clock
-from pocketmq.codes import RequestCode
+from pocketmq.codes import PullFlag, RequestCode
 from pocketmq.errors import UsageError, WrongState
 from pocketmq.files import Files
-from pocketmq.model import GroupName, MessageQueue, PullFlag, StoredMessage, Subscription, TopicName
+from pocketmq.model import GroupName, MessageQueue, StoredMessage, Subscription, TopicName
 from pocketmq.protocol.bodies.clients import ConsumeFromWhere, ConsumerData, ConsumeType
 
 

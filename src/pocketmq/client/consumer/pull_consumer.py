@@ -33,9 +33,10 @@ from pocketmq.client.consumer.settings import PullOptions, PullSettings
 from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.settings import checked_seconds
+from pocketmq.codes import PullFlag
 from pocketmq.errors import ServerFailed, UsageError
 from pocketmq.files import Files
-from pocketmq.model import MessageQueue, PullFlag, StoredMessage, Subscription
+from pocketmq.model import MessageQueue, StoredMessage, Subscription
 from pocketmq.model.delay import delay_level_fault
 from pocketmq.model.names import wrap
 from pocketmq.model.retries import DEAD_LETTER_LEVEL

@@ -37,9 +37,9 @@ from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.client.consumer.subscriptions import matching_messages
 from pocketmq.client.hooks import FilterEvent, HookList, LeaveEvent, PauseEvent, PullEvent
 from pocketmq.client.received import received
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
-from pocketmq.model import MessageQueue, PullFlag, StoredMessage, Subscription
+from pocketmq.model import MessageQueue, StoredMessage, Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer, Waiting
 from pocketmq.protocol.api.messages import PullMessage

@@ -45,8 +45,9 @@ from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.running import signals_of_loop
 from pocketmq.client.telemetry.tracing import Traced, Tracer
+from pocketmq.codes import PullFlag
 from pocketmq.errors import ServerFailed, UsageError
-from pocketmq.model import MessageQueue, PullFlag, StoredMessage, TopicName
+from pocketmq.model import MessageQueue, StoredMessage, TopicName
 from pocketmq.model.names import refuse_unknown
 from pocketmq.protocol.bodies.clients import ConsumerRunningInfo, ConsumeType, DirectConsumption
 

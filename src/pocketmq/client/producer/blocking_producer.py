@@ -31,8 +31,9 @@ from pocketmq.client.producer.transactions import (
 )
 from pocketmq.client.settings import ProducerOptions, ProducerSettings, checked_seconds
 from pocketmq.clock import SystemClock
+from pocketmq.codes import TransactionState
 from pocketmq.errors import WrongState
-from pocketmq.model import Message, MessageQueue, StoredMessage, TransactionState
+from pocketmq.model import Message, MessageQueue, StoredMessage
 from pocketmq.model.names import refuse_unknown
 from pocketmq.net.portal import refuse_in_a_loop
 

@@ -18,8 +18,9 @@ from pocketmq.client.producer.queue_choice import Destination, QueueSelector, de
 from pocketmq.client.received import RetryMessage
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.clock import Clock
+from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidMessage, UsageError
-from pocketmq.model import Message, MessageQueue, SysFlag, UniqueIds
+from pocketmq.model import Message, MessageQueue, UniqueIds
 from pocketmq.model import properties as names
 from pocketmq.model.message import MESSAGE_ARGUMENTS, encoded_body
 from pocketmq.model.names import UNSENDABLE_TOPICS, is_retry, parse_topic, refuse_unknown, wrap

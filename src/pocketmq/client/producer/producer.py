@@ -36,8 +36,9 @@ from pocketmq.client.settings import (
     settings_of,
 )
 from pocketmq.client.telemetry.tracing import Traced, Tracer
+from pocketmq.codes import TransactionState
 from pocketmq.errors import InvalidSetting, WrongState
-from pocketmq.model import Message, MessageQueue, StoredMessage, TransactionState
+from pocketmq.model import Message, MessageQueue, StoredMessage
 from pocketmq.model.names import refuse_unknown, wrap
 from pocketmq.protocol.api.messages import RecallMessage
 from pocketmq.protocol.recall_handle import RecallHandle

@@ -27,9 +27,9 @@ from pocketmq.client.producer.queue_choice import Destination
 from pocketmq.client.producer.results import SendResult
 from pocketmq.client.received import readable
 from pocketmq.client.settings import ProducerSettings, checked_seconds
-from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.codes import RequestCode, ResponseCode, TransactionState
 from pocketmq.errors import PocketMQError, UsageError, WrongState, error_for
-from pocketmq.model import Message, OffsetId, StoredMessage, TransactionState
+from pocketmq.model import Message, OffsetId, StoredMessage
 from pocketmq.model.names import wrap
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction

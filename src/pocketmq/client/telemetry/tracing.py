@@ -22,8 +22,9 @@ from pocketmq.client.producer.outbox import Outbox
 from pocketmq.client.producer.results import SendResult, split_result
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.clock import Clock
+from pocketmq.codes import TransactionState
 from pocketmq.errors import PocketMQError
-from pocketmq.model import Message, StoredMessage, TransactionState, UniqueIds
+from pocketmq.model import Message, StoredMessage, UniqueIds
 from pocketmq.model import properties as names
 from pocketmq.model.names import MAX_GROUP_CHARS, TRACE_GROUP_PREFIX, TRACE_TOPIC
 from pocketmq.model.properties import KEY_SEPARATOR
