@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 from tests.client.kit import CLIENT_IP, NAME_SERVER, Cluster, cluster, ignore, refuse, until
 
+from pocketmq.client.cluster.heartbeats import ProducerMember
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.settings import ClientSettings
 from pocketmq.codes import RequestCode
@@ -14,18 +15,16 @@ from pocketmq.errors import ConnectFailed, InvalidSetting, WrongState
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.bodies.clients import ConsumerData, ConsumerRunningInfo, DirectConsumption
 from pocketmq.protocol.bodies.topics import ResetOffsets
 from pocketmq.protocol.signing import Credentials
 from pocketmq.testing import run
 
 
-class Sends:
+class Sends(ProducerMember):
     """A producer, as an instance sees it."""
 
-    decides_transactions = False
+    wire_group = ""
 
     def __init__(self, group: str) -> None:
         self.wire_group = group
@@ -33,11 +32,6 @@ class Sends:
 
     def topic_forgotten(self, topic: str) -> None:
         self.forgotten.append(topic)
-
-    def check_transaction(
-        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
-    ) -> None:
-        raise AssertionError("nobody asks")
 
 
 class Reads:

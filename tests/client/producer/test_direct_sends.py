@@ -11,8 +11,8 @@ import pytest
 from pocketmq import Server
 from pocketmq.client import Hooks, Producer, SendEvent
 from pocketmq.client.cluster.identity import unique_ids
-from pocketmq.client.producer import direct_sends
-from pocketmq.client.producer.direct_sends import DirectSends, Failed
+from pocketmq.client.producer import blocking_producer
+from pocketmq.client.producer.blocking_producer import DirectSends, Failed
 from pocketmq.client.producer.outbox import Outbox
 from pocketmq.client.producer.outgoing import Outgoing, Packer
 from pocketmq.client.producer.queue_choice import ANY_QUEUE, Destination
@@ -74,7 +74,7 @@ def test_threads_do_not_share_a_line_at_the_same_time(server: Server) -> None:
 
 
 def test_when_all_lines_are_busy_the_loop_does_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_sends, "MAX_CONNECTIONS", 0)
+    monkeypatch.setattr(blocking_producer, "MAX_CONNECTIONS", 0)
     with Producer(server.name_server) as producer:
         for _ in range(5):
             assert producer.send("T", b"x").is_ok
@@ -113,10 +113,10 @@ def test_connecting_takes_no_longer_than_the_send_may(server: Server, monkeypatc
             times.append(timeout_s)
             return super().exchange(number, frame, 3)
 
-    monkeypatch.setattr(direct_sends, "BlockingConnection", Timed)
+    monkeypatch.setattr(blocking_producer, "BlockingConnection", Timed)
     with Producer(server.name_server, connect_timeout_ms=2_000) as producer:
         producer.send("T", b"finds the route")
-        producer._direct = direct_sends.DirectSends(producer.core().member.outbox, passing, connect_s=2.0)
+        producer._direct = DirectSends(producer.core().member.outbox, passing, connect_s=2.0)
         for _ in range(2):
             assert producer.send("T", b"x", timeout_s=0.4).is_ok
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pocketmq.client.producer.in_flight import InFlightLimit
+from pocketmq.client.producer.pending import InFlightLimit
 from pocketmq.errors import TooManyCalls
 from pocketmq.testing import run
 

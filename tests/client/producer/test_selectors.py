@@ -1,14 +1,11 @@
 """Queue selectors choose the same queue for the same key, as in Java."""
 
-from collections import Counter
-from random import Random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.client.producer.queue_choice import ByMachineRoom, ByRandom, QueueSelector, by_hash, java_hash_of
-from pocketmq.errors import InvalidSetting, UsageError
+from pocketmq.client.producer.queue_choice import by_hash, java_hash_of
+from pocketmq.errors import UsageError
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 
@@ -72,30 +69,3 @@ def test_any_key_finds_a_queue_and_always_the_same(key: str | int, count: int) -
     queues = [MessageQueue("T", "b", number) for number in range(count)]
 
     assert by_hash(queues, MESSAGE, key) == by_hash(queues, Message("T", b"y"), key)
-
-
-def test_a_random_choice_reaches_every_queue() -> None:
-    select: QueueSelector = ByRandom(Random(1).randrange)
-
-    chosen = Counter(select(SEVEN, MESSAGE, None) for _ in range(700))
-
-    assert set(chosen) == set(SEVEN)
-
-
-def test_a_machine_room_is_chosen_first_and_then_a_queue_by_the_key() -> None:
-    queues = [MessageQueue("T", name, number) for name in ("bj@c", "hz@a", "plain", "sh@b") for number in range(3)]
-    select: QueueSelector = ByMachineRoom({"hz", "sh"})
-
-    assert select(queues, MESSAGE, 0) == MessageQueue("T", "hz@a", 0)
-    assert select(queues, MESSAGE, 5) == MessageQueue("T", "sh@b", 2)
-
-
-def test_machine_rooms_without_a_queue_are_named() -> None:
-    with pytest.raises(UsageError, match="T has no queue on a broker named room@name in machine rooms hz, sh"):
-        ByMachineRoom({"sh", "hz"})(SEVEN, MESSAGE, "key")
-
-
-@pytest.mark.parametrize("rooms", [(), "hz"])
-def test_machine_rooms_are_required(rooms: str | tuple[str, ...]) -> None:
-    with pytest.raises(InvalidSetting, match="machine rooms"):
-        ByMachineRoom(rooms)

@@ -13,6 +13,7 @@ request of the broker. A client has at most one consumer of a group, because bro
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
@@ -37,20 +38,20 @@ from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import write_body
 
 
-class ProducerMember(Protocol):
-    """A producer in a heartbeat. Names include the namespace."""
+class ProducerMember(ABC):
+    """A producer in a heartbeat. Names include the namespace. By default it has no transactions, and keeps nothing about topics."""
+
+    decides_transactions = False
+    """Whether this producer can answer `check_transaction`."""
 
     @property
+    @abstractmethod
     def wire_group(self) -> str: ...
 
-    @property
-    def decides_transactions(self) -> bool:
-        """Whether this producer can answer `check_transaction`."""
-
-    def topic_forgotten(self, topic: str) -> None:
+    def topic_forgotten(self, topic: str) -> None:  # noqa: B027 optional
         """Drop cached data of a topic that was not used for a long time."""
 
-    def check_transaction(
+    def check_transaction(  # noqa: B027 optional
         self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
     ) -> None:
         """Handle a broker's check of a transaction. Must not wait; the decision is sent later."""

@@ -4,7 +4,7 @@
     receive(receiver)    ◄── next response on that connection, of any receiver: body ──► buffer of its receiver
                                 └─ connection lost, timeout, refused ──► all its receivers fail, and use the event loop instead
 
-As for `direct_sends`, no heartbeat is sent on these connections, so brokers send only responses on them. Threads only read the routes and
+As for `DirectSends`, no heartbeat is sent on these connections, so brokers send only responses on them. Threads only read the routes and
 addresses that belong to the event loop, and sign with keys that never change.
 """
 

@@ -10,7 +10,7 @@ Without a connection nothing was sent, so this does not count as an attempt. The
 is, also for a chosen queue and for a one-way message.
 
 Hooks run for each attempt. With `avoid_slow_brokers`, each attempt also updates the health of its broker. A first attempt that can be
-written at once is made by `outbox`, or by a thread in `direct_sends`. After a failure, the attempts continue here.
+written at once is made by `outbox`, or by a thread in `DirectSends`. After a failure, the attempts continue here.
 """
 
 import asyncio

@@ -25,9 +25,8 @@ from pocketmq.client.hooks import HookList
 from pocketmq.client.producer.attempts import Attempts
 from pocketmq.client.producer.batches import Batches
 from pocketmq.client.producer.fault_strategy import SendKind
-from pocketmq.client.producer.in_flight import InFlightLimit
 from pocketmq.client.producer.outgoing import Outgoing, Packer
-from pocketmq.client.producer.pending import NO_QUEUE, PendingSend, QueueTarget, SendFuture, TopicBuffer
+from pocketmq.client.producer.pending import NO_QUEUE, InFlightLimit, PendingSend, QueueTarget, SendFuture, TopicBuffer
 from pocketmq.client.producer.queue_choice import ANY_QUEUE, Destination
 from pocketmq.client.producer.results import SendResult
 from pocketmq.client.producer.send_frames import MAX_TEMPLATES, SendFrames, json_inside
@@ -356,7 +355,7 @@ class Outbox:
         one.queue, one.deadline = target.shown, deadline
         return True
 
-    # for `direct_sends`, called from threads: they change nothing but the turn of the topic
+    # for `DirectSends`, called from threads: they change nothing but the turn of the topic
 
     def direct_target(self, out: Outgoing, destination: Destination) -> tuple[MessageQueue, Address] | None:
         """The queue and address for a first attempt; None when it must wait, or hooks need it."""

@@ -3,7 +3,7 @@
 new ── start ──► running ── stop, waits for messages in flight ──► stopped
                     │
 send, submit ───────┤  pack, then the outbox sends it with others   see `outbox`, `batches`
-send_many ──────────┤  batches, one after the other                 see `bulk`
+send_many ──────────┤  batches, one after the other                 see `send_member`
 transaction ────────┤  half message, then commit or rollback        see `transactions`
 request, reply ─────┘  a message and its reply                      see `send_member`
 
@@ -21,9 +21,8 @@ from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.lifecycle import AsyncClient, State, call
 from pocketmq.client.producer.fault_strategy import SendKind
-from pocketmq.client.producer.in_flight import InFlightLimit
 from pocketmq.client.producer.outgoing import QueueOptions, SendOptions, addressed, require_messages
-from pocketmq.client.producer.pending import PendingSend, TopicBuffer, resolve
+from pocketmq.client.producer.pending import InFlightLimit, PendingSend, TopicBuffer, resolve
 from pocketmq.client.producer.queue_choice import Destination, destination_of
 from pocketmq.client.producer.results import SendResult
 from pocketmq.client.producer.send_member import SendMember

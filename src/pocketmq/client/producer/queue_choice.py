@@ -25,7 +25,7 @@ A turn ends when the request is written, not when the response arrives. Without 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
@@ -33,11 +33,11 @@ from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.routes import QueueNames, TopicRoute
 from pocketmq.client.producer.fault_strategy import BrokerHealth, QueueChooser
 from pocketmq.client.settings import ProducerSettings
-from pocketmq.errors import CallTimedOut, ConnectFailed, InvalidSetting, NoPermission, UsageError
+from pocketmq.errors import CallTimedOut, ConnectFailed, NoPermission, UsageError
 from pocketmq.model import Message, MessageQueue
 from pocketmq.model import properties as names
 from pocketmq.model.java_hash import java_hash
-from pocketmq.model.names import machine_room_of_broker, wrap
+from pocketmq.model.names import wrap
 
 
 class QueueSelector(Protocol):
@@ -64,32 +64,6 @@ def java_hash_of(key: object) -> int:
 
 def _signed(low: int) -> int:
     return (low ^ 0x80000000) - 0x80000000
-
-
-class ByRandom:
-    """Chooses a random queue. `below(n)` returns a number from 0 to n - 1."""
-
-    def __init__(self, below: Callable[[int], int]) -> None:
-        self._below = below
-
-    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
-        return queues[self._below(len(queues))]
-
-
-class ByMachineRoom:
-    """Chooses by hash among brokers named `room@name` in the given machine rooms. Java's never chooses a queue."""
-
-    def __init__(self, rooms: Collection[str]) -> None:
-        if isinstance(rooms, str) or not rooms:
-            raise InvalidSetting(f"invalid machine rooms {rooms!r}; expected for example {{'hz', 'sh'}}")
-        self._machine_rooms = frozenset(rooms)
-
-    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object = None) -> MessageQueue:
-        inside = [queue for queue in queues if machine_room_of_broker(queue.broker_name) in self._machine_rooms]
-        if not inside:
-            rooms = ", ".join(sorted(self._machine_rooms))
-            raise UsageError(f"topic {message.topic} has no queue on a broker named room@name in machine rooms {rooms}")
-        return by_hash(inside, message, key)
 
 
 class SendOrder:

@@ -155,8 +155,10 @@ def json_inside(text: str) -> bytes:
     return _as_json(text)[1:-1]
 
 
-def code_of(out: Outgoing) -> RequestCode:
-    """The request code for a message."""
+def code_of(out: Outgoing | None) -> RequestCode:
+    """The request code for a message; None is a plain one."""
+    if out is None:
+        return RequestCode.SEND_MESSAGE_V2
     if out.is_reply:
         return RequestCode.SEND_REPLY_MESSAGE_V2
     return RequestCode.SEND_MESSAGE_V2 if out.members is None else RequestCode.SEND_BATCH_MESSAGE

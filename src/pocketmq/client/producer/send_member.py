@@ -1,4 +1,4 @@
-"""A running producer: a member of its producer group, with its requests and replies.
+"""A running producer: a member of its producer group, with its requests and replies, and its calls of `send_many`.
 
     send, submit ──────────────────┐
     bulk, requests, transactions ──┴──► outbox ──► brokers
@@ -13,32 +13,125 @@ Requests and replies over topics:
 
 A broker pushes a reply only to a client that has sent it a heartbeat, and the reply may be on any broker of the cluster. So
 before the first request, the client connects to every broker with a reply topic.
+
+`send_many` packs many messages of one call into large batches, which are sent one after the other:
+
+    messages ── all packed first ──► groups by topic, queue and kind ──► batches ≤ 1 MiB ──► sent in order ──► a result for each
+
+Messages to the same chosen queue, by name or by sharding key, are stored in their order: a message that cannot share the batch of the
+messages before it ends that batch. Messages without a chosen queue do not wait for one another.
 """
 
 import asyncio
 import logging
 import uuid
+from collections.abc import Sequence
+from typing import Final
 
+from pocketmq.client.cluster.heartbeats import ProducerMember
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.hooks import HookList
-from pocketmq.client.producer.bulk import Bulk
+from pocketmq.client.producer.batches import batch_length
 from pocketmq.client.producer.fault_strategy import PROBE_SECONDS
-from pocketmq.client.producer.in_flight import InFlightLimit
 from pocketmq.client.producer.outbox import Outbox
-from pocketmq.client.producer.outgoing import replaced
-from pocketmq.client.producer.queue_choice import ANY_QUEUE, Destination
-from pocketmq.client.producer.results import SendResult
+from pocketmq.client.producer.outgoing import BatchKind, Outgoing, replaced
+from pocketmq.client.producer.pending import InFlightLimit
+from pocketmq.client.producer.queue_choice import ANY_QUEUE, Destination, destination_of
+from pocketmq.client.producer.results import SendResult, split_result
 from pocketmq.client.producer.transactions import Check, Transactions
 from pocketmq.client.received import readable
-from pocketmq.client.settings import ProducerSettings
+from pocketmq.client.settings import MIB, ProducerSettings
 from pocketmq.client.telemetry.tracing import Tracer
-from pocketmq.errors import CallTimedOut, NetworkError, TopicNotFound, UsageError
-from pocketmq.model import Message, StoredMessage
+from pocketmq.errors import CallTimedOut, NetworkError, PartlySent, PocketMQError, TopicNotFound, UsageError
+from pocketmq.model import Message, MessageQueue, StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.model.names import reply_topic, unwrap, wrap
 from pocketmq.net.loops import Repeating
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import CheckTransactionState
+
+MAX_BATCH_BYTES: Final = MIB
+"""The largest batch that RocketMQ recommends."""
+
+_Group = tuple[str, BatchKind, MessageQueue | None]
+_Numbered = tuple[int, Outgoing]
+"""A message and its index in the call."""
+_Request = tuple[Sequence[int], Outgoing, Destination]
+"""The indexes of its messages in the call, the request, and its destination."""
+
+
+class Bulk:
+    """Sends many messages for one producer."""
+
+    def __init__(self, settings: ProducerSettings, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._batch_bytes = min(MAX_BATCH_BYTES, settings.max_message_bytes)
+
+    async def send(
+        self, messages: Sequence[Message], queue: MessageQueue | None, timeout_s: float | None
+    ) -> list[SendResult]:
+        """The results in the order of the messages; PartlySent when only some were stored."""
+        seconds = self._outbox.timeout_s if timeout_s is None else timeout_s
+        queues = await self._queues(messages, queue, asyncio.get_running_loop().time() + seconds)
+        results: list[SendResult | None] = [None] * len(messages)
+        for indexes, out, destination in self._requests(messages, queues):
+            try:
+                result = await self._outbox.deliver(out, destination, timeout_s)
+            except PocketMQError as error:
+                if not any(results):
+                    raise
+                raise PartlySent(tuple(results)) from error
+            stored = [result] if out.members is None else split_result(result, out.message_ids)
+            for index, own in zip(indexes, stored, strict=True):
+                results[index] = own
+        return [result for result in results if result is not None]
+
+    async def _queues(
+        self, messages: Sequence[Message], queue: MessageQueue | None, deadline: float
+    ) -> list[MessageQueue | None]:
+        """The chosen queue of each message, by name or by sharding key; None for any queue."""
+        queues = [queue] * len(messages)
+        if queue is None:
+            for index, message in enumerate(messages):
+                if names.SHARDING_KEY in message.properties:
+                    destination = destination_of(message, None, None, None)
+                    queues[index] = (await self._outbox.choice.pinned(message, destination, deadline)).queue
+        return queues
+
+    def _requests(self, messages: Sequence[Message], queues: Sequence[MessageQueue | None]) -> list[_Request]:
+        """The requests, in the order of their first messages."""
+        groups: dict[_Group, list[_Numbered]] = {}
+        last_of_queue: dict[MessageQueue, _Group] = {}
+        requests: list[_Request] = []
+        pack, last = self._outbox.packer.pack, None
+        for index, (message, queue) in enumerate(zip(messages, queues, strict=True)):
+            out = pack(message)
+            group = message.topic, out.batch_kind, queue
+            if group != last:  # most messages belong to the group of the one before
+                if queue is not None:
+                    before = last_of_queue.get(queue, group)
+                    if before != group:  # it must not overtake the earlier group of its queue
+                        requests += self._batches(groups.pop(before), queue)
+                    last_of_queue[queue] = group
+                last, numbered = group, groups.setdefault(group, [])
+            numbered.append((index, out))
+        for (_, _, queue), numbered in groups.items():
+            requests += self._batches(numbered, queue)
+        return sorted(requests, key=lambda request: request[0][0])
+
+    def _batches(self, numbered: Sequence[_Numbered], queue: MessageQueue | None) -> list[_Request]:
+        """The messages of one group in as few requests as possible."""
+        if numbered[0][1].batch_kind is BatchKind.ALONE:
+            return [([index], out, Destination(queue)) for index, out in numbered]
+        requests: list[_Request] = []
+        indexes, outs = zip(*numbered, strict=True)
+        sizes = [out.batch_bytes for out in outs]
+        while outs:
+            count = batch_length(sizes, self._batch_bytes)
+            requests.append((indexes[:count], self._outbox.packer.pack_batch(outs[:count]), Destination(queue)))
+            indexes, outs, sizes = indexes[count:], outs[count:], sizes[count:]
+        return requests
+
 
 REPLY_TYPE = "reply"
 _REPLY_PROPERTIES = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
@@ -128,7 +221,7 @@ class Requests:
 log = logging.getLogger("pocketmq.client")
 
 
-class SendMember:
+class SendMember(ProducerMember):
     """A running producer. Creating it does not connect to servers."""
 
     def __init__(
@@ -142,7 +235,7 @@ class SendMember:
     ) -> None:
         self._settings = settings
         self._tracer = tracer
-        self._check = check
+        self.decides_transactions = check is not None
         self.instance = instance = Instance.join(settings, dependencies)
         self.outbox = Outbox(instance, settings, hooks, limit)
         self.bulk = Bulk(settings, self.outbox)
@@ -178,10 +271,6 @@ class SendMember:
     @property
     def wire_group(self) -> str:
         return wrap(self._settings.namespace, self._settings.group)
-
-    @property
-    def decides_transactions(self) -> bool:
-        return self._check is not None
 
     def topic_forgotten(self, topic: str) -> None:
         self.outbox.forget(unwrap(self._settings.namespace, topic), topic)

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from pocketmq.client.cluster.heartbeats import ProducerMember
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.hooks import ConsumeEvent, DecisionEvent, Hooks, SendEvent
 from pocketmq.client.producer.outbox import Outbox
 from pocketmq.client.producer.results import SendResult, split_result
 from pocketmq.client.settings import ClientSettings, ProducerSettings
-from pocketmq.clock import Clock
 from pocketmq.codes import TransactionState
 from pocketmq.errors import PocketMQError
 from pocketmq.model import Message, StoredMessage, UniqueIds
@@ -29,8 +29,6 @@ from pocketmq.model import properties as names
 from pocketmq.model.names import MAX_GROUP_CHARS, TRACE_GROUP_PREFIX, TRACE_TOPIC
 from pocketmq.model.properties import KEY_SEPARATOR
 from pocketmq.net.loops import Repeating
-from pocketmq.net.peer import Peer
-from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.trace_text import (
     Decision,
     EndTransaction,
@@ -178,7 +176,7 @@ class Traced(StrEnum):
     CONSUMPTION = "CONSUME"
 
 
-class Tracer(Hooks):
+class Tracer(Hooks, ProducerMember):
     """Sends traces of one producer or consumer. It is a hook of that client; start it before the client, and stop it after."""
 
     def __init__(self, settings: ClientSettings, group: str, traced: Traced, dependencies: Dependencies) -> None:
@@ -198,7 +196,7 @@ class Tracer(Hooks):
         )
         self._topic = settings.trace_topic
         self._dependencies = dependencies
-        self._clock: Clock = dependencies.clock
+        self._clock = dependencies.clock
         self._batches = TraceBatches(self._clock.monotonic(), max_waiting=settings.max_waiting_traces)
         self._instance: Instance | None = None
         self._ids: UniqueIds | None = None
@@ -210,23 +208,9 @@ class Tracer(Hooks):
         """The number of dropped contexts."""
         return self._batches.dropped
 
-    # producer of the client instance
-
     @property
     def wire_group(self) -> str:
         return self._settings.group
-
-    @property
-    def decides_transactions(self) -> bool:
-        return False
-
-    def topic_forgotten(self, topic: str) -> None:
-        """A tracer keeps nothing about topics."""
-
-    def check_transaction(
-        self, peer: Peer, header: CheckTransactionState, message: StoredMessage, broker_name: str | None
-    ) -> None:
-        """A tracer has no transactions."""
 
     def start(self) -> None:
         instance = Instance.join(self._settings, self._dependencies)
