@@ -15,10 +15,12 @@ from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 from pocketmq import Admin
 from pocketmq.errors import DataLost
 from pocketmq.model.queue import QueueRange
+from pocketmq.spark.options.connection_options import Connection
 from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.read.offsets import UNRESOLVED, parse_offset, read_batch
 from pocketmq.spark.read.stream_reader import TopicStreamReader
 from pocketmq.spark.schema import Name
+from pocketmq.spark.shared_clients import READING, ReadingCore
 
 Offset = dict[str, Any]
 Open = Callable[..., TopicStreamReader]
@@ -287,6 +289,48 @@ def test_a_topic_that_is_deleted_holds_up_no_other_and_no_progress(
     assert [(one["topic"], one["start"]) for one in missing] == [(deleted, 1)]
     with Admin(broker.name_server) as admin:
         assert admin.offsets.committed(group, kept) == {queue(broker, kept, 0): 1}
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_topic_that_is_deleted_after_its_last_message_was_read_loses_nothing(
+    broker: Broker, open_reader: Open, policy: str
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a", "b", "c", "d", "e"])
+    reader = open_reader(subscribe=topic, partition_metadata_cache_ttl_ms=600_000, onDataLoss=policy)
+    end = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+
+    assert ask(reader, end) is end
+    missing = (reader.reportLatestOffset() or {})["missing"]
+    assert [(one["start"], one["end"]) for one in missing] == [(5, 5)]
+
+    with Admin(broker.name_server) as admin:
+        admin.topics.create(topic, queues=1)
+    if policy == "fail":
+        with pytest.raises(DataLost, match=r"from 5, if any, \(re-created topic\)"):
+            ask(reader, end)
+        return
+    moved = ask(reader, end)
+    fill(broker, topic, ["new"])
+    assert rows(reader, moved, ask(reader, moved)) == ["new"]
+
+
+def test_a_topic_that_only_its_broker_has_deleted_so_far_loses_nothing(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a"])
+    reader = open_reader(subscribe=topic)
+    end = ask(reader, reader.initialOffset())
+
+    async def delete_at_broker(core: ReadingCore) -> None:
+        master = await core.targets.master(broker.name)
+        await core.targets.brokers.topics.delete(master.address, core.targets.topic(topic))
+
+    with READING.borrow(Connection(broker.name_server), 0) as client:
+        client.call(delete_at_broker(client.core()))
+
+    assert ask(reader, end) is end
 
 
 def test_an_assigned_queue_that_is_removed_holds_up_no_other(broker: Broker, open_reader: Open) -> None:

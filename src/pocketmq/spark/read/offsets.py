@@ -53,7 +53,10 @@ class Lost(msgspec.Struct, frozen=True):
     cause: Cause
 
     def __str__(self) -> str:
-        return f"{self.range.queue} from {self.range.start} to {self.range.end} ({self.cause})"
+        what = (
+            f"from {self.range.start} to {self.range.end}" if len(self.range) else f"from {self.range.start}, if any,"
+        )
+        return f"{self.range.queue} {what} ({self.cause})"
 
 
 class QueryOffset(msgspec.Struct, frozen=True):

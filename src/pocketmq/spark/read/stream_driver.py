@@ -21,15 +21,16 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from pocketmq.clock import SystemClock
-from pocketmq.errors import PocketMQError
+from pocketmq.errors import PocketMQError, TopicNotFound
 from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.read.bounds import check_checkpoint, present_queues, queues_of, starting_offsets
 from pocketmq.spark.read.data_loss import MissingQueues, OldestMessages, QueueFacts, find_losses, settle
@@ -166,6 +167,11 @@ class OffsetPublisher:
         self._published.update(changed)
 
 
+def _emptied(bounds: Mapping[MessageQueue, Bounds], read: QueueOffsets) -> list[MessageQueue]:
+    """The queues that messages of `read` came from, and that never had any by their bounds."""
+    return [queue for queue, one in bounds.items() if one.max == 0 and read.get(queue)]
+
+
 T = TypeVar("T")
 
 
@@ -236,8 +242,8 @@ class StreamDriver:
 
     def latest_seen(self) -> dict[str, Any] | None:
         """Shown in the query's progress beside its offsets: the ends of queues, and problems."""
-        outage = self._outage.to_json()
-        if not self._latest and outage is None:
+        outage, missing = self._outage.to_json(), self._missing.to_json()
+        if not self._latest and outage is None and not missing:
             return None
         report: dict[str, Any] = QueryOffset(self._latest).to_json()
         del report["seenMs"]
@@ -245,7 +251,7 @@ class StreamDriver:
             report["groupId"] = self._options.group
         if dangers := self._retention.dangers:
             report["endangered"] = [danger.to_json() for danger in dangers]
-        if missing := self._missing.to_json():
+        if missing:
             report["missing"] = missing
         if outage is not None:
             report["outage"] = outage
@@ -319,8 +325,8 @@ class StreamDriver:
 
     def _continued(self, before: QueryOffset, *, everything: bool) -> QueryOffset:
         seen_ms = self._clock.now_ms()
-        present = sorted(self._look_up(before.queues))
-        bounds = self._metadata.bounds(present)
+        bounds = self._bounds(before.queues)
+        present = sorted(bounds)
         self._publisher.publish(self._metadata, self._present)
         for text in self._missing.record(queue_changes(before, present).removed, before.queues, self._latest):
             log.warning("%s", text)
@@ -338,6 +344,20 @@ class StreamDriver:
         latest = self._latest if self._target is None else capped(self._latest, self._target)
         ends = self._admitted(offsets, latest, everything=everything)
         return next_offset(before, ends, first=first, seen_ms=seen_ms, lost=losses)
+
+    def _bounds(self, read: QueueOffsets) -> dict[MessageQueue, Bounds]:
+        """The bounds of the queues that exist. The list of queues is cached, so a topic of it may have been deleted since: then
+        its brokers report empty queues, as those of a topic that was created again do.
+        """
+        with suppress(TopicNotFound):
+            bounds = self._metadata.bounds(sorted(self._look_up(read)))
+            if not _emptied(bounds, read):
+                return bounds
+        self._metadata.forget_queues()
+        bounds = self._metadata.bounds(sorted(self._look_up(read)))
+        deleted = self._metadata.deleted(_emptied(bounds, read))
+        self._present = frozenset(bounds.keys() - deleted)
+        return {queue: one for queue, one in bounds.items() if queue not in deleted}
 
     def _look_up(self, read: QueueOffsets | None = None) -> frozenset[MessageQueue]:
         """The queues that exist. A topic of `read` that was deleted while the query runs has none, and may return."""
