@@ -73,7 +73,10 @@ def test_a_body_is_sent_as(body: object, sent: bytes) -> None:
     ("body", "words"),
     [
         (object(), "body of type object cannot be encoded as JSON"),
-        ({"file": open}, r"body of type dict cannot be encoded as JSON: it contains a builtin_function_or_method"),
+        (
+            {"file": open},
+            r"body of type dict cannot be encoded as JSON: it contains a value of type builtin_function_or_method",
+        ),
         (None, "body is missing"),
         ({1: {(1, 2): object}}, "body of type dict cannot be encoded as JSON"),
         ("\ud800", "cannot be encoded as UTF-8"),

@@ -153,7 +153,7 @@ def _encodable(inside: object) -> object:
     """Encode a part of a body whose type msgspec does not know."""
     dump = getattr(inside, "model_dump", None)
     if dump is None or isinstance(inside, type):
-        raise TypeError(f"it contains a {type(inside).__name__}")
+        raise TypeError(f"it contains a value of type {type(inside).__name__}")
     return dump(mode="json")
 
 

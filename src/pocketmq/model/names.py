@@ -234,15 +234,28 @@ _OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "threads": ("workers",),
     "bootstrap_servers": ("name_servers",),
     "from_where": ("start_at",),
+    "consume_from_where": ("start_at",),
+    "auto_offset_reset": ("start_at",),
+    "retries": ("max_reconsume_times",),
+    "max_retries": ("retries", "max_reconsume_times"),
+    "max_attempts": ("retries", "max_reconsume_times"),
+    "concurrency": ("workers",),
+    "batch_size": ("pull_batch", "batch_bytes"),
+    "message_model": ("broadcast",),
+    "access_key": ("credentials",),
+    "acl": ("credentials",),
+    "ssl": ("tls",),
 }
 """Argument names of other libraries, or with another unit, and our names for them."""
+_SIMILAR: Final = 0.65
+"""`namesrv` resembles `name_servers` by 0.74; `workers` resembles `retries`, which means something else, by 0.57."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`did you mean 'tags'?`, or the list of all names if none is similar."""
     known = sorted(known)
     near = [word for word in _OTHER_WORDS.get(name, ()) if word in known] or difflib.get_close_matches(
-        name, known, 1, 0.5
+        name, known, 1, _SIMILAR
     )
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
 

@@ -258,7 +258,8 @@ class TcpNetwork:
                 "(verify=False, --tls-no-verify)"
             ) from error
         except ssl.SSLError as error:
-            raise ConnectFailed(f"{address}: TLS handshake failed: {error.reason or error}") from error
+            hint = "; the server may not use TLS" if error.reason in _NOT_TLS else ""
+            raise ConnectFailed(f"{address}: TLS handshake failed: {error.reason or error}{hint}") from error
         except (OSError, UnicodeError) as error:
             hint = " during the TLS handshake; the server may not use TLS" if _is_cut(error) and tls is not None else ""
             raise ConnectFailed(f"{address}: {_cause(error)}{hint}") from error
@@ -292,6 +293,10 @@ async def _bind(address: Address, backlog: int) -> socket.socket:
         listening.setblocking(False)
         undo.pop_all()
     return listening
+
+
+_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG")
+"""OpenSSL's words for bytes that are not a TLS record."""
 
 
 def _is_cut(error: OSError | UnicodeError) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from tests.client.kit import BRISK, FakeServer, ignore, refuse
@@ -45,6 +46,12 @@ def test_addresses_are_given_in_code_or_by_the_environment(
 @pytest.mark.parametrize("given", [None, "", " ; ", []])
 def test_no_address_is_an_error_that_says_what_to_do(given: str | list[str] | None) -> None:
     with pytest.raises(InvalidSetting, match=r"pass name_servers='host:9876'.*NAMESRV_ADDR"):
+        parse_name_servers(given, {})
+
+
+@pytest.mark.parametrize("given", [9876, ["a:9876", 5], {"a:9876"}, b"a:9876"])
+def test_addresses_of_another_type_are_rejected(given: Any) -> None:
+    with pytest.raises(InvalidSetting, match="must be a text or a list of texts, such as 'host:9876'"):
         parse_name_servers(given, {})
 
 

@@ -37,7 +37,9 @@ def parse_name_servers(given: str | Sequence[str] | None, environ: Mapping[str, 
     """The addresses, without duplicates, in the given order; InvalidSetting when there is none."""
     if given is None:
         given = next((environ[name] for name in VARIABLES if environ.get(name)), "")
-    texts = [given] if isinstance(given, str) else list(given)
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise InvalidSetting(f"option name_servers = {given!r} must be a text or a list of texts, such as 'host:9876'")
     words = [word.strip() for text in texts for word in text.replace(",", ";").split(";")]
     addresses = tuple(dict.fromkeys(Address.parse(word, default_port=DEFAULT_PORT) for word in words if word))
     if not addresses:
