@@ -79,6 +79,20 @@ def test_a_step_back_is_followed_at_once_and_so_is_the_return() -> None:
     assert (behind, clock.now_ms() - wall.now_ms()) == (0, 0)
 
 
+def test_relative_times_are_counted_without_a_step_back_until_it_is_confirmed() -> None:
+    wall = FakeClock()
+    clock = SteadyClock(wall, 300_000)
+    wall.step_ms(-3_600_000)
+    at_first = clock.steady_ms() - wall.now_ms()
+    for _ in range(299):
+        wall.advance_ms(1000)
+        clock.now_ms()
+    still = clock.steady_ms() - wall.now_ms()
+    wall.advance_ms(2000)
+
+    assert (at_first, still, clock.steady_ms() - wall.now_ms()) == (3_600_000, 3_600_000, 0)
+
+
 def test_a_clock_that_runs_too_fast_is_not_followed() -> None:
     wall = FakeClock()
     clock = SteadyClock(wall)

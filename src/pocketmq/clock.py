@@ -38,6 +38,10 @@ class Clock(Protocol):
         """The wall time for irreversible actions; 0 while it is not certain."""
         ...
 
+    def steady_ms(self) -> int:
+        """The wall time from which relative times are counted: without a step that may not last, in either direction."""
+        ...
+
 
 class SystemClock:
     """The clocks of the machine."""
@@ -61,6 +65,9 @@ class SystemClock:
     def settled_ms(self) -> int:
         return self.now_ms()
 
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
 
 class SteadyClock:
     """A wall clock that adopts a step forward of `clock` only after it has lasted for `confirm_ms`.
@@ -71,7 +78,8 @@ class SteadyClock:
                             └────────┘                 runs on        (jumps to the wall clock)
 
     A step back is adopted at once, because nothing becomes due by it; the time before it is kept for `confirm_ms`, so that a clock
-    that returns is adopted at once too. Time that the machine slept has passed.
+    that returns is adopted at once too. What begins in between is counted from that time, `steady_ms`: it would be due early when the
+    clock returns. Time that the machine slept has passed.
     """
 
     def __init__(self, clock: Clock, confirm_ms: int = STEP_CONFIRM_MS) -> None:
@@ -102,6 +110,10 @@ class SteadyClock:
     def settled_ms(self) -> int:
         """0 for a while after the start, until the time of the machine has proved to be stable."""
         return self.now_ms() if self._uptime() >= self._settled_at else 0
+
+    def steady_ms(self) -> int:
+        now = self.now_ms()
+        return now if self._stepped is None else self._uptime() + self._offset
 
     def _follow(self, wall: int, uptime: int, gap: int) -> int:
         offset = wall - uptime

@@ -72,6 +72,46 @@ def test_a_delayed_message_that_is_sent_while_the_clock_is_ahead_is_on_time() ->
     in_virtual_time(main)
 
 
+@pytest.mark.parametrize("properties", [{"DELAY": "3"}, {"TIMER_DELAY_SEC": "10"}, {"TIMER_DELAY_MS": "10000"}])
+def test_a_delayed_message_that_is_sent_while_the_clock_is_behind_is_on_time(properties: dict[str, str]) -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            await client.sent(b"before")
+            lives.clock.step_ms(-HOUR_MS)
+            await asyncio.sleep(4)
+            await client.sent(b"late", properties=properties)
+            await asyncio.sleep(1)
+            lives.clock.step_ms(HOUR_MS)
+
+            await asyncio.sleep(8.8)
+            before = len(stored(broker))
+            await asyncio.sleep(1.5)
+
+            assert before == 1
+            assert [message.body for message in stored(broker)] == [b"before", b"late"]
+
+    in_virtual_time(main)
+
+
+def test_a_message_for_a_point_in_time_waits_for_a_clock_that_was_set_back() -> None:
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker)
+            client = await lives.client()
+            lives.clock.step_ms(-HOUR_MS)
+            await client.sent(b"at", properties={"TIMER_DELIVER_MS": str(lives.clock.now_ms() + 10_000)})
+
+            await asyncio.sleep(9.5)
+            before = len(stored(broker))
+            await asyncio.sleep(2)
+
+            assert (before, len(stored(broker))) == (0, 1)
+
+    in_virtual_time(main)
+
+
 async def open_transaction(client: Client) -> None:
     """A producer that is connected, and has sent a message that it did not decide about."""
     body = write_body(HeartbeatData("client", (ProducerData("PG"),), ()))

@@ -46,6 +46,9 @@ class ShiftedClock:
     def settled_ms(self) -> int:
         return self.now_ms()
 
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
 
 def test_a_full_disk() -> None:
     tight = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), 1)

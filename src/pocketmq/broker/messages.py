@@ -189,6 +189,7 @@ class StoredPosition(msgspec.Struct, frozen=True):
 
 WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
 """Topics in which messages wait, with properties that hold the waiting time."""
+_RELATIVE: Final = frozenset({names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS})
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
@@ -223,7 +224,7 @@ class Appender:
 
     def stage(self, draft: Draft) -> StoredPosition:
         """Add a message to the store's turn. It is stored when the turn ends. May change the draft."""
-        route(draft, self._clock.now_ms(), self._levels, self._settings.now.timer)
+        route(draft, self._clock, self._levels, self._settings.now.timer)
         if self.timers_full and draft.topic == TIMER_TOPIC and names.TIMER_DEL_UNIQKEY not in draft.properties:
             raise SystemBusy("timer message is under flow control: too many timed messages wait; try again later")
         queue = self._store.queue(parse_topic(draft.topic), draft.queue_id)
@@ -321,7 +322,7 @@ class Appender:
         return await synced
 
 
-def route(draft: Draft, now_ms: int, levels: DelayLevels, timer: TimerSettings) -> None:
+def route(draft: Draft, clock: Clock, levels: DelayLevels, timer: TimerSettings) -> None:
     """Send a delayed or timed message to the topic where it waits. InvalidMessage for an invalid time."""
     prepared = draft.sys_flag & SysFlag.TRANSACTION_MASK
     if draft.topic in WAITING_TOPICS or prepared not in (0, SysFlag.TRANSACTION_COMMIT):
@@ -330,6 +331,8 @@ def route(draft: Draft, now_ms: int, levels: DelayLevels, timer: TimerSettings) 
     if level > 0:
         _delay(draft, levels.clamp(level))
     elif names.TIMER_OUT_MS not in draft.properties:
+        is_relative = not _RELATIVE.isdisjoint(draft.properties)
+        now_ms = clock.steady_ms() if is_relative else clock.now_ms()
         due_ms = due_time(draft, now_ms)
         if due_ms is not None:
             _time(draft, due_ms, now_ms, timer)

@@ -311,7 +311,7 @@ class MessageStore(ReadableStore):
         unsynced = self._flusher.unsynced_bytes
         if unsynced > self.settings.max_unsynced_bytes:
             raise StoreBusy(f"{unsynced} bytes wait for a sync of the disk; the limit is max_unsynced_bytes")
-        parts.last_store_ms = self._turn_ms = max(self._clock.now_ms(), parts.last_store_ms)
+        parts.last_store_ms = self._turn_ms = max(self._clock.steady_ms(), parts.last_store_ms)
         return self._turn_ms
 
     def end_turn(self, later: Callable[[*Ts, StoreError | None], None] | None = None, *arguments: *Ts) -> bool:

@@ -37,6 +37,9 @@ class FakeClock:
     def settled_ms(self) -> int:
         return self.now_ms()
 
+    def steady_ms(self) -> int:
+        return self.now_ms()
+
     def advance_ms(self, ms: int) -> None:
         """Advance both clocks. Only for a clock without a loop."""
         if self._loop is not None:

@@ -18,6 +18,7 @@ from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.protocol.api.messages import SendMessage
 from pocketmq.protocol.recall_handle import RecallHandle
+from pocketmq.testing import FakeClock
 
 HALF = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "K"}
 
@@ -95,7 +96,7 @@ def test_a_retry_without_attempts_left_becomes_a_dead_letter(detours: Redirects,
 def test_only_a_message_that_waits_for_its_time_can_be_recalled(detours: Redirects) -> None:
     timed, usual = draft({"UNIQ_KEY": "K", "TIMER_DELAY_SEC": "5"}), draft({"UNIQ_KEY": "K"})
     for one in (timed, usual):
-        route(one, 1_000, DELAY_LEVELS, TimerSettings())
+        route(one, FakeClock(), DELAY_LEVELS, TimerSettings())
 
     handle = detours.recall_handle(timed)
 

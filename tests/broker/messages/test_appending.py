@@ -18,7 +18,7 @@ from pocketmq.errors import ImpossibleRequest, InvalidMessage, InvalidName, Stor
 from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TopicName
 from pocketmq.store.settings import FlushMode
-from pocketmq.testing import run
+from pocketmq.testing import FakeClock, run
 from pocketmq.testing.fake_clock import START_MS
 
 NOW_MS = 1_700_000_000_526
@@ -43,7 +43,7 @@ def draft_of(properties: Mapping[str, str | int], topic: str = "T", queue_id: in
 
 
 def routed(draft: Draft, timer: TimerSettings = TIMER) -> tuple[str, int]:
-    route(draft, NOW_MS, DELAY_LEVELS, timer)
+    route(draft, FakeClock(start_ms=NOW_MS), DELAY_LEVELS, timer)
     return draft.topic, draft.queue_id
 
 
@@ -189,7 +189,7 @@ def test_a_recall_is_of_a_message_of_its_own_topic() -> None:
 def test_a_message_waits_until_it_is_due_and_less_than_one_precision_longer(wait_ms: int, precision_ms: int) -> None:
     draft = draft_with(TIMER_DELAY_MS=wait_ms)
 
-    route(draft, NOW_MS, DELAY_LEVELS, TimerSettings(precision_ms=precision_ms, max_delay_s=10**9))
+    route(draft, FakeClock(start_ms=NOW_MS), DELAY_LEVELS, TimerSettings(precision_ms=precision_ms, max_delay_s=10**9))
 
     delivered_ms = int(draft.properties["TIMER_OUT_MS"]) + precision_ms
     assert 0 <= delivered_ms - (NOW_MS + wait_ms) < precision_ms
