@@ -95,7 +95,7 @@ def test_too_many_failures_are_the_end() -> None:
     def start(name: str) -> Any:
         raise OSError("for ever")
 
-    with pytest.raises(PipelineFailed, match="lake: without end"):
+    with pytest.raises(PipelineFailed, match="lake: for ever"):
         queries.begin(["lake"], start)
 
     assert len(said) == MAX_FAILURES
