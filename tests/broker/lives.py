@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
-from tests.broker.running import SMALL_STORE, Client
+from tests.broker.running import SMALL_STORE, Client, hold_while_the_store_works, workers_of
 from tests.net.talk import BRISK, until
 
 from pocketmq.broker.broker import Broker
@@ -54,10 +54,8 @@ class Lives:
 
     async def ready(self, broker: Broker) -> None:
         """Return when the broker's log files are prepared. Until it ends, time stands still while a thread of its store works."""
-        workers = workers_of(broker)
-        for worker in workers:
-            self._loop.hold_while(lambda worker=worker: broker._ticking is not None and worker.busy)  # type: ignore[misc]
-        await until(lambda: not any(worker.busy for worker in workers))
+        hold_while_the_store_works(broker)
+        await until(lambda: not any(worker.busy for worker in workers_of(broker)))
 
     def crash(self, survives: Survives = "everything", seed: int = 0) -> None:
         """The broker that runs is killed now, or the power fails."""
@@ -76,21 +74,6 @@ def in_virtual_time(main: Callable[[Lives], Coroutine[Any, Any, T]], **settings:
         return await main(Lives(**settings))
 
     return run(with_lives())
-
-
-class Busy(Protocol):
-    @property
-    def busy(self) -> bool: ...
-
-
-def workers_of(broker: Broker) -> list[Busy]:
-    """The owners of its store's threads."""
-    parts = broker.parts.state.store._parts
-    return [
-        worker
-        for worker in (parts.flusher, parts.preparer, parts.pool, parts.writer, parts.queue_writer)
-        if worker is not None
-    ]
 
 
 async def lose_what_was_consumed(lives: Lives) -> None:

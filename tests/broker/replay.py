@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from tests.access.kit import put_file
 from tests.broker.meaning import HALF, RECORDS, SENDS, Agreement, meaning
+from tests.broker.running import hold_while_the_store_works
 from tests.golden import Captured
 
 from pocketmq.broker.broker import Broker
@@ -288,6 +289,7 @@ async def replay(
     name_server = NameServer(guarded, network=network, clock=clock, files=files)
     settings = replace(SETTINGS, accounts=file, credentials=OWN if name_server_too else None)
     async with name_server, Broker(settings, network=network, clock=clock, files=files) as broker:
+        hold_while_the_store_works(broker)
         broker.parts.state.topics.put(topics, clock.now_ms())
         broker.parts.announce()
         await asyncio.sleep(0.1)

@@ -4,11 +4,11 @@ Its threads are real; while one is at work time stands still, unless the test st
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec, Protocol, cast
 
 from msgspec.structs import replace
 from tests.net.talk import BRISK
@@ -261,8 +261,7 @@ async def running(
     broker = Broker(chosen, clock=clock, network=network, files=disk)
     loop.count_stalled(disk.stalled)
     async with broker:
-        for is_at_work in _threads(broker):
-            loop.hold_while(is_at_work)
+        hold_while_the_store_works(broker)
         await settled()  # the first files of the log are made
         try:
             yield RunningBroker(broker, disk, network, clock)
@@ -270,10 +269,23 @@ async def running(
             disk.heal()
 
 
-def _threads(broker: Broker) -> Iterable[Callable[[], bool]]:
+class Busy(Protocol):
+    @property
+    def busy(self) -> bool: ...
+
+
+def workers_of(broker: Broker) -> list[Busy]:
+    """The owners of its store's threads."""
     parts = broker.parts.state.store._parts
     workers = (parts.flusher, parts.preparer, parts.pool, parts.writer, parts.queue_writer)
-    return [lambda worker=worker: worker.busy for worker in workers if worker is not None]  # type: ignore[misc]
+    return [worker for worker in workers if worker is not None]
+
+
+def hold_while_the_store_works(broker: Broker) -> None:
+    """Virtual time stops while a thread of its store works. Otherwise a write seems to take as long as the next jump of the clock."""
+    loop = cast("VirtualLoop", asyncio.get_running_loop())
+    for worker in workers_of(broker):
+        loop.hold_while(lambda worker=worker: broker._ticking is not None and worker.busy)  # type: ignore[misc]
 
 
 def damage(disk: FaultyFiles, log_file_bytes: int = SMALL_STORE.log_file_bytes) -> list[Finding]:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.broker.lives import workers_of
+from tests.broker.running import hold_while_the_store_works
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.messages import Draft
@@ -78,8 +78,7 @@ class RealCluster:
         )
         broker = self.brokers[name] = Broker(made, network=self.network.at(host), clock=self.clock, files=self.files)
         await broker.start()
-        for worker in workers_of(broker):  # else a sync seems to take as long as the next jump of the clock
-            self.loop.hold_while(lambda worker=worker: broker._ticking is not None and worker.busy)  # type: ignore[misc]
+        hold_while_the_store_works(broker)
         return broker
 
     async def lose_power(self, **settings: Any) -> None:

@@ -214,9 +214,9 @@ from pocketmq.store.owner import Owner
 owner = Owner(DiskFiles(), Path(sys.argv[1]))
 owner.take()
 if os.fork() == 0:
+    print("forked", flush=True)  # and has closed what a child must not keep
     sys.stdin.read()
     os._exit(0)
-print("taken", flush=True)
 time.sleep(600)
 """
 
@@ -225,7 +225,7 @@ def test_the_child_of_a_fork_does_not_keep_the_folder_when_its_parent_is_killed(
     command = [sys.executable, "-c", FORKING, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "taken\n"
+        assert process.stdout.readline() == "forked\n"
         process.kill()
         process.wait()
 

@@ -161,7 +161,7 @@ static bool read_rows(Table *table, const Py_buffer *starts, const Py_buffer *en
         before = end;
     }
     if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "rows are pairs of places that rise, in a buffer of less than 2 GiB");
+        PyErr_SetString(PyExc_ValueError, "rows are pairs of rising positions in a buffer of less than 2 GiB");
         return false;
     }
     if (!open_table(table, rows, (Py_ssize_t)bytes)) return false;

@@ -58,6 +58,7 @@ log = logging.getLogger("pocketmq.store")
 
 _WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PREPARED = SysFlag.TRANSACTION_PREPARED
+FOLLOW_UP_FAILED = "%d messages are stored, but what follows from that failed"
 _pack_entry = ENTRY.pack
 Ts = TypeVarTuple("Ts")
 Later = Callable[[StoreError | None], None]
@@ -348,7 +349,10 @@ class MessageStore(ReadableStore):
             raise
         self._parts.last_record = last_staged
         if touched is not None:
-            self._entered(staged, touched, count, self._log.written, store_ms)
+            try:
+                self._entered(staged, touched, count, self._log.written, store_ms)
+            except Exception:
+                log.exception(FOLLOW_UP_FAILED, count)
         return True
 
     def count_slow_write(self, took_s: float) -> None:
@@ -373,7 +377,10 @@ class MessageStore(ReadableStore):
 
         def written() -> None:
             self._parts.last_record = last_staged
-            self._entered(staged, touched, count, self._log.written, store_ms)
+            try:
+                self._entered(staged, touched, count, self._log.written, store_ms)
+            except Exception:
+                log.exception(FOLLOW_UP_FAILED, count)
             if later is not None:
                 later(None)
 
@@ -411,19 +418,22 @@ class MessageStore(ReadableStore):
             end, store_ms, staged = self._behind[0]
             touched, count = self._queues.enter_all(staged)
             self._behind.popleft()
-            self._entered(staged, touched, count, end, store_ms)
+            try:
+                self._entered(staged, touched, count, end, store_ms)
+            except Exception:
+                log.exception(FOLLOW_UP_FAILED, count)
 
     def _entered(
         self, staged: list[Entered], touched: Collection[ConsumeQueue], count: int, end: int, store_ms: int
     ) -> None:
-        """A turn that goes up to `end` is stored, and stays so whatever fails now."""
-        try:
-            self._parts.messages_accepted += count
-            self._flusher.mark_written(end, store_ms)
-            self._upkeep.entered(touched, count, store_ms)
-            self._on_arrivals(arrivals_of(staged))
-        except Exception:
-            log.exception("%d messages are stored, but what follows from that failed", count)
+        """A turn that goes up to `end` is stored, and stays so whatever fails now.
+
+        The callers catch what fails, because the call itself can fail when memory is short.
+        """
+        self._parts.messages_accepted += count
+        self._flusher.mark_written(end, store_ms)
+        self._upkeep.entered(touched, count, store_ms)
+        self._on_arrivals(arrivals_of(staged))
 
     def _too_large(self, body: bytes, properties: bytes) -> InvalidMessage:
         if len(properties) > MAX_PROPERTIES_BYTES:
