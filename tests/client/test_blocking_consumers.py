@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import os
 import signal
 import socket
@@ -17,13 +18,14 @@ import pytest
 
 from pocketmq.client.cluster.brokers import BrokerConnections
 from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
+from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.pulling import PullStatus
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
 from pocketmq.client.producer.blocking_producer import Producer
 from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.embedded.server import Server
 from pocketmq.errors import UsageError, WrongState
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import MessageQueue, StoredMessage
 
 DEADLINE_S = 20.0
 
@@ -151,6 +153,36 @@ def test_a_pull_consumer_pulls(server: Server) -> None:
         assert consumer.committed(queue) == 0
 
     assert [message.body for message in found.messages] == [b"1"]
+
+
+def test_a_scheduled_pull_during_a_stop_is_not_logged_as_failed(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(server, "Scheduled", b"1")
+    called, failed = threading.Event(), threading.Event()
+    stop = AsyncPullConsumer.stop
+
+    async def stop_after_the_task(consumer: AsyncPullConsumer) -> None:
+        assert await asyncio.to_thread(failed.wait, DEADLINE_S)
+        await stop(consumer)
+
+    monkeypatch.setattr(AsyncPullConsumer, "stop", stop_after_the_task)
+    with PullConsumer(server.name_server, group="scheduled") as consumer:
+
+        def task(queue: MessageQueue) -> None:
+            called.set()
+            try:
+                while True:
+                    consumer.pull(queue, 0)
+            except WrongState:
+                failed.set()
+                raise
+
+        consumer.schedule("Scheduled", task)
+        assert called.wait(DEADLINE_S)
+
+    assert failed.is_set()
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_blocking_consumers_are_refused_inside_a_loop(server: Server) -> None:

@@ -112,6 +112,8 @@ class BlockingClient(Generic[C]):
         with self._lock:
             if self._state is State.RUNNING:
                 refuse_in_a_loop()
+                if self._made_in == generation():
+                    self._stopping()
             was, self._state = self._state, State.STOPPED
             if self._is_starting:  # by this thread, in a signal handler: the error ends the start
                 raise WrongState(f"this {self._what} was stopped during its start")
@@ -163,6 +165,9 @@ class BlockingClient(Generic[C]):
 
     def _started(self) -> None:
         """Called after the start of a core, for objects that belong to it."""
+
+    def _stopping(self) -> None:
+        """Called before the stop of a running client, while its methods still work."""
 
     def _renew_core(self) -> None:
         """Before the start: create a new core in the child of a fork."""

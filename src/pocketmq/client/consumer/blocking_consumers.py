@@ -252,6 +252,9 @@ class PullConsumer(BlockingConsumer[AsyncPullConsumer]):
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)  # without waiting: a task may call `stop`
 
+    def _stopping(self) -> None:
+        self.call(self._core.cancel_tasks())  # else a task that pulls now would be logged as failed
+
     @property
     def settings(self) -> PullSettings:
         return self._core.settings

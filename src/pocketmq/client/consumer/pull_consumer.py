@@ -360,9 +360,13 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         tasks = self._tasks[topic] = PullTasks(task)
         await self.on_queues_changed(topic, tasks.changed)
 
-    async def _end(self) -> None:
+    async def cancel_tasks(self) -> None:
+        """End all scheduled tasks. The result of a call that a thread makes now is dropped."""
         for tasks in self._tasks.values():
             tasks.cancel()
+
+    async def _end(self) -> None:
+        await self.cancel_tasks()
         await super()._end()
 
     async def _pull(
