@@ -12,7 +12,6 @@ from bench.samples import COUNT, SAMPLES
 from pocketmq.codes import VERSION
 from pocketmq.protocol.api.messages import SendReply
 from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command
-from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.frames import split_frames
 from pocketmq.protocol.hot_headers import SendReplies
 
@@ -36,7 +35,7 @@ def with_encode_command() -> None:
 
 def command_of(opaque: int, queue_id: int, queue_offset: int, unique_id: str) -> bytes:
     reply = SendReply(MESSAGE_ID, queue_id, queue_offset, unique_id, region="DefaultRegion", trace_on=True)
-    return encode_command(Command(0, write_fields(reply), flag=RESPONSE, opaque=opaque))
+    return encode_command(Command(0, reply.encode(), flag=RESPONSE, opaque=opaque))
 
 
 def with_dicts(dumps: Callable[[Any], bytes]) -> Callable[[], None]:

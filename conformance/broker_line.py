@@ -25,7 +25,7 @@ from pocketmq.protocol.api.messages import (
     ViewMessage,
 )
 from pocketmq.protocol.command import Command, decode_command, encode_command
-from pocketmq.protocol.fields import Fields, NoFields, read_fields, write_fields
+from pocketmq.protocol.fields import Fields, NoFields
 from pocketmq.protocol.frames import FrameSplitter
 from pocketmq.protocol.record import decode_records
 
@@ -60,7 +60,7 @@ class BrokerLine:
     ) -> Command:
         """Ask, and wait for the answer; RemoteError when its code is not one of the accepted."""
         self._number += 1
-        request = Command(code, write_fields(header or NoFields()), body, opaque=self._number)
+        request = Command(code, (header or NoFields()).encode(), body, opaque=self._number)
         self._socket.sendall(encode_command(request))
         while True:
             data = self._socket.recv(1 << 20)
@@ -72,7 +72,7 @@ class BrokerLine:
                     return _accepted(answer, accepted)
 
     def _ask(self, code: RequestCode, header: Fields, reply: type[H]) -> H:
-        return read_fields(reply, self.call(code, header).ext)
+        return reply.decode(self.call(code, header).ext)
 
     # queues
 
@@ -98,7 +98,7 @@ class BrokerLine:
             ResponseCode.PULL_OFFSET_MOVED,
         )
         answer = self.call(RequestCode.PULL_MESSAGE, header, accepted=accepted)
-        return decode_records(answer.body), read_fields(PullReply, answer.ext).next_begin_offset, answer.code
+        return decode_records(answer.body), PullReply.decode(answer.ext).next_begin_offset, answer.code
 
     def read_queue(self, topic: str, queue_id: int, tags: str = "*") -> list[StoredMessage]:
         """Everything in a queue, from its first message to its last."""
@@ -162,7 +162,7 @@ class BrokerLine:
             False,
             batch=code is RequestCode.SEND_BATCH_MESSAGE,
         )
-        return read_fields(SendReply, self.call(code, header, body).ext)
+        return SendReply.decode(self.call(code, header, body).ext)
 
     # groups
 

@@ -17,8 +17,6 @@ from pocketmq.protocol.api.administration import GetRoute
 from pocketmq.protocol.api.messages import PullMessage, SendMessageV2, SendReply
 from pocketmq.protocol.bodies.topics import TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields, write_fields
-from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_records
 
 
@@ -26,17 +24,17 @@ async def main() -> None:
     async with pocketmq.Server() as server, Pool() as pool:
         name_server = await pool.peer(Address.parse(server.name_server))
         ask = GetRoute(AUTO_CREATE_TOPIC)
-        answer = await name_server.call(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, write_fields(ask)))
-        [found] = read_body(TopicRouteData, answer.body).broker_datas
+        answer = await name_server.call(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ask.encode()))
+        [found] = TopicRouteData.decode(answer.body).broker_datas
         print("the name server knows", found.broker_name)
 
         broker = await pool.peer(Address.parse(found.broker_addrs[0]))
         send = SendMessageV2("producers", "Greetings", AUTO_CREATE_TOPIC, 4, 0, 0, 0, 0)
-        answer = await broker.call(Command(RequestCode.SEND_MESSAGE_V2, write_fields(send), b"hello"))
-        print("sent to offset", read_fields(SendReply, answer.ext).queue_offset)
+        answer = await broker.call(Command(RequestCode.SEND_MESSAGE_V2, send.encode(), b"hello"))
+        print("sent to offset", SendReply.decode(answer.ext).queue_offset)
 
         pull = PullMessage("consumers", "Greetings", 0, 0, 32, PullFlag.SUBSCRIPTION, 0, 0, 0, "*", "TAG")
-        answer = await broker.call(Command(RequestCode.PULL_MESSAGE, write_fields(pull)))
+        answer = await broker.call(Command(RequestCode.PULL_MESSAGE, pull.encode()))
         for message in decode_records(answer.body):
             print("read", message.body)
 

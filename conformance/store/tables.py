@@ -14,7 +14,7 @@ from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from pocketmq.protocol.bodies.clients import GroupTable, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, DelayOffsets, TopicConfig, TopicTable
-from pocketmq.protocol.java_json import read_body, write_pretty_json
+from pocketmq.protocol.java_json import write_pretty_json
 from pocketmq.store.tables import Tables
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"
@@ -53,22 +53,22 @@ def add_topics(store_folder: Path, topics: Mapping[str, int]) -> None:
 
 
 def read_topics(store_folder: Path) -> TopicTable:
-    return open_tables(store_folder).load(TOPICS, lambda data: read_body(TopicTable, data)) or TopicTable()
+    return open_tables(store_folder).load(TOPICS, lambda data: TopicTable.decode(data)) or TopicTable()
 
 
 def read_offsets(store_folder: Path) -> ConsumerOffsets:
-    found = open_tables(store_folder).load(OFFSETS, lambda data: read_body(ConsumerOffsets, data))
+    found = open_tables(store_folder).load(OFFSETS, lambda data: ConsumerOffsets.decode(data))
     return found or ConsumerOffsets()
 
 
 def unknown_to_apache(line: BrokerLine, topics: Mapping[str, int]) -> Iterator[str]:
     """What a broker that started on our tables did not take from them."""
-    known = read_body(TopicTable, line.call(RequestCode.GET_ALL_TOPIC_CONFIG).body).topic_config_table
+    known = TopicTable.decode(line.call(RequestCode.GET_ALL_TOPIC_CONFIG).body).topic_config_table
     for name, queues in topics.items():
         topic = known.get(name)
         if topic is None or (topic.read_queue_nums, topic.write_queue_nums) != (queues, queues):
             yield f"topic {name} is {topic}, it should have {queues} queues"
-    groups = read_body(GroupTable, line.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
+    groups = GroupTable.decode(line.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
     group = groups.subscription_group_table.get(GROUP)
     if group is None or group.retry_max_times != RETRIES_OF_GROUP:
         yield f"group {GROUP} is {group}, it should have {RETRIES_OF_GROUP} retries"

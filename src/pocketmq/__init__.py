@@ -31,8 +31,7 @@ Modules in reading order:
 from typing import TYPE_CHECKING
 
 from pocketmq.errors import PocketMQError
-from pocketmq.model.message import Message, StoredMessage
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import Message, MessageQueue, StoredMessage
 
 if TYPE_CHECKING:
     from pocketmq import doctor as doctor

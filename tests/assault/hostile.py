@@ -19,7 +19,6 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.net.unfinished import TRIM_AFTER_S
 from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
-from pocketmq.protocol.java_json import write_body
 
 MIB: Final = 1024 * 1024
 FRAME: Final = 15 * MIB
@@ -132,7 +131,7 @@ def many_groups(stage: Stage) -> None:
                 for first in range(begin, begin + GROUPS_PER_LINE, 100):
                     members = tuple(_member(f"flood-{number}") for number in range(first, first + 100))
                     heartbeat = HeartbeatData(client_id=f"flood-{first}", consumer_data_set=members)
-                    line.call(RequestCode.HEART_BEAT, None, write_body(heartbeat))
+                    line.call(RequestCode.HEART_BEAT, None, heartbeat.encode())
                     taken += len(members)
     stage.facts.append(f"{taken} groups")
     stage.server.terminate(30)

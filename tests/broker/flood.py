@@ -11,7 +11,6 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.api.messages import SendMessageV2, SendReply
 from pocketmq.protocol.command import Command, decode_command, encode_command
-from pocketmq.protocol.fields import read_fields, write_fields
 from pocketmq.protocol.frames import FrameSplitter
 
 QUEUES = 4
@@ -73,7 +72,7 @@ class Flood:
             self.refused += 1
             self.words.add((answer.remark or "").partition("]")[0].lstrip("["))
             return
-        reply = read_fields(SendReply, answer.ext)
+        reply = SendReply.decode(answer.ext)
         self.acknowledged.append(Stored(reply.queue_id, reply.queue_offset, self._bodies[answer.opaque]))
 
     def end(self) -> list[Stored]:
@@ -89,4 +88,4 @@ def _send_command(number: int, body: bytes) -> Command:
     header = SendMessageV2(
         PRODUCER_GROUP, "T", "TBW102", QUEUES, number % QUEUES, 0, SystemClock().now_ms(), 0, properties, 0, False
     )
-    return Command(RequestCode.SEND_MESSAGE_V2, write_fields(header), body, opaque=number)
+    return Command(RequestCode.SEND_MESSAGE_V2, header.encode(), body, opaque=number)

@@ -17,7 +17,6 @@ from pocketmq.broker.messages import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.bodies.topics import DelayOffsets
-from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.disk.model import Survives
@@ -60,7 +59,7 @@ class Life:
         self.timers = Timers(self.store, self.appender, self.topics, self.settings, self.clock, self.limits)
         self.saved = dict(saved or {})
         delayed = self.saved.get("delayOffset.json")
-        self.delays.load(read_body(DelayOffsets, delayed) if delayed else None)
+        self.delays.load(DelayOffsets.decode(delayed) if delayed else None)
         if "timers.json" in self.saved:
             self.timers.load(TimerProgress.parse(self.saved["timers.json"]))
 

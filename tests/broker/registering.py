@@ -22,7 +22,6 @@ from pocketmq.net.server import Server
 from pocketmq.protocol.bodies.registration import read_registration
 from pocketmq.protocol.bodies.topics import ClusterInfo, TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import read_body
 from pocketmq.testing import FakeClock
 
 NAME_SERVER = Address("10.0.0.1", 9876)
@@ -128,5 +127,5 @@ async def name_server(
 async def addresses(peer: Peer) -> dict[int, str]:
     """Where the name server says that the broker is."""
     answer = await ask(peer, RequestCode.GET_BROKER_CLUSTER_INFO)
-    found = read_body(ClusterInfo, answer.body).broker_addr_table.get("broker-a")
+    found = ClusterInfo.decode(answer.body).broker_addr_table.get("broker-a")
     return found.broker_addrs if found else {}

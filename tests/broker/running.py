@@ -31,9 +31,8 @@ from pocketmq.protocol.api.messages import (
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, encode_command
-from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.frames import Frame, split_frames
-from pocketmq.protocol.java_json import write_body
 from pocketmq.protocol.record import decode_records
 from pocketmq.store.layout import KnownSizes, find_layout
 from pocketmq.store.settings import StoreSettings
@@ -117,7 +116,7 @@ class Client:
         self, group: str = "G", *subscriptions: Subscription, model: MessageModel = MessageModel.CLUSTERING
     ) -> None:
         data = ConsumerData(group, message_model=model, subscription_data_set=subscriptions or (Subscription("T"),))
-        answer = await self.ask(RequestCode.HEART_BEAT, body=write_body(HeartbeatData("client", (), (data,))))
+        answer = await self.ask(RequestCode.HEART_BEAT, body=HeartbeatData("client", (), (data,)).encode())
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 
     async def offset(self, group: str = "G", topic: str = "T", queue_id: int = 0, zero: bool | None = None) -> Command:
@@ -131,7 +130,7 @@ class Client:
 
 def request(code: int, header: Fields | None = None, body: bytes = b"", *, binary: bool = False, **ext: str) -> Command:
     encoding = HeaderEncoding.ROCKETMQ if binary else HeaderEncoding.JSON
-    fields = {**write_fields(header), **ext} if header is not None else ext or None
+    fields = {**header.encode(), **ext} if header is not None else ext or None
     return Command(code, fields, body, encoding=encoding)
 
 

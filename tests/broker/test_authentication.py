@@ -24,9 +24,9 @@ from pocketmq.model.names import HALF_TOPIC
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.messages import ConsumeMessageDirectly, EndTransaction, SendMessageBack, ViewMessage
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, ProducerData
+from pocketmq.protocol.bodies.topics import KVTable
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.java_json import KVTable, read_body, write_body
 from pocketmq.protocol.signing import Credentials
 from pocketmq.testing import FaultyFiles, run
 
@@ -176,7 +176,7 @@ async def test_a_heartbeat_that_names_what_the_account_may_not_use_leaves_nothin
         groups = len(broker.parts.state.groups)
         data = [ConsumerData("G", subscription_data_set=(Subscription("T"),)), ConsumerData("H")]
 
-        answer = await client.ask(RequestCode.HEART_BEAT, body=write_body(HeartbeatData("c", (), tuple(data))))
+        answer = await client.ask(RequestCode.HEART_BEAT, body=HeartbeatData("c", (), tuple(data)).encode())
 
         assert (answer.code, (answer.remark or "").split(" from ")[0]) == (
             REFUSED,
@@ -257,7 +257,7 @@ async def test_a_transaction_is_decided_and_asked_about_only_where_its_topic_may
         user, other = await connect(broker), await connect(broker, OTHER)
         for client in (other, user):
             beat = HeartbeatData(f"client {id(client)}", (ProducerData("PG"),))
-            assert (await client.ask(RequestCode.HEART_BEAT, body=write_body(beat))).code == DONE
+            assert (await client.ask(RequestCode.HEART_BEAT, body=beat.encode())).code == DONE
         await user.sent(b"half", properties={"TRAN_MSG": "true", "PGROUP": "PG"})
         [half] = broker.stored(HALF_TOPIC)
 
@@ -331,7 +331,7 @@ async def test_a_flood_of_bad_signatures_ends_its_line_and_nobody_elses(caplog: 
         assert len(caplog.records) == 1
         assert broker.bodies() == [b"body"]
         info = await good.peer.call(signed(request(RequestCode.GET_BROKER_RUNTIME_INFO), ADMIN))
-        told = read_body(KVTable, info.body).table
+        told = KVTable.decode(info.body).table
         assert (told["refusedWrongSignature"], told["connectionsClosedByFailures"]) == ("50", "30")
 
 

@@ -13,7 +13,6 @@ from pocketmq.broker.broker import Broker
 from pocketmq.codes import RequestCode
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
-from pocketmq.protocol.java_json import write_body
 
 HOUR_MS = 3_600_000
 CONFIRM_S = 300
@@ -114,7 +113,7 @@ def test_a_message_for_a_point_in_time_waits_for_a_clock_that_was_set_back() -> 
 
 async def open_transaction(client: Client) -> None:
     """A producer that is connected, and has sent a message that it did not decide about."""
-    body = write_body(HeartbeatData("client", (ProducerData("PG"),), ()))
+    body = HeartbeatData("client", (ProducerData("PG"),), ()).encode()
     await client.ask(RequestCode.HEART_BEAT, body=body)
     await client.sent(b"half", properties={"TRAN_MSG": "true", "PGROUP": "PG"}, sys_flag=4)
 

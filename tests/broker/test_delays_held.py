@@ -4,7 +4,6 @@ from tests.broker.life import Life, life_with
 
 from pocketmq.model.delay import DelayLevels
 from pocketmq.protocol.bodies.topics import DelayOffsets
-from pocketmq.protocol.java_json import write_body
 
 HOUR_MS = 3_600_000
 
@@ -57,7 +56,7 @@ def test_a_level_that_has_delivered_nothing_yet_and_is_taken_from_the_table_is_s
 
 
 def test_progress_of_a_log_that_is_gone_is_forgotten_for_good() -> None:
-    life = Life(saved={"delayOffset.json": write_body(DelayOffsets(offset_table={1: 1_000, 18: 1_000}))})
+    life = Life(saved={"delayOffset.json": DelayOffsets(offset_table={1: 1_000, 18: 1_000}).encode()})
     assert life.delays.is_changed
     life.save()
     life.send(b"soon", DELAY=1)

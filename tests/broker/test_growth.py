@@ -19,7 +19,6 @@ from pocketmq.codes import RequestCode
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.bodies.topics import TopicConfig, TopicConfigList
-from pocketmq.protocol.java_json import write_body
 
 TOPICS = 10_000
 GROUPS = 1_000
@@ -89,7 +88,7 @@ def test_ten_thousand_topics_cost_memory_by_their_number_and_a_send_nothing(star
     with BrokerLine(broker.port) as line:
         for first in range(0, TOPICS, 1000):
             topics = tuple(TopicConfig(f"topic{number}", 4, 4) for number in range(first, first + 1000))
-            body = write_body(TopicConfigList(topics))
+            body = TopicConfigList(topics).encode()
             line.call(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
         for number in range(0, TOPICS, 100):
             line.send(f"topic{number}", number % 4, b"used", {})
@@ -123,7 +122,7 @@ def test_a_thousand_groups_with_members_cost_a_send_nothing(start: Start) -> Non
                 ConsumerData(f"group{number}", subscription_data_set=(Subscription("T", sub_version=1),))
                 for number in range(first, first + GROUPS_PER_LINE)
             )
-            line.call(RequestCode.HEART_BEAT, body=write_body(HeartbeatData(f"client{first}", (), groups)))
+            line.call(RequestCode.HEART_BEAT, body=HeartbeatData(f"client{first}", (), groups).encode())
         after_us, after_mib = broker.send_cost_us(), broker.mib
 
     assert is_flat(before_us, after_us), (before_us, after_us)

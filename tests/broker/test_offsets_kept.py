@@ -7,7 +7,6 @@ from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.protocol.api.messages import ResetOffset
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, SavedOffsets
-from pocketmq.protocol.java_json import read_body
 
 NOW = 1_700_000_000_000
 
@@ -15,7 +14,7 @@ NOW = 1_700_000_000_000
 def again(offsets: OffsetTable) -> OffsetTable:
     """The table of the next life."""
     restored = OffsetTable()
-    restored.restore(read_body(SavedOffsets, offsets.snapshot_json(NOW)))
+    restored.restore(SavedOffsets.decode(offsets.snapshot_json(NOW)))
     return restored
 
 

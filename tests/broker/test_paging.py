@@ -4,12 +4,12 @@ import pytest
 
 from pocketmq.broker.snapshots import MAX_CACHED_BYTES, CachedTable, Page
 from pocketmq.errors import BodyError, InvalidParameter
-from pocketmq.protocol.java_json import DataVersion, write_body
+from pocketmq.protocol.bodies.topics import DataVersion
 
 ROWS = {name: number for number, name in enumerate("abcde")}
 VERSION = DataVersion(7, 0, 1000)
-SEEN = write_body(VERSION).decode()
-OTHER = write_body(DataVersion(6, 0, 900)).decode()
+SEEN = VERSION.encode().decode()
+OTHER = DataVersion(6, 0, 900).encode().decode()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from pocketmq.protocol.api.messages import CloneGroupOffset, ForConsumerGroup, R
 from pocketmq.protocol.bodies.clients import LockedQueues, QueueLocks
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.store.retention import HOUR_MS
 
 NAME_SERVER = Address("10.0.0.1", 9876)
@@ -126,9 +125,9 @@ def test_a_line_on_which_nothing_is_said_for_two_minutes_is_closed() -> None:
 
 async def locked(client: Client, client_id: str) -> int:
     """How many queues of topic T the client gets a lock on."""
-    body = write_body(QueueLocks("G", client_id, (MessageQueue("T", "broker-a", 0),)))
+    body = QueueLocks("G", client_id, (MessageQueue("T", "broker-a", 0),)).encode()
     answer = await client.ask(RequestCode.LOCK_BATCH_MQ, body=body)
-    return len(read_body(LockedQueues, answer.body).locked)
+    return len(LockedQueues.decode(answer.body).locked)
 
 
 def test_a_lock_that_is_not_renewed_expires_after_a_minute() -> None:

@@ -13,7 +13,6 @@ from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.broker.snapshots import adopt_topics, lower_offsets
 from pocketmq.broker.topics import TopicTable
 from pocketmq.protocol.bodies.topics import DelayOffsets
-from pocketmq.protocol.java_json import write_body
 
 NOW = 1_700_000_000_000
 
@@ -122,7 +121,7 @@ def test_progress_of_a_log_that_is_gone_is_not_believed_when_the_broker_is_kille
     async def main(lives: Lives) -> None:
         done = TimerProgress.of(1_000, 1_000, Frontier((Step(0, 2**60, 0),)))
         with lives.disk.open(_table(lives, "delayOffset.json"), create=True) as file:
-            file.write_at(0, write_body(DelayOffsets(offset_table={3: 1_000})))
+            file.write_at(0, DelayOffsets(offset_table={3: 1_000}).encode())
         with lives.disk.open(_table(lives, "timers.json"), create=True) as file:
             file.write_at(0, done.json())
         async with lives.broker() as broker:

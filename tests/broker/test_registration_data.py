@@ -17,7 +17,6 @@ from pocketmq.protocol.api.administration import ForBroker, RegisterBroker
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, read_registration
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.frames import FrameLimits
 from pocketmq.protocol.java_json import read_json
 from pocketmq.protocol.signing import Credentials, verify
@@ -43,7 +42,7 @@ class Broker:
 
 
 def header_of(command: Command) -> RegisterBroker:
-    return read_fields(RegisterBroker, command.ext)
+    return RegisterBroker.decode(command.ext)
 
 
 def body_of(command: Command) -> RegisterBrokerBody:
@@ -125,7 +124,7 @@ def test_good_bye_names_what_was_registered() -> None:
     command = Broker().data.unregister(OWN)
 
     assert command.code == RequestCode.UNREGISTER_BROKER
-    assert read_fields(ForBroker, command.ext) == ForBroker("broker-b", "10.0.0.9:10911", "C", 0)
+    assert ForBroker.decode(command.ext) == ForBroker("broker-b", "10.0.0.9:10911", "C", 0)
 
 
 def test_with_credentials_everything_is_signed() -> None:

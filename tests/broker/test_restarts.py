@@ -19,8 +19,6 @@ from pocketmq.protocol.api.administration import CreateTopic, ForTopic, UpdateGr
 from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction, QueryMessage
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData, SubscriptionGroupConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import write_body
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import CrashPoint, FaultyFiles
 from pocketmq.testing.disk.model import Survives
@@ -54,7 +52,7 @@ def test_topics_groups_and_what_is_forbidden_are_there_again(crashes: bool) -> N
             header = CreateTopic("Mine", "TBW102", 3, 5, 6, "SINGLE_TAG", True)
             await done(client, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
             group = SubscriptionGroupConfig("G", retry_max_times=3)
-            await done(client, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=write_body(group))
+            await done(client, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group.encode())
             await done(client, RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbidden("G", "Mine", False))
             topics, groups = broker.parts.state.topics.snapshot(), broker.parts.state.groups.snapshot()
             if crashes:
@@ -375,7 +373,7 @@ class Producer:
 
     async def beat(self) -> None:
         heartbeat = HeartbeatData("producer", (ProducerData("PG"),))
-        await done(self.client, RequestCode.HEART_BEAT, body=write_body(heartbeat))
+        await done(self.client, RequestCode.HEART_BEAT, body=heartbeat.encode())
 
     async def send_half(self, broker: Broker, body: bytes) -> EndTransaction:
         """Send a half message; the decision that commits it."""
@@ -395,7 +393,7 @@ class Producer:
         asked = [told for told in self.client.told if told.code == RequestCode.CHECK_TRANSACTION_STATE]
         self.client.told.clear()
         for question in asked:
-            header = read_fields(CheckTransactionState, question.ext)
+            header = CheckTransactionState.decode(question.ext)
             key = header.msg_id or ""
             state = TransactionState.ROLLBACK if key in self.rolled_back else TransactionState.COMMIT
             decision = EndTransaction(

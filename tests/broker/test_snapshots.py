@@ -18,7 +18,6 @@ from pocketmq.errors import StoreDamaged, StoreError, StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
-from pocketmq.protocol.java_json import write_body
 from pocketmq.store.tables import Tables, read_table
 from pocketmq.testing import FakeClock, FaultyFiles, VirtualLoop, run
 
@@ -122,7 +121,7 @@ def test_the_file_of_groups_is_what_a_table_written_anew_would_be_after_any_chan
         for change in (lambda: None, *changes):
             change()
             await broker.snapshots.save_changed()
-            assert broker.disk.read(CONFIG / "subscriptionGroup.json") == write_body(groups.snapshot())
+            assert broker.disk.read(CONFIG / "subscriptionGroup.json") == groups.snapshot().encode()
 
     run(main())
 

@@ -15,9 +15,8 @@ from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.bodies import topics as bodies
 from pocketmq.protocol.bodies.clients import HeartbeatData
 from pocketmq.protocol.bodies.registration import read_registration
-from pocketmq.protocol.bodies.topics import TopicConfig, TopicConfigList, TopicFilterType
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import DataVersion, read_body, read_json, write_pretty_json
+from pocketmq.protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigList, TopicFilterType
+from pocketmq.protocol.java_json import read_json, write_pretty_json
 
 NOW = 1_700_000_000_000
 TEMPLATE = "TBW102"
@@ -410,7 +409,7 @@ def test_the_table_of_a_real_broker_is_saved_as_it_was(kind: str) -> None:
     data = (GOLDEN / "store" / "5.3.3" / kind / "config" / "topics.json").read_bytes()
     topics = TopicTable("DefaultCluster", "broker-a", trace=True)
 
-    topics.restore(read_body(bodies.TopicTable, data))
+    topics.restore(bodies.TopicTable.decode(data))
 
     assert read_json(write_pretty_json(topics.snapshot())) == read_json(data)
 
@@ -421,7 +420,7 @@ def test_the_table_of_an_older_broker_gets_what_is_new_since_then(kind: str) -> 
     data = (GOLDEN / "store" / "4.9.7" / kind / "config" / "topics.json").read_bytes()
     topics = TopicTable("DefaultCluster", "broker-a", trace=True)
 
-    topics.restore(read_body(bodies.TopicTable, data))
+    topics.restore(bodies.TopicTable.decode(data))
 
     saved = read_json(write_pretty_json(topics.snapshot()))
     was = read_json(data)
@@ -444,7 +443,7 @@ def _replayed(topics: TopicTable, pattern: str) -> Iterator[TopicConfig]:
         if frame.answers is not None or frame.link not in ("broker", "vip"):
             continue
         if command.code == RequestCode.SEND_MESSAGE_V2 and "b" in (command.ext or {}):
-            send = read_fields(SendMessageV2, command.ext or {})
+            send = SendMessageV2.decode(command.ext or {})
             try:
                 topics.create_for_send(TopicName(send.topic), send.default_topic, send.default_topic_queue_nums, NOW)
             except TopicNotFound:
@@ -455,7 +454,7 @@ def _replayed(topics: TopicTable, pattern: str) -> Iterator[TopicConfig]:
             if (command.ext or {})["delayLevel"] == "-1":
                 topics.ensure_dlq(group, NOW)
         elif command.code == RequestCode.HEART_BEAT:
-            for data in read_body(HeartbeatData, command.body).consumer_data_set:
+            for data in HeartbeatData.decode(command.body).consumer_data_set:
                 topics.ensure_retry(GroupName(data.group_name), 1, NOW, order=False)
         yield from topics.pop_changed()
 
@@ -486,7 +485,7 @@ def test_mqadmin_creates_what_it_says_it_created() -> None:
     for frame in captured("mqadmin/5.3.3/wire/*-updateTopic*.jsonl"):
         command = frame.command
         if frame.answers is None and command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
-            asked = read_fields(CreateTopic, command.ext or {})
+            asked = CreateTopic.decode(command.ext or {})
             put = partial(
                 TopicConfig,
                 asked.topic,
@@ -502,7 +501,7 @@ def test_mqadmin_creates_what_it_says_it_created() -> None:
             except InvalidName:
                 refused.append(asked.topic)
         elif frame.answers is None and command.code == RequestCode.UPDATE_AND_CREATE_TOPIC_LIST:
-            topics.put(read_body(TopicConfigList, command.body).topic_config_list, NOW)
+            topics.put(TopicConfigList.decode(command.body).topic_config_list, NOW)
 
     assert refused == ["bad*topic"]
     assert topics.pop_changed() == [

@@ -15,7 +15,6 @@ from pocketmq.protocol.api.administration import ForTopic
 from pocketmq.protocol.api.messages import EndTransaction, GetMaxOffset, SendMessageBack
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
-from pocketmq.protocol.java_json import write_body
 from pocketmq.store.log.flushing import LEAST_LONG_SYNC_S, LONG_SYNC_S
 from pocketmq.store.log.log_writer import MOST_CALM_S
 from pocketmq.store.settings import FlushMode
@@ -26,7 +25,7 @@ DONE, BUSY, ERROR = ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY, ResponseCode
 
 
 async def beat(client: Client) -> Timed:
-    body = write_body(HeartbeatData("client", (ProducerData("PG"),)))
+    body = HeartbeatData("client", (ProducerData("PG"),)).encode()
     return await timed(client.ask(RequestCode.HEART_BEAT, body=body))
 
 

@@ -21,7 +21,6 @@ from pocketmq.model.retries import retry_after_ms
 from pocketmq.protocol.api.messages import EndTransaction, GetMaxOffset, SendMessageBack
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
-from pocketmq.protocol.java_json import write_body
 
 pytestmark = pytest.mark.usefixtures("twin")
 BUSY, DONE = ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS
@@ -70,7 +69,7 @@ async def test_a_stalled_disk_stops_sends_but_neither_heartbeats_nor_pulls_and_a
 
 
 async def timed_beats(client: Client) -> None:
-    beat = write_body(HeartbeatData("client", (ProducerData("PG"),)))
+    beat = HeartbeatData("client", (ProducerData("PG"),)).encode()
     for binary in (False, True):
         answer = await timed(client.ask(RequestCode.HEART_BEAT, body=beat, binary=binary))
         assert (answer.code, answer.seconds < 0.1) == (DONE, True)

@@ -22,7 +22,6 @@ from pocketmq.errors import PocketMQError
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.administration import GetRoute
 from pocketmq.protocol.bodies.topics import ClusterInfo, TopicRouteData
-from pocketmq.protocol.java_json import read_body
 
 IDLE_MEMORY_KIB = 60 * 1024
 START_S = 1.0
@@ -48,12 +47,12 @@ def line_to(address: str) -> BrokerLine:
 
 def clusters(told: dict[str, Any]) -> ClusterInfo:
     with line_to(told["name_server"]) as line:
-        return read_body(ClusterInfo, line.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+        return ClusterInfo.decode(line.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
 
 
 def route(told: dict[str, Any], topic: str) -> TopicRouteData:
     with line_to(told["name_server"]) as line:
-        return read_body(TopicRouteData, line.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic)).body)
+        return TopicRouteData.decode(line.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic)).body)
 
 
 def memory_kib(process: Program) -> int:

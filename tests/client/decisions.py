@@ -9,7 +9,6 @@ from pocketmq.codes import RequestCode, TransactionState
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.record import encode_record
 
 END, CHECK = RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE
@@ -32,7 +31,7 @@ def check_back(
     properties = format_properties({"UNIQ_KEY": transaction_id, "PGROUP": group, "KEYS": "k"})
     record = encode_record(topic, 1, 7, 5000, body, properties.encode(), 0, sys_flag, 1, HOST, 2, HOST)
     header = CheckTransactionState(7, 5000, "RMQ_SYS_TRANS_HALF_TOPIC", transaction_id, transaction_id, "offset id")
-    return Command(CHECK, {**write_fields(header), "bname": "broker-a"}, record)
+    return Command(CHECK, {**header.encode(), "bname": "broker-a"}, record)
 
 
 async def answers(c: Cluster, count: int) -> list[tuple[str, TransactionState, bool]]:

@@ -21,8 +21,6 @@ from pocketmq.protocol.batch import decode_batch
 from pocketmq.protocol.bodies.clients import HeartbeatData
 from pocketmq.protocol.bodies.topics import BrokerData, QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import FakeClock, MemoryNetwork, Weather
 
 NAME_SERVER = "10.0.0.1:9876"
@@ -110,7 +108,7 @@ class FakeBroker(FakeServer):
 
     @property
     def heartbeats(self) -> list[HeartbeatData]:
-        return [read_body(HeartbeatData, command.body) for command in self.requests(RequestCode.HEART_BEAT)]
+        return [HeartbeatData.decode(command.body) for command in self.requests(RequestCode.HEART_BEAT)]
 
     @property
     def sends(self) -> list[Command]:
@@ -168,10 +166,10 @@ class Cluster:
         )
 
     def _route(self, command: Command) -> Command:
-        topic = read_fields(GetRoute, command.ext).topic
+        topic = GetRoute.decode(command.ext).topic
         if topic not in self.topics:
             raise TopicNotFound(f"No topic route info in name server for the topic: {topic}")
-        return command.reply(body=write_body(self.topics[topic], strict=True))
+        return command.reply(body=self.topics[topic].encode(strict=True))
 
     @asynccontextmanager
     async def producer(self, **options: Any) -> AsyncIterator[AsyncProducer]:

@@ -19,7 +19,6 @@ from pocketmq.net.peer import Peer
 from pocketmq.net.tls import ServerTls, TlsMode, server_context
 from pocketmq.protocol.bodies.topics import BrokerData, QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import write_body
 
 
 class Everything:
@@ -33,7 +32,7 @@ class Everything:
         self.codes.append(command.code)
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             broker = BrokerData("C", "broker-a", {0: str(self.address)})
-            return command.reply(body=write_body(TopicRouteData((QueueData("broker-a", 1, 1, 6),), (broker,))))
+            return command.reply(body=TopicRouteData((QueueData("broker-a", 1, 1, 6),), (broker,)).encode())
         return command.reply(ext={"msgId": offset_id(bytes(8), 1), "queueId": "0", "queueOffset": "0"})
 
 

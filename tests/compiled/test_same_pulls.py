@@ -16,7 +16,6 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.frames import join_frame
-from pocketmq.protocol.java_json import write_body
 from pocketmq.testing import run
 
 GROUPS, TOPICS = ("G", "H"), ("T", "U")
@@ -135,7 +134,7 @@ def group_is_reset(group: str, topic: str, offset: int) -> Change:
 def member_beats(group: str, topic: str, tag: str, version: int, model: MessageModel) -> Change:
     wanted = Subscription.parse(topic, tag, "TAG", version)
     data = ConsumerData(group, message_model=model, subscription_data_set=(wanted,))
-    body = write_body(HeartbeatData("client", (), (data,)))
+    body = HeartbeatData("client", (), (data,)).encode()
     head = b'{"code":34,"flag":0,"language":"JAVA","opaque":1,"version":479}'
     return lambda _, wire: wire.transport.write(join_frame(0, head, body))
 

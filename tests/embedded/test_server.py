@@ -26,7 +26,6 @@ from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.protocol.bodies.topics import ClusterInfo
-from pocketmq.protocol.java_json import read_body
 
 READY_S = 0.5
 SLOWNESS = 6
@@ -91,7 +90,7 @@ def test_asynchronous_code_gets_one_in_its_own_loop() -> None:
 
 def test_the_name_server_knows_the_broker() -> None:
     with pocketmq.Server() as server, line_to(server.name_server) as line:
-        known = read_body(ClusterInfo, line.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+        known = ClusterInfo.decode(line.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
 
         assert known.broker_addr_table["broker-a"].broker_addrs == {0: server.broker_address}
 

@@ -15,10 +15,9 @@ from pocketmq.net.network import Network
 from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.protocol.api.administration import GetRoute, RegisterBroker
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
-from pocketmq.protocol.bodies.topics import ClusterInfo, MappedTopicTable, TopicConfig, TopicRouteData
+from pocketmq.protocol.bodies.topics import ClusterInfo, DataVersion, MappedTopicTable, TopicConfig, TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
-from pocketmq.protocol.java_json import DataVersion, read_body
+from pocketmq.protocol.fields import Fields
 from pocketmq.testing import MemoryNetwork
 
 CLUSTER = "DefaultCluster"
@@ -71,7 +70,7 @@ def register_command(
         enable_acting_master=acting,
     )
     body = write_registration(table(*topics, counter=counter))
-    return Command(RequestCode.REGISTER_BROKER, write_fields(header), body)
+    return Command(RequestCode.REGISTER_BROKER, header.encode(), body)
 
 
 @asynccontextmanager
@@ -100,7 +99,7 @@ async def connected(network: Network, address: Address) -> Peer:
 
 async def ask(peer: Peer, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
     """The answer, whatever its code."""
-    return await peer.call(Command(code, None if header is None else write_fields(header), body))
+    return await peer.call(Command(code, None if header is None else header.encode(), body))
 
 
 async def done(peer: Peer, command: Command) -> Command:
@@ -115,9 +114,9 @@ async def route(peer: Peer, topic: str) -> TopicRouteData | None:
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
     assert answer.code == ResponseCode.SUCCESS, answer.remark
-    return read_body(TopicRouteData, answer.body)
+    return TopicRouteData.decode(answer.body)
 
 
 async def broker_names(peer: Peer) -> set[str]:
     answer = await ask(peer, RequestCode.GET_BROKER_CLUSTER_INFO)
-    return set(read_body(ClusterInfo, answer.body).broker_addr_table)
+    return set(ClusterInfo.decode(answer.body).broker_addr_table)

@@ -30,9 +30,15 @@ from pocketmq.protocol.api.administration import (
     PutKvConfig,
 )
 from pocketmq.protocol.bodies.registration import write_registration
-from pocketmq.protocol.bodies.topics import BrokerData, BrokerMemberGroup, BrokerMembers, ClusterInfo, TopicTable
+from pocketmq.protocol.bodies.topics import (
+    BrokerData,
+    BrokerMemberGroup,
+    BrokerMembers,
+    ClusterInfo,
+    DataVersion,
+    TopicTable,
+)
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import DataVersion, read_body, write_body
 from pocketmq.testing import FakeClock, MemoryNetwork, run
 
 
@@ -54,7 +60,7 @@ def in_form(form: str) -> Command:
         command.body = write_registration(body, compressed=True, version=Version.V4_9_7)
     elif form == "before 3.0.11":
         command.version = 36
-        command.body = write_body(TopicTable(body.topics.data_version, body.topics.topic_config_table))
+        command.body = TopicTable(body.topics.data_version, body.topics.topic_config_table).encode()
     else:
         command.body = write_registration(body)
     return command
@@ -195,7 +201,7 @@ def test_a_newcomer_and_a_rival_that_is_ignored_are_logged_once(caplog: pytest.L
 
             assert ignored.ext == {}
             members = await ask(peer, RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroup(CLUSTER, "broker-a"))
-            assert read_body(BrokerMemberGroup, members.body).broker_member_group == BrokerMembers(
+            assert BrokerMemberGroup.decode(members.body).broker_member_group == BrokerMembers(
                 CLUSTER, "broker-a", {0: MASTER}
             )
 
@@ -239,7 +245,7 @@ def test_a_heartbeat_and_a_question_for_the_data_version_keep_a_broker_alive(sig
             await ask(peer, RequestCode.BROKER_HEARTBEAT, BrokerHeartbeat(CLUSTER, MASTER, "broker-a"))
         elif sign == "data version":
             header = ForBroker("broker-a", MASTER, CLUSTER, 0)
-            await ask(peer, RequestCode.QUERY_DATA_VERSION, header, write_body(DataVersion(9)))
+            await ask(peer, RequestCode.QUERY_DATA_VERSION, header, DataVersion(9).encode())
         else:
             await ask(peer, RequestCode.GET_BROKER_CLUSTER_INFO)
 
@@ -268,7 +274,7 @@ def test_a_data_version_is_compared_with_ours(theirs: DataVersion, changed: str)
             await done(peer, register_command("A", "B"))
 
             header = ForBroker("broker-a", MASTER, CLUSTER, 0)
-            answer = await ask(peer, RequestCode.QUERY_DATA_VERSION, header, write_body(theirs))
+            answer = await ask(peer, RequestCode.QUERY_DATA_VERSION, header, theirs.encode())
 
             assert answer.ext == {"changed": changed}
             assert answer.body == b'{"counter":1,"stateVersion":0,"timestamp":1001}'
@@ -281,7 +287,7 @@ def test_the_data_version_of_somebody_unknown_has_changed() -> None:
         async with started() as (_, peer):
             header = ForBroker("broker-a", MASTER, CLUSTER, 0)
 
-            answer = await ask(peer, RequestCode.QUERY_DATA_VERSION, header, write_body(DataVersion()))
+            answer = await ask(peer, RequestCode.QUERY_DATA_VERSION, header, DataVersion().encode())
 
             assert (answer.code, answer.ext, answer.body) == (ResponseCode.SUCCESS, {"changed": "true"}, b"")
 
@@ -298,7 +304,7 @@ def test_the_cluster_and_the_members_of_a_broker_are_told() -> None:
             members = await ask(peer, RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroup(CLUSTER, "broker-a"))
 
             addresses = {0: MASTER, 1: SLAVE}
-            assert read_body(ClusterInfo, info.body) == ClusterInfo(
+            assert ClusterInfo.decode(info.body) == ClusterInfo(
                 {"broker-a": BrokerData(CLUSTER, "broker-a", addresses)}, {CLUSTER: ("broker-a",)}
             )
             assert members.body == (

@@ -20,9 +20,9 @@ from pocketmq.nameserver.settings import KEYS, REFUSED, NameServerSettings, writ
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody
-from pocketmq.protocol.bodies.topics import QueueData, TopicRouteData
+from pocketmq.protocol.bodies.topics import DataVersion, QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import DataVersion, read_body, read_json, write_body
+from pocketmq.protocol.java_json import read_json, write_json
 from pocketmq.testing import MemoryNetwork, run
 
 LINKS = ("namesrv", "registration")
@@ -224,7 +224,7 @@ class Replay:
         self._known.add(topic)
         body = TopicRouteData((self._queues.get(topic, QueueData("broker-a")),))
         peer = await self._peer("teacher")
-        await peer.call(Command(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": topic}, write_body(body)))
+        await peer.call(Command(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": topic}, body.encode()))
 
 
 def _queues_of_topics(talk: list[Exchange]) -> Iterable[tuple[str, QueueData]]:
@@ -232,21 +232,21 @@ def _queues_of_topics(talk: list[Exchange]) -> Iterable[tuple[str, QueueData]]:
     for exchange in reversed(talk):
         if exchange.request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and exchange.answer and exchange.answer.body:
             (queues,) = exchange.answer.body["queueDatas"]
-            yield (exchange.request.ext or {})["topic"], read_body(QueueData, write_body(queues))
+            yield (exchange.request.ext or {})["topic"], QueueData.decode(write_json(queues))
 
 
 def _as_it_was(request: Command, talk: list[Exchange]) -> Command:
     """A registration with the address and the DataVersion that this conversation knew."""
-    body = read_body(RegisterBrokerBody, request.body)
+    body = RegisterBrokerBody.decode(request.body)
     ext = {name: text for name, text in (request.ext or {}).items() if name != "bodyCrc32"}
     for exchange in reversed(talk):
         answer = exchange.answer.body if exchange.answer else None
         for broker in _brokers(answer):
             ext["brokerAddr"] = broker["brokerAddrs"]["0"]
         if exchange.request.code == RequestCode.QUERY_DATA_VERSION:
-            version = read_body(DataVersion, write_body(answer))
+            version = DataVersion.decode(write_json(answer))
             body = replace(body, topics=replace(body.topics, data_version=version))
-    return Command(request.code, ext, write_body(body), version=request.version, encoding=request.encoding)
+    return Command(request.code, ext, body.encode(), version=request.version, encoding=request.encoding)
 
 
 def expected(exchange: Exchange) -> Answer:

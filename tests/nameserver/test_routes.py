@@ -10,13 +10,13 @@ from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
 from pocketmq.protocol.bodies.topics import (
     BrokerData,
+    DataVersion,
     QueueData,
     QueueMappingInfo,
     TopicConfig,
     TopicList,
     TopicRouteData,
 )
-from pocketmq.protocol.java_json import DataVersion
 
 
 def told(*registrations: Registration, drop_absent: bool = False) -> RouteTable:

@@ -18,15 +18,13 @@ from pocketmq.protocol.api.administration import (
 )
 from pocketmq.protocol.bodies.topics import QueueData, TopicConfig, TopicList, TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import write_fields
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import FakeClock, run
 
 
 async def topic_list(peer: Peer, code: RequestCode, cluster: str | None = None) -> set[str]:
     answer = await ask(peer, code, None if cluster is None else GetTopicsByCluster(cluster))
     assert answer.code == ResponseCode.SUCCESS, answer.remark
-    return set(read_body(TopicList, answer.body).topic_list)
+    return set(TopicList.decode(answer.body).topic_list)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +45,7 @@ def test_a_route_is_json_as_the_client_reads_it(
     async def main() -> None:
         async with started() as (_, peer):
             await done(peer, register_command(TopicConfig("A", 4, 8), "B"))
-            header = write_fields(GetRoute("A", standard))
+            header = GetRoute("A", standard).encode()
 
             answer = await done(
                 peer, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, version=version, encoding=encoding)
@@ -132,7 +130,7 @@ def test_a_client_may_ask_for_its_zone_only(zone: dict[str, str], names: set[str
 
             answer = await done(peer, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "A", **zone}))
 
-            found = read_body(TopicRouteData, answer.body)
+            found = TopicRouteData.decode(answer.body)
             assert {data.broker_name for data in found.broker_datas} == names
 
     run(main())
@@ -195,7 +193,7 @@ def test_a_topic_is_registered_by_hand_and_deleted() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))
-            body = write_body(TopicRouteData((QueueData("broker-a", 2, 2, 6),)))
+            body = TopicRouteData((QueueData("broker-a", 2, 2, 6),)).encode()
 
             await ask(peer, RequestCode.REGISTER_TOPIC_IN_NAMESRV, ForTopic("New"), body)
             added = await route(peer, "New")
@@ -213,7 +211,7 @@ def test_a_topic_is_registered_by_hand_and_deleted() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", write_body(TopicRouteData((QueueData("nobody", 2, 2, 6),)))])
+@pytest.mark.parametrize("body", [b"", b"{}", TopicRouteData((QueueData("nobody", 2, 2, 6),)).encode()])
 def test_a_topic_by_hand_on_no_known_broker_changes_nothing(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with started() as (_, peer):

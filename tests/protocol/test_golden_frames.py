@@ -26,7 +26,7 @@ from pocketmq.errors import HeaderError
 from pocketmq.protocol.api import REQUESTS, request_header
 from pocketmq.protocol.api.messages import PullReply
 from pocketmq.protocol.command import Command, decode_command, encode_command
-from pocketmq.protocol.fields import Fields, NoFields, read_fields, write_fields
+from pocketmq.protocol.fields import Fields, NoFields
 from pocketmq.protocol.frames import Frame, FrameSplitter, split_frames
 from pocketmq.protocol.hot_headers import (
     HEARTBEAT_REPLIES,
@@ -88,7 +88,7 @@ def written_by_hand(frame: Captured, command: Command) -> bool:
 
 
 def written_again(header: Fields) -> set[tuple[str, str]]:
-    return set(write_fields(header).items())
+    return set(header.encode().items())
 
 
 def own_fields(header: type[Fields], command: Command) -> set[tuple[str, str]]:
@@ -167,7 +167,7 @@ def test_every_captured_request_fits_its_declared_header() -> None:
         if command.code not in REQUESTS:
             continue
         try:
-            header = read_fields(request_header(command.code), command.ext)
+            header = request_header(command.code).decode(command.ext)
         except HeaderError:
             refused.append((frame, command))
             continue
@@ -192,7 +192,7 @@ def test_every_captured_response_fits_the_declared_header_of_its_request() -> No
         declared = REPLIES.get(SAME_REPLY.get(frame.answers, frame.answers), NoFields)
         assert set(command.ext or ()) <= set(declared.__struct_encode_fields__), frame.name
         if command.code in WITH_RESPONSE_HEADER:
-            assert written_again(read_fields(declared, command.ext)) == own_fields(declared, command), frame.name
+            assert written_again(declared.decode(command.ext)) == own_fields(declared, command), frame.name
             checked += 1
 
     assert checked > 2500
@@ -214,7 +214,7 @@ def test_hot_heads_agree_with_the_long_way() -> None:
         if isinstance(head, HeartbeatHead):
             assert head.language == command.language, frame.name
         else:
-            assert head.ext == read_fields(type(head.ext), command.ext), frame.name
+            assert head.ext == type(head.ext).decode(command.ext), frame.name
         seen.add(command.code)
 
     assert seen == HOT_CODES
@@ -251,7 +251,7 @@ def composed(frame: Captured, answer: Command) -> bytes | None:
             return with_code(stored, answer.code) if answer.code else stored
         case 11 | 361 if answer.code in WITH_RESPONSE_HEADER:
             replies = PullReplies(answer.code, answer.remark or "", int(ext["suggestWhichBrokerId"]))
-            reply = read_fields(PullReply, ext)
+            reply = PullReply.decode(ext)
             head = replies.head(
                 answer.opaque, reply.next_begin_offset, reply.min_offset, reply.max_offset, len(answer.body)
             )

@@ -16,7 +16,7 @@ from pocketmq.protocol.api.messages import (
     UpdateConsumerOffset,
 )
 from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, decode_command, encode_command
-from pocketmq.protocol.fields import Fields, read_fields, write_fields
+from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.frames import Frame, split_frames
 from pocketmq.protocol.hot_headers import HeartbeatHead, SendV2Head, UpdateOffsetHead, decode_head
 
@@ -45,7 +45,7 @@ def frame_with(header: object) -> Frame:
 
 
 def offset_update(**changes: object) -> Frame:
-    ext = write_fields(HOT[RequestCode.UPDATE_CONSUMER_OFFSET])
+    ext = HOT[RequestCode.UPDATE_CONSUMER_OFFSET].encode()
     return frame_with({"code": 15, "opaque": 1, "flag": 0, "version": 479, "extFields": ext} | changes)
 
 
@@ -53,7 +53,7 @@ def offset_update(**changes: object) -> Frame:
 def test_a_hot_request_is_decoded_with_its_ext_fields(code: RequestCode) -> None:
     header = HOT[code]
 
-    head = decode_head(frame_of(Command(code, write_fields(header), opaque=-3, version=407)))
+    head = decode_head(frame_of(Command(code, header.encode(), opaque=-3, version=407)))
 
     assert head is not None
     assert not isinstance(head, HeartbeatHead)
@@ -82,7 +82,7 @@ def test_a_one_way_request_is_hot_too() -> None:
 
 
 def test_fields_that_the_header_does_not_declare_are_skipped() -> None:
-    ext = write_fields(HOT[RequestCode.SEND_MESSAGE_V2]) | {"AccessKey": "key", "Signature": "…", "ReqT": "0"}
+    ext = HOT[RequestCode.SEND_MESSAGE_V2].encode() | {"AccessKey": "key", "Signature": "…", "ReqT": "0"}
 
     head = decode_head(frame_of(Command(RequestCode.SEND_MESSAGE_V2, ext)))
 
@@ -120,11 +120,11 @@ def test_what_is_no_well_formed_hot_request_is_left_to_the_long_way(frame: Frame
 
 def test_binary_headers_are_left_to_the_long_way() -> None:
     header = HOT[RequestCode.SEND_MESSAGE_V2]
-    command = Command(RequestCode.SEND_MESSAGE_V2, write_fields(header), encoding=HeaderEncoding.ROCKETMQ)
+    command = Command(RequestCode.SEND_MESSAGE_V2, header.encode(), encoding=HeaderEncoding.ROCKETMQ)
     frame = frame_of(command)
 
     assert decode_head(frame) is None
-    assert read_fields(SendMessageV2, decode_command(frame).ext) == header
+    assert SendMessageV2.decode(decode_command(frame).ext) == header
 
 
 @given(
@@ -136,7 +136,7 @@ def test_a_hot_head_says_what_the_long_way_says(
     code: RequestCode, outer: dict[str, object], data: st.DataObject
 ) -> None:
     declared = type(HOT[code])
-    ext: dict[str, object] = dict(write_fields(HOT[code]))
+    ext: dict[str, object] = dict(HOT[code].encode())
     ext |= data.draw(st.dictionaries(st.sampled_from(declared.__struct_encode_fields__), JSON_VALUES, max_size=3))
     frame = frame_with({"code": code, "extFields": ext} | outer)
 
@@ -145,7 +145,7 @@ def test_a_hot_head_says_what_the_long_way_says(
     if head is not None:
         command = decode_command(frame)
         assert not isinstance(head, HeartbeatHead)
-        assert head.ext == read_fields(declared, command.ext)
+        assert head.ext == declared.decode(command.ext)
         assert (head.opaque, head.flag, head.version) == (command.opaque, command.flag, command.version)
         assert not head.flag & RESPONSE
 
@@ -157,7 +157,7 @@ def test_arbitrary_bytes_never_raise(encoding: int, header: bytes) -> None:
 
 @given(st.sampled_from(sorted(HOT)), st.data())
 def test_damaged_headers_never_raise(code: RequestCode, data: st.DataObject) -> None:
-    encoding, header, body = frame_of(Command(code, write_fields(HOT[code])))
+    encoding, header, body = frame_of(Command(code, HOT[code].encode()))
     damaged = bytearray(header)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -179,7 +179,7 @@ def test_a_number_with_zeros_before_it_is_read_as_java_reads_it(padded: str) -> 
         "subVersion": "0",
     }
 
-    header = read_fields(PullMessage, ext)
+    header = PullMessage.decode(ext)
 
     assert (header.consumer_group, header.topic) == ("007", "0012")
     assert (header.queue_offset, header.max_msg_nums, header.commit_offset) == (12, 32, -7)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pocketmq.codes import ResponseCode
 from pocketmq.protocol.api.messages import HeartbeatReply, OffsetReply, PullReply, SendReply
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
-from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.frames import join_frame
 from pocketmq.protocol.hot_headers import (
     HEARTBEAT_REPLIES,
@@ -29,7 +29,7 @@ MSG_IDS = st.lists(st.from_regex(r"[0-9A-F]{32}", fullmatch=True), min_size=1, m
 
 
 def general(opaque: int, header: Fields, code: int = 0, remark: str | None = None, body: bytes = b"") -> bytes:
-    return encode_command(Command(code, write_fields(header), body, remark, RESPONSE, opaque))
+    return encode_command(Command(code, header.encode(), body, remark, RESPONSE, opaque))
 
 
 @given(

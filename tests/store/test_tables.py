@@ -1,18 +1,16 @@
 """Tables: the old one or the new one, whatever happens, and never a damaged one in silence."""
 
 import errno
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from tests.golden import GOLDEN, needs_golden
 
 from pocketmq.errors import BodyError, InvalidName, StoreDamaged, StoreError, StoreFull
 from pocketmq.files import DiskFiles
-from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.java_json import Body
 from pocketmq.store.tables import Tables
 from pocketmq.testing import FaultyFiles
 
@@ -79,18 +77,18 @@ def test_the_table_saved_before_is_kept(files: FaultyFiles) -> None:
 
 
 def test_a_table_may_be_read_as_a_type(files: FaultyFiles) -> None:
-    class Topics(msgspec.Struct):
+    class Topics(Body, frozen=True):
         version: int
 
     tables = Tables(files, FOLDER)
     tables.save(NAME, b'{"version":1}')
     tables.save(NAME, b'{"version":"x"}')
 
-    topics = tables.load(NAME, partial(read_body, Topics))
+    topics = tables.load(NAME, Topics.decode)
 
     assert topics == Topics(1)
     with pytest.raises(BodyError):
-        read_body(Topics, b'{"version":"x"}')
+        Topics.decode(b'{"version":"x"}')
 
 
 @pytest.mark.parametrize("data", DAMAGED)

@@ -11,9 +11,8 @@ from typing import Final
 
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest
+from pocketmq.model import OffsetId, StoredMessage
 from pocketmq.model.access import Access, Accesses, Action, Resource
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.model.properties import REAL_TOPIC
 from pocketmq.protocol.api.administration import GetConsumeStats
@@ -35,8 +34,6 @@ from pocketmq.protocol.bodies.clients import (
 )
 from pocketmq.protocol.bodies.topics import TopicConfigList
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body
 
 MessageAt = Callable[[int], StoredMessage | None]
 """The message at a log offset; None if no message begins there, or it cannot be read yet."""
@@ -46,64 +43,64 @@ MessageAt = Callable[[int], StoredMessage | None]
 
 
 def _heartbeat_groups(command: Command) -> Iterable[str]:
-    return [one.group_name for one in read_body(HeartbeatData, command.body).consumer_data_set]
+    return [one.group_name for one in HeartbeatData.decode(command.body).consumer_data_set]
 
 
 def _heartbeat_topics(command: Command) -> Iterable[str]:
-    consumers = read_body(HeartbeatData, command.body).consumer_data_set
+    consumers = HeartbeatData.decode(command.body).consumer_data_set
     return [subscription.topic for one in consumers for subscription in one.subscription_data_set]
 
 
 def _judging_group(command: Command) -> Iterable[str]:
     """The group whose filter is applied to queue entries, if there is one."""
-    group = read_fields(QueryConsumeQueue, command.ext).consumer_group
+    group = QueryConsumeQueue.decode(command.ext).consumer_group
     return [] if group is None else [group]
 
 
 def _unregistered_group(command: Command) -> Iterable[str]:
     """Empty if only a producer leaves: that needs no permission."""
-    group = read_fields(UnregisterClient, command.ext).consumer_group
+    group = UnregisterClient.decode(command.ext).consumer_group
     return [] if group is None else [group]
 
 
 def _lock_group(command: Command) -> Iterable[str]:
-    return [read_body(QueueLocks, command.body).consumer_group]
+    return [QueueLocks.decode(command.body).consumer_group]
 
 
 def _lock_topics(command: Command) -> Iterable[str]:
-    return {queue.topic: None for queue in read_body(QueueLocks, command.body).mq_set}
+    return {queue.topic: None for queue in QueueLocks.decode(command.body).mq_set}
 
 
 def _checked_group(command: Command) -> Iterable[str]:
-    return [read_body(CheckClientConfig, command.body).group or ""]
+    return [CheckClientConfig.decode(command.body).group or ""]
 
 
 def _checked_topic(command: Command) -> Iterable[str]:
-    wanted = read_body(CheckClientConfig, command.body).subscription_data
+    wanted = CheckClientConfig.decode(command.body).subscription_data
     return [] if wanted is None else [wanted.topic]
 
 
 def _listed_topics(command: Command) -> Iterable[str]:
-    return [one.topic_name for one in read_body(TopicConfigList, command.body).topic_config_list]
+    return [one.topic_name for one in TopicConfigList.decode(command.body).topic_config_list]
 
 
 def _body_group(command: Command) -> Iterable[str]:
-    return [read_body(SubscriptionGroupConfig, command.body).group_name]
+    return [SubscriptionGroupConfig.decode(command.body).group_name]
 
 
 def _listed_groups(command: Command) -> Iterable[str]:
-    return [one.group_name for one in read_body(GroupConfigList, command.body).group_config_list]
+    return [one.group_name for one in GroupConfigList.decode(command.body).group_config_list]
 
 
 def _stats_topics(command: Command) -> Iterable[str]:
     """Empty if no topic is named: the permission for the group covers its topics."""
-    header = read_fields(GetConsumeStats, command.ext)
+    header = GetConsumeStats.decode(command.ext)
     listed = (header.topic_list or "").split(";")
     return [topic for topic in (header.topic, *listed) if topic]
 
 
 def _compared_groups(command: Command) -> Iterable[str]:
-    header = read_fields(QueryCorrectionOffset, command.ext)
+    header = QueryCorrectionOffset.decode(command.ext)
     return [header.compare_group, *filter(None, (header.filter_groups or "").split(","))]
 
 
@@ -226,17 +223,17 @@ def by_log_offset(message_at: MessageAt) -> dict[RequestCode, Accesses]:
         return message
 
     def viewed(command: Command) -> Iterable[str]:
-        return [found(read_fields(ViewMessage, command.ext).offset).topic]
+        return [found(ViewMessage.decode(command.ext).offset).topic]
 
     def sent_back(command: Command) -> Iterable[str]:
-        return [found(read_fields(SendMessageBack, command.ext).offset).topic]
+        return [found(SendMessageBack.decode(command.ext).offset).topic]
 
     def decided(command: Command) -> Iterable[str]:
-        half = found(read_fields(EndTransaction, command.ext).commit_log_offset)
+        half = found(EndTransaction.decode(command.ext).commit_log_offset)
         return [half.properties.get(REAL_TOPIC, "") if half.topic == HALF_TOPIC else half.topic]
 
     def relayed(command: Command) -> Iterable[str]:
-        msg_id = read_fields(ConsumeMessageDirectly, command.ext).msg_id
+        msg_id = ConsumeMessageDirectly.decode(command.ext).msg_id
         return [found(OffsetId.parse(msg_id or "").offset).topic]
 
     return ACCESS | {

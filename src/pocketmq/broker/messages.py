@@ -44,10 +44,10 @@ from pocketmq.errors import (
     StoreFull,
     SystemBusy,
 )
+from pocketmq.model import DelayLevels, Host, StoredMessage, TopicName
 from pocketmq.model import properties as names
-from pocketmq.model.delay import DelayLevels, queue_of_level
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.message_id import Host, offset_id
+from pocketmq.model.delay import queue_of_level
+from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import (
     CHECK_MAX_TIME_TOPIC,
     HALF_TOPIC,
@@ -55,7 +55,6 @@ from pocketmq.model.names import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     UNSENDABLE_TOPICS,
-    TopicName,
     is_retry,
     parse_topic,
 )

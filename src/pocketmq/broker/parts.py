@@ -59,7 +59,6 @@ from pocketmq.protocol.hot_headers import (
     QueryOffsetHead,
     UpdateOffsetHead,
 )
-from pocketmq.protocol.java_json import read_body
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.recovery.recovery import RecoveryReport
 from pocketmq.store.tables import Tables
@@ -203,7 +202,7 @@ class BrokerParts:
             snapshots.load()
             adopt_topics(state.topics, store, state.clock.now_ms())
             lower_offsets(state.offsets, store, clean=report.clean)
-            self.delays.load(tables.load(DELAYS_FILE, partial(read_body, DelayOffsets)))
+            self.delays.load(tables.load(DELAYS_FILE, DelayOffsets.decode))
             self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))
             snapshots.add(DELAYS_FILE, self.delays)
             snapshots.add(TIMERS_FILE, self.timers)

@@ -25,10 +25,9 @@ from pocketmq.model.names import is_group_topic
 from pocketmq.net.address import Address
 from pocketmq.protocol.api.administration import ForBroker, RegisterBroker, RegisterBrokerReply
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
-from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
+from pocketmq.protocol.bodies.topics import KVTable, MappedTopicTable, TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, read_fields, write_fields
-from pocketmq.protocol.java_json import KVTable, read_optional_body
+from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.signing import signed_fields
 
 MAX_TOPICS_PER_REQUEST: Final = 20_000
@@ -82,9 +81,9 @@ class RegistrationData:
 
     def apply_answer(self, answer: Command) -> int:
         """Apply the order config in an answer. Return the number of rejected topics."""
-        if orders := read_optional_body(KVTable, answer.body):
-            self._topics.mark_ordered(orders.table, self._clock.now_ms())
-        return read_fields(RegisterBrokerReply, answer.ext).topics_rejected or 0
+        if answer.body:
+            self._topics.mark_ordered(KVTable.decode(answer.body).table, self._clock.now_ms())
+        return RegisterBrokerReply.decode(answer.ext).topics_rejected or 0
 
     def _register(self, own: Address, table: MappedTopicTable) -> Command:
         settings = self._settings.now
@@ -102,7 +101,7 @@ class RegistrationData:
         return self._signed(RequestCode.REGISTER_BROKER, header, body)
 
     def _signed(self, code: RequestCode, header: Fields, body: bytes = b"") -> Command:
-        ext, credentials = write_fields(header), self._settings.now.credentials
+        ext, credentials = header.encode(), self._settings.now.credentials
         return Command(code, signed_fields(ext, body, credentials) if credentials else ext, body)
 
     def _tables(self, parts: list[list[TopicConfig]]) -> list[MappedTopicTable]:

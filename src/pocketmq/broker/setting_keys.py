@@ -18,7 +18,7 @@ from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.topics import MAX_QUEUES
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics import settings as metrics
-from pocketmq.model.delay import DelayLevels
+from pocketmq.model import DelayLevels
 from pocketmq.model.setting_keys import (
     NUMBER,
     PATH,

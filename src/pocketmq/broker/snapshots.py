@@ -46,9 +46,9 @@ from pocketmq.model.names import LMQ_PREFIX, group_of
 from pocketmq.protocol.bodies import clients as group_bodies
 from pocketmq.protocol.bodies import topics as topic_bodies
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.topics import SavedOffsets, TopicConfig
+from pocketmq.protocol.bodies.topics import DataVersion, SavedOffsets, TopicConfig
 from pocketmq.protocol.frames import DEFAULT_LIMITS
-from pocketmq.protocol.java_json import DataVersion, read_body, write_body
+from pocketmq.protocol.java_json import Body
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.tables import TABLE_LIMITS, Tables
 
@@ -67,6 +67,7 @@ SOON_BYTES_PER_S: Final = 4_000_000
 Failures = dict[str, StoreError]
 """Errors by file name."""
 
+B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 
 
@@ -133,7 +134,7 @@ class _Versioned:
 
     def snapshot_json(self, now_ms: int) -> bytes:
         self.saved_version = self._table.version
-        return write_body(self._table.snapshot())
+        return self._table.snapshot().encode()
 
 
 class _VersionedGroups(_Versioned):
@@ -148,11 +149,11 @@ class _VersionedGroups(_Versioned):
         self.saved_version = self._groups.version
         table, before = self._groups.snapshot(), self._texts
         self._texts = {
-            name: kept if (kept := before.get(name)) and kept[0] is row else (row, msgspec.Raw(write_body(row)))
+            name: kept if (kept := before.get(name)) and kept[0] is row else (row, msgspec.Raw(row.encode()))
             for name, row in table.subscription_group_table.items()
         }
         texts = {name: text for name, (_, text) in self._texts.items()}
-        return write_body(msgspec.structs.replace(table, subscription_group_table=texts))
+        return msgspec.structs.replace(table, subscription_group_table=texts).encode()
 
 
 class Snapshots:
@@ -203,8 +204,8 @@ class Snapshots:
             if strange:
                 log.warning("%s: ignored keys that are not topic@group: %s", OFFSETS_FILE, ", ".join(strange))
 
-    def _read(self, file_name: str, body: type[T]) -> T | None:
-        return self._tables.load(file_name, partial(read_body, body, limits=TABLE_LIMITS))
+    def _read(self, file_name: str, body: type[B]) -> B | None:
+        return self._tables.load(file_name, partial(body.decode, limits=TABLE_LIMITS))
 
     def save_repaired(self, names: Iterable[str]) -> None:
         """Save the repaired tables at the start, before anything is served, and wait for the disk.
@@ -378,7 +379,7 @@ class Page(NamedTuple):
         start, limit = self.start or 0, len(rows) if self.limit is None else self.limit
         if start < 0 or limit < 0:
             raise InvalidParameter(f"invalid page of {limit} rows from row {start}; both must be at least 0")
-        if self.seen and read_body(DataVersion, self.seen.encode()) != version:
+        if self.seen and DataVersion.decode(self.seen.encode()) != version:
             start = 0
         return dict(islice(rows.items(), start, start + limit))
 

@@ -23,7 +23,7 @@ from pocketmq.broker.stats import BrokerStats, UnreadDrops
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.errors import StoreDamaged
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import Arrival
 from pocketmq.store.retention import Dropped

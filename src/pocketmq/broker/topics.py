@@ -31,21 +31,11 @@ from msgspec.structs import replace
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.codes import Perm
 from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, InvalidSetting, TopicNotFound
-from pocketmq.model import names
+from pocketmq.model import GroupName, TopicName, names
 from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.model.names import (
-    GroupName,
-    TopicName,
-    dlq_topic,
-    is_group_topic,
-    is_retry,
-    is_system_topic,
-    parse_topic,
-    retry_topic,
-)
+from pocketmq.model.names import dlq_topic, is_group_topic, is_retry, is_system_topic, parse_topic, retry_topic
 from pocketmq.protocol.bodies import topics as bodies
-from pocketmq.protocol.bodies.topics import MappedTopicTable, TopicConfig
-from pocketmq.protocol.java_json import DataVersion
+from pocketmq.protocol.bodies.topics import DataVersion, MappedTopicTable, TopicConfig
 
 
 class Attribute(NamedTuple):

@@ -32,8 +32,8 @@ from pocketmq.cli.output import (
 )
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, UsageError
+from pocketmq.model import MessageQueue
 from pocketmq.model.human import count, duration, number, offset, parse_queue, parse_start, time_ms
-from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.groups import Member, Owners

@@ -23,10 +23,8 @@ from pocketmq.cli.msg_trace import trace
 from pocketmq.cli.output import CELL_BODY_BYTES, body_cell, cell, json_option, screen, show_messages
 from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
+from pocketmq.model import MessageQueue, OffsetId, StoredMessage
 from pocketmq.model.human import local_time, parse_queue, parse_time, time_ms
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.message_id import OffsetId
-from pocketmq.model.queue import MessageQueue
 from pocketmq.net.address import Address
 from pocketmq.protocol.compression import MAX_INFLATED_BYTES
 from pocketmq.store.tools.message_fields import BodyForm, body_start, fields_of

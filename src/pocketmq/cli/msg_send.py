@@ -10,9 +10,9 @@ from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argumen
 from pocketmq.cli.commands import ExitCode, flag, number_option, text_option
 from pocketmq.cli.output import Column, json_option, late_bar, show_rows, texts
 from pocketmq.errors import PocketMQError, UsageError
-from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
+from pocketmq.model import DelayLevels, Message
+from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.model.human import count, number, parse_duration_ms, parse_pair
-from pocketmq.model.message import Message
 from pocketmq.model.properties import DELAY
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argumen
 from pocketmq.cli.commands import text_option
 from pocketmq.cli.output import Column, json_option, show_rows, show_text, texts
 from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.model import MessageQueue
 from pocketmq.model.human import duration, local_time
-from pocketmq.model.queue import MessageQueue
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.messages import MessageTrace, TracedAttempt

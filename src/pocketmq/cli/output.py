@@ -29,8 +29,8 @@ from rich.text import Text
 from pocketmq.cli.commands import ExitCode, flag, options, yes_option
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import InvalidSetting
+from pocketmq.model import StoredMessage
 from pocketmq.model.human import UNKNOWN, duration, number, offset, percent
-from pocketmq.model.message import StoredMessage
 from pocketmq.store.tools.dump import Skipped
 from pocketmq.store.tools.message_fields import BodyForm, fields_of
 

@@ -23,7 +23,7 @@ from pocketmq.cli.commands import (
 from pocketmq.cli.output import FIELD_NAMES, choose_fields, confirm, late_bar, screen, show_json, show_messages
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.files import DiskFiles
-from pocketmq.model.delay import DelayLevels
+from pocketmq.model import DelayLevels
 from pocketmq.model.human import count
 from pocketmq.store.layout import KnownSizes, StoreLayout, find_layout
 from pocketmq.store.tools.dump import Order, Selection, Skipped, dump

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.codes import SysFlag
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.protocol.compression import MAX_INFLATED_BYTES
 from pocketmq.store.tools.message_fields import BodyStart, body_start
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pocketmq.demo.shop import Payment, Reminder, Tally
 from pocketmq.demo.staff import DUE, MAX_RETRIES
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 
 
 class Check(msgspec.Struct, frozen=True):

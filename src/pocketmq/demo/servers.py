@@ -36,7 +36,7 @@ from pocketmq.demo.shop import TOPICS, Day
 from pocketmq.embedded.server import Server
 from pocketmq.errors import PocketMQError, ProgramFailed, UsageError, WrongState
 from pocketmq.files import DiskFiles, remove_whole, write_atomically
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 
 START_S: Final = 60.0
 STOP_S: Final = 60.0

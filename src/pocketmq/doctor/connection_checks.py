@@ -27,7 +27,6 @@ from pocketmq.errors import (
 from pocketmq.net.address import Address, resolved
 from pocketmq.protocol.bodies.topics import ClusterInfo
 from pocketmq.protocol.frames import HTTP_ANSWER
-from pocketmq.protocol.java_json import read_body
 
 WAITING_KEYS = {
     "sendThreadPoolQueueHeadWaitTimeMills": "sends",
@@ -67,7 +66,7 @@ async def check_name_servers(context: DoctorContext) -> Finding:
         except NoPermission as error:
             context.refusals.append(f"name server {address} rejected the account: {_cause(error, address)}")
             return None
-        return set(read_body(ClusterInfo, answer.body).broker_addr_table)
+        return set(ClusterInfo.decode(answer.body).broker_addr_table)
 
     found, failed = await context.targets.gather_with_errors(context.addresses, ask)
     context.registered = {address: names for address, names in found.items() if names is not None}

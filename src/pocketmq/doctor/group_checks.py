@@ -10,10 +10,9 @@ from pocketmq.client.admin.targets import first_at
 from pocketmq.doctor.context import DoctorContext
 from pocketmq.doctor.report import Finding, broken, ok, skipped, unknown, with_suggestion
 from pocketmq.errors import GroupNotFound
+from pocketmq.model import ExpressionType, MessageQueue, Subscription
 from pocketmq.model.human import count, duration
 from pocketmq.model.names import group_of
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.protocol.bodies.clients import ConsumerRunningInfo, MessageModel, ProcessQueueInfo
 
 PROPERTY_FILTER_KEY = "enablePropertyFilter"

@@ -21,7 +21,7 @@ from pocketmq.nameserver.kv_config import ORDER_NAMESPACE, KvConfig
 from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
 from pocketmq.nameserver.settings import SettingsInUse, change_keys, write_keys
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import (
     AddWritePermReply,
     BrokerHeartbeat,
@@ -44,9 +44,7 @@ from pocketmq.protocol.api.administration import (
 )
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.bodies.registration import read_registration
-from pocketmq.protocol.bodies.topics import BrokerMemberGroup, TopicList, TopicRouteData
-from pocketmq.protocol.fields import NoFields, read_fields
-from pocketmq.protocol.java_json import DataVersion, KVTable, read_body, read_optional_body, write_body
+from pocketmq.protocol.bodies.topics import BrokerMemberGroup, DataVersion, KVTable, TopicList, TopicRouteData
 
 log = logging.getLogger("pocketmq.nameserver")
 
@@ -97,7 +95,7 @@ class BrokerHandlers:
         header = RegisterBrokerReply(topics_rejected=done.rejected or None)
         if done.master:
             header = replace(header, ha_server_addr=done.master.ha_address, master_addr=done.master.address)
-        return Reply(header, b"" if orders is None else write_body(KVTable(orders)), remark=remark)
+        return Reply(header, b"" if orders is None else KVTable(orders).encode(), remark=remark)
 
     def unregister(self, request: Request[ForBroker]) -> Reply:
         header = request.header
@@ -112,17 +110,17 @@ class BrokerHandlers:
 
     def data_version(self, request: Request[ForBroker]) -> Reply:
         cluster, address = request.header.cluster_name, request.header.broker_addr
-        theirs = read_body(DataVersion, request.command.body)
+        theirs = DataVersion.decode(request.command.body)
         self._routes.touch(cluster, address, self._clock.monotonic())
         ours = self._routes.data_version(cluster, address)
-        return Reply(DataVersionReply(ours != theirs), b"" if ours is None else write_body(ours))
+        return Reply(DataVersionReply(ours != theirs), b"" if ours is None else ours.encode())
 
     def members(self, request: Request[GetBrokerMemberGroup]) -> Reply:
         members = self._routes.members(request.header.cluster_name, request.header.broker_name)
-        return Reply(body=write_body(BrokerMemberGroup(members)))
+        return Reply(body=BrokerMemberGroup(members).encode())
 
-    def cluster_info(self, request: Request[NoFields]) -> Reply:
-        return Reply(body=write_body(self._routes.cluster_info()))
+    def cluster_info(self, request: PlainRequest) -> Reply:
+        return Reply(body=self._routes.cluster_info().encode())
 
     def wipe_write_perm(self, request: Request[ForBrokerName]) -> Reply:
         count = self._routes.wipe_write_perm(request.header.broker_name)
@@ -167,7 +165,7 @@ def _registration(request: Request[RegisterBroker]) -> Registration:
         connection=request.peer,
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         acting_master=header.enable_acting_master,
-        zone=read_fields(Zone, command.ext).zone_name,
+        zone=Zone.decode(command.ext).zone_name,
     )
 
 
@@ -218,11 +216,11 @@ class TopicHandlers:
             order = self._kv_config.get(ORDER_NAMESPACE, topic)
             route = msgspec.structs.replace(route, order_topic_conf=order)
         strict = request.command.version >= Version.V4_9_4 or bool(request.header.accept_standard_json_only)
-        return Reply(body=write_body(_near(route, request), strict=strict))
+        return Reply(body=_near(route, request).encode(strict=strict))
 
     def register(self, request: Request[ForTopic]) -> Reply:
         topic = request.header.topic
-        registration = read_optional_body(TopicRouteData, request.command.body)
+        registration = TopicRouteData.decode(body) if (body := request.command.body) else None
         unknown = self._routes.register_topic(topic, registration.queue_datas) if registration else None
         if unknown is not None:
             # RocketMQ answers success as well, and its tools expect it.
@@ -235,7 +233,7 @@ class TopicHandlers:
         log.info("Deleted topic %r in cluster %r, as requested by %s", topic, cluster or "*", request.peer.address)
         return Reply()
 
-    def all_topics(self, request: Request[NoFields]) -> Reply:
+    def all_topics(self, request: PlainRequest) -> Reply:
         _require(self._settings.now.enable_all_topic_list)
         return _list(self._routes.topics.names())
 
@@ -243,17 +241,17 @@ class TopicHandlers:
         _require(self._settings.now.enable_topic_list)
         return _list(self._routes.topics_of_cluster(request.header.cluster))
 
-    def of_unit(self, request: Request[NoFields]) -> Reply:
+    def of_unit(self, request: PlainRequest) -> Reply:
         _require(self._settings.now.enable_topic_list)
         return _list(self._routes.topics.with_flag(_UNIT_LISTS[RequestCode(request.command.code)]))
 
-    def system_topics(self, request: Request[NoFields]) -> Reply:
-        return Reply(body=write_body(self._routes.system_topics()))
+    def system_topics(self, request: PlainRequest) -> Reply:
+        return Reply(body=self._routes.system_topics().encode())
 
 
 def _near(route: TopicRouteData, request: Request[GetRoute]) -> TopicRouteData:
     """The route, limited to the client's zone if it requests that."""
-    envelope = read_fields(Zone, request.command.ext)
+    envelope = Zone.decode(request.command.ext)
     zone = (envelope.zone_mode or "").lower() == "true" and envelope.zone_name
     return in_zone(route, zone) if zone else route
 
@@ -264,7 +262,7 @@ def _require(enabled: bool) -> None:
 
 
 def _list(topics: Iterable[str]) -> Reply:
-    return Reply(body=write_body(TopicList(tuple(topics))))
+    return Reply(body=TopicList(tuple(topics)).encode())
 
 
 class SettingHandlers:
@@ -277,7 +275,7 @@ class SettingHandlers:
             RequestCode.GET_NAMESRV_CONFIG: self.get,
         }
 
-    def update(self, request: Request[NoFields]) -> Reply:
+    def update(self, request: PlainRequest) -> Reply:
         properties = read_properties(request.command.body)
         try:
             self._settings.now = change_keys(self._settings.now, properties)
@@ -288,7 +286,7 @@ class SettingHandlers:
             log.info("Changed setting %s to %r, as requested by %s", name, text, request.peer.address)
         return Reply()
 
-    def get(self, request: Request[NoFields]) -> Reply:
+    def get(self, request: PlainRequest) -> Reply:
         return Reply(body=write_properties(write_keys(self._settings.now)))
 
 
@@ -330,4 +328,4 @@ class KvConfigHandlers:
         table = self._kv_config.table(namespace)
         if table is None:
             raise NotFound(f"No config item, Namespace: {namespace}")
-        return Reply(body=write_body(KVTable(table)))
+        return Reply(body=KVTable(table).encode())

@@ -29,7 +29,8 @@ from pocketmq.errors import (
     SystemBusy,
 )
 from pocketmq.files import File, Files, write_atomically
-from pocketmq.protocol.java_json import JsonLimits, KVConfigFile, read_body, write_body
+from pocketmq.protocol.bodies.topics import KVConfigFile
+from pocketmq.protocol.java_json import JsonLimits
 
 log = logging.getLogger("pocketmq.nameserver")
 
@@ -69,7 +70,7 @@ class KvConfig:
             return
         try:
             self._take_file(self._path)
-            self._tables = read_body(KVConfigFile, self._files.read(self._path), _FILE_LIMITS).config_table
+            self._tables = KVConfigFile.decode(self._files.read(self._path), _FILE_LIMITS).config_table
         except OSError as error:
             self._release_file()
             raise StoreError(f"{self._path} cannot be read: {error.strerror}") from error
@@ -153,7 +154,7 @@ class KvConfig:
         try:
             if self._lock is None:
                 self._begin_file(path)
-            write_atomically(self._files, path, write_body(KVConfigFile(tables)))
+            write_atomically(self._files, path, KVConfigFile(tables).encode())
         except OSError as error:
             kind = StoreFull if error.errno == errno.ENOSPC else StoreError
             raise kind(f"{path} could not be saved: {error.strerror}") from error

@@ -23,8 +23,14 @@ import msgspec
 from pocketmq.errors import ServerFailed
 from pocketmq.model.names import is_group_topic
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody
-from pocketmq.protocol.bodies.topics import BrokerData, BrokerMembers, ClusterInfo, QueueData, QueueMappingInfo
-from pocketmq.protocol.java_json import DataVersion
+from pocketmq.protocol.bodies.topics import (
+    BrokerData,
+    BrokerMembers,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    QueueMappingInfo,
+)
 
 MASTER_ID: Final = 0
 

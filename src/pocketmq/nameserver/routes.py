@@ -29,12 +29,12 @@ from pocketmq.protocol.bodies.topics import (
     BrokerData,
     BrokerMembers,
     ClusterInfo,
+    DataVersion,
     QueueData,
     TopicConfig,
     TopicList,
     TopicRouteData,
 )
-from pocketmq.protocol.java_json import DataVersion
 
 BROKER_TIMEOUT_S: Final = 120.0
 """How long a broker may be silent, unless it registers another time."""

@@ -46,12 +46,11 @@ from pocketmq.net.peer import Peer, PeerSettings
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
 from pocketmq.protocol.api.administration import GetRoute
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
 
 
 def _routed_topic(command: Command) -> Iterable[str]:
     """Empty for the template of new topics: producers query its route first, which only contains brokers."""
-    topic = read_fields(GetRoute, command.ext).topic
+    topic = GetRoute.decode(command.ext).topic
     return [] if topic == AUTO_CREATE_TOPIC else [topic]
 
 

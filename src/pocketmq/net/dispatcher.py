@@ -15,7 +15,7 @@ from pocketmq.errors import NoPermission, RequestNotSupported
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, read_fields, write_fields
+from pocketmq.protocol.fields import Fields, NoFields
 
 H = TypeVar("H", bound=Fields)
 
@@ -29,6 +29,10 @@ class Request(Generic[H]):
         self.peer = peer
         self.command = command
         self.header = header
+
+
+PlainRequest = Request[NoFields]
+"""A request without header fields."""
 
 
 class Reply(NamedTuple):
@@ -78,12 +82,12 @@ class Dispatcher:
         code = RequestCode(command.code)
         if code not in self._access:
             raise NoPermission(f"request type {command.code} has no access rule")
-        outcome = handler(Request(peer, command, read_fields(request_header(code), command.ext)))
+        outcome = handler(Request(peer, command, request_header(code).decode(command.ext)))
         return _answer(command, outcome) if isinstance(outcome, Reply) else _answer_later(command, outcome)
 
 
 def _answer(command: Command, reply: Reply) -> Command:
-    ext = None if reply.header is None else write_fields(reply.header)
+    ext = None if reply.header is None else reply.header.encode()
     return command.reply(reply.code, reply.remark, ext, reply.body)
 
 

@@ -1,13 +1,14 @@
 """Ext fields as typed headers: one codec for all requests, from the declarations of their headers.
 
-    {"topic": "T", "queueId": "3"}  ◄──►  SomeRequest(topic="T", queue_id=3)
+    {"topic": "T", "queueId": "3"}  ── SomeRequest.decode ──►  SomeRequest(topic="T", queue_id=3)
+                                    ◄──────── encode ────────
 
 Headers are msgspec Structs. All wire values are texts: `"true"`, `"12"`. None values, and fields that are not on the wire, are left out.
 Also the header tuple of both encodings, and their limits.
 """
 
 import re
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Self
 
 import msgspec
 from msgspec.structs import astuple
@@ -15,28 +16,38 @@ from msgspec.structs import astuple
 from pocketmq.codes import Language
 from pocketmq.errors import HeaderError
 
-H = TypeVar("H", bound="Fields")
-
 _JAVA_NUMBER: Final = re.compile(r"([+-]?)0*([0-9]+)")
 
 
 class Fields(msgspec.Struct, rename="camel", gc=False):
     """Base of all headers. Fields without a default are mandatory."""
 
+    @classmethod
+    def decode(cls, ext: dict[str, str] | None) -> Self:
+        """The header in ext fields. HeaderError names a missing or invalid field. Unknown fields are ignored."""
+        try:
+            return msgspec.convert(ext or {}, cls, strict=False)
+        except msgspec.ValidationError as error:
+            plain = _with_plain_numbers(cls, ext or {})
+            if plain != ext:
+                return cls.decode(plain)
+            raise HeaderError(f"{cls.__name__}: {error}") from None
+
+    def encode(self) -> dict[str, str]:
+        """The ext fields of this header, as texts."""
+        ext: dict[str, str] = {}
+        for wire_name, value in zip(self.__struct_encode_fields__, astuple(self), strict=True):
+            if value is None:
+                continue
+            if isinstance(value, bool):
+                ext[wire_name] = "true" if value else "false"
+            else:
+                ext[wire_name] = str(value)
+        return ext
+
 
 class NoFields(Fields):
     """The header of a request or response without fields."""
-
-
-def read_fields(header: type[H], ext: dict[str, str] | None) -> H:
-    """Decode `ext`. HeaderError names a missing or invalid field. Unknown fields are ignored."""
-    try:
-        return msgspec.convert(ext or {}, header, strict=False)
-    except msgspec.ValidationError as error:
-        plain = _with_plain_numbers(header, ext or {})
-        if plain != ext:
-            return read_fields(header, plain)
-        raise HeaderError(f"{header.__name__}: {error}") from None
 
 
 def number_fields(header: type[Fields]) -> list[str]:
@@ -58,19 +69,6 @@ def _with_plain_numbers(header: type[Fields], ext: dict[str, str]) -> dict[str, 
         if number:
             plain[name] = number[1].replace("+", "") + number[2]
     return plain
-
-
-def write_fields(header: Fields) -> dict[str, str]:
-    """The ext fields of `header`, as texts."""
-    ext: dict[str, str] = {}
-    for wire_name, value in zip(header.__struct_encode_fields__, astuple(header), strict=True):
-        if value is None:
-            continue
-        if isinstance(value, bool):
-            ext[wire_name] = "true" if value else "false"
-        else:
-            ext[wire_name] = str(value)
-    return ext
 
 
 Header = tuple[int, dict[str, str] | None, str | None, int, int, int, Language]

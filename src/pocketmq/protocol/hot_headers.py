@@ -3,7 +3,7 @@
 Requests: header and ext fields are decoded in one step.
 
     Frame ── decode_head ──► SendHead(opaque=7, version=479, ext=SendMessageV2(topic="T", queue_id=3, …))
-        └─ None ──► decode_command, then read_fields: the general path, with the exact error
+        └─ None ──► decode_command, then Fields.decode: the general path, with the exact error
 
 `decode_head` returns None for other codes, for responses, for binary headers, and for malformed input. It skips ext fields that the header
 does not declare, such as signatures; servers that check signatures use the general path.
@@ -40,7 +40,7 @@ from pocketmq.protocol.api.messages import (
     UpdateConsumerOffset,
 )
 from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command
-from pocketmq.protocol.fields import Int32, language_of, number_fields, write_fields
+from pocketmq.protocol.fields import Int32, language_of, number_fields
 from pocketmq.protocol.frames import PREFIX_SIZE, Frame, join_frame, split_frames
 from pocketmq.protocol.header_json import DECODE_ERRORS
 
@@ -196,7 +196,7 @@ class SendReplies:
                 region=self._region,
                 trace_on=self._trace_on,
             )
-            return encode_command(Command(_SUCCESS, write_fields(reply), flag=RESPONSE, opaque=opaque))
+            return encode_command(Command(_SUCCESS, reply.encode(), flag=RESPONSE, opaque=opaque))
         header = self._template % (msg_id, queue_id, queue_offset, _as_json(transaction_id), opaque)
         try:
             return _PREFIXES[len(header)] + header
@@ -261,11 +261,9 @@ class FixedReplies:
 
 
 OFFSET_UPDATED: Final = FixedReplies({})
-HEARTBEAT_REPLIES: Final = FixedReplies(write_fields(HeartbeatReply(support_heartbeat_v2=True, sub_change=True)))
+HEARTBEAT_REPLIES: Final = FixedReplies(HeartbeatReply(support_heartbeat_v2=True, sub_change=True).encode())
 """Responses to heartbeats. RocketMQ sets `subChange` for every client that sends its whole subscription each time."""
-HEARTBEAT_REPLIES_UNCHANGED: Final = FixedReplies(
-    write_fields(HeartbeatReply(support_heartbeat_v2=True, sub_change=False))
-)
+HEARTBEAT_REPLIES_UNCHANGED: Final = FixedReplies(HeartbeatReply(support_heartbeat_v2=True, sub_change=False).encode())
 
 
 def offset_reply(opaque: int, offset: int) -> bytes:

@@ -1,6 +1,6 @@
 """JSON bodies in the dialect of Java, as typed values.
 
-    read_body(HeartbeatData, data) ──► HeartbeatData       write_body(heartbeat) ──► bytes
+    HeartbeatData.decode(data) ──► HeartbeatData       heartbeat.encode() ──► bytes
 
 Bodies are frozen msgspec Structs with the base `Body`; `msgspec.structs.replace` changes a copy. Wire names are derived from
 Python's field names; sets and lists of the wire are tuples. A None field with that default is omitted, as in Java; all
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 from msgspec.inspect import (
@@ -47,8 +47,7 @@ from msgspec.inspect import (
 )
 
 from pocketmq.errors import BodyError, ProtocolError, UsageError
-from pocketmq.model.queue import MessageQueue
-from pocketmq.protocol.fields import Int64
+from pocketmq.model import MessageQueue
 from pocketmq.protocol.header_json import DECODE_ERRORS
 from pocketmq.protocol.java_json_reader import DEFAULT_LIMITS, REFERENCE_MARK, JsonLimits, read_json
 
@@ -61,29 +60,14 @@ EMPTY_MAP: Any = msgspec.field(default_factory=dict)
 class Body(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """One JSON object of the wire, or of a file."""
 
+    @classmethod
+    def decode(cls, data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Self:
+        """Decode a body. BodyError names the type and the missing or invalid property."""
+        return read_body(cls, data, limits)
 
-class DataVersion(Body, frozen=True):
-    """The version of a table. Versions are equal if all three numbers are; each change changes time and counter."""
-
-    counter: Int64 = 0
-    state_version: Int64 = 0
-    timestamp: Int64 = 0
-
-    def next_version(self, now_ms: int, state_version: int = 0) -> "DataVersion":
-        """The version after a change at this time."""
-        return DataVersion(self.counter + 1, state_version, now_ms)
-
-
-class KVTable(Body, frozen=True):
-    """One namespace of the name server, or a broker's runtime info."""
-
-    table: dict[str, str] = EMPTY_MAP
-
-
-class KVConfigFile(Body, frozen=True):
-    """The name server's file kvConfig.json: namespace → key → value."""
-
-    config_table: dict[str, dict[str, str]] = EMPTY_MAP
+    def encode(self, *, strict: bool = False) -> bytes:
+        """Encode a body; never empty."""
+        return write_json(self, strict=strict)
 
 
 def write_json(value: Any, *, strict: bool = False) -> bytes:
@@ -247,8 +231,6 @@ __all__ = [
     "JsonLimits",
     "read_body",
     "read_json",
-    "read_optional_body",
-    "write_body",
     "write_json",
     "write_pretty_json",
 ]
@@ -257,7 +239,7 @@ T = TypeVar("T")
 
 
 def read_body(body: type[T], data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> T:
-    """Decode a body. BodyError names the type and the missing or invalid property."""
+    """As `Body.decode`, also for tables and lists."""
     # The fast decoder would read a reference as an object without known properties.
     if REFERENCE_MARK not in data and len(data) <= limits.document_bytes:
         kind: Any = body
@@ -266,16 +248,6 @@ def read_body(body: type[T], data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -
         except DECODE_ERRORS:
             pass
     return _read_tolerantly(body, data, limits)
-
-
-def read_optional_body(body: type[T], data: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> T | None:
-    """Decode a body; None if it is missing."""
-    return read_body(body, data, limits) if data else None
-
-
-def write_body(body: Any, *, strict: bool = False) -> bytes:
-    """Encode a body; never empty."""
-    return write_json(body, strict=strict)
 
 
 @cache

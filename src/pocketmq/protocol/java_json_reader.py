@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from pocketmq.errors import ProtocolError
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 from pocketmq.protocol.header_json import DECODE_ERRORS
 
 REFERENCE = "$ref"

@@ -17,9 +17,8 @@ from zlib import crc32
 
 from pocketmq.codes import SysFlag
 from pocketmq.errors import ProtocolError
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.queue import MessageQueue
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB

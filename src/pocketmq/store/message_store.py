@@ -21,7 +21,8 @@ from pocketmq.clock import Clock, SystemClock
 from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidMessage, StoreBusy, StoreError, StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.names import TopicName, parse_topic
+from pocketmq.model import TopicName
+from pocketmq.model.names import parse_topic
 from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
 from pocketmq.protocol.batch import BatchItem
 from pocketmq.protocol.record import (

@@ -17,8 +17,8 @@ from pocketmq import compiled
 from pocketmq.codes import BoundaryType
 from pocketmq.errors import ProtocolError, QueueDamaged, StoreDamaged
 from pocketmq.files import DiskUsage
+from pocketmq.model import StoredMessage
 from pocketmq.model.durations import Durations
-from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.log.commit_log import LOG_FOLDER
 from pocketmq.store.parts import StoreParts

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
+from pocketmq.model import DelayLevels
+from pocketmq.model.delay import DELAY_LEVELS
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 KIB = 1024

@@ -17,8 +17,7 @@ from pocketmq.broker.delivery.forwarding import ForwardLimits
 from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
 from pocketmq.model.names import SCHEDULE_TOPIC
-from pocketmq.protocol.bodies.topics import DelayOffsets
-from pocketmq.protocol.java_json import DataVersion, read_body
+from pocketmq.protocol.bodies.topics import DataVersion, DelayOffsets
 from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles, run
 
@@ -306,7 +305,7 @@ def test_progress_is_changed_when_it_may_be_saved_and_not_any_more_when_it_was()
     changed.append(life.delays.is_changed)
 
     assert changed == [False, False, True, False]
-    saved = read_body(DelayOffsets, life.saved["delayOffset.json"])
+    saved = DelayOffsets.decode(life.saved["delayOffset.json"])
     assert saved.offset_table == {1: 1, 2: 0}
     assert saved.data_version == DataVersion(1, 0, life.clock.now_ms())
     assert life.delays.snapshot_json(0) == life.saved["delayOffset.json"]
@@ -338,7 +337,7 @@ def test_the_file_is_the_one_that_apache_writes() -> None:
     for _ in range(3):
         life.send(DELAY=1)
 
-    life.delays.load(read_body(DelayOffsets, theirs))
+    life.delays.load(DelayOffsets.decode(theirs))
 
     assert life.delays.snapshot_json(0) == theirs.replace(b",18:0", b"")
     assert life.delays.progress() == {1: (3, 3)}

@@ -9,7 +9,8 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, InvalidName, InvalidParameter
 from pocketmq.protocol.bodies import clients as bodies
 from pocketmq.protocol.bodies.clients import GroupConfigList, SubscriptionGroupConfig
-from pocketmq.protocol.java_json import DataVersion, read_body, read_json, write_pretty_json
+from pocketmq.protocol.bodies.topics import DataVersion
+from pocketmq.protocol.java_json import read_json, write_pretty_json
 
 NOW = 1_700_000_000_000
 
@@ -197,7 +198,7 @@ def test_the_table_of_a_real_broker_is_saved_as_it_was(kind: str) -> None:
     data = (GOLDEN / "store" / "5.3.3" / kind / "config" / "subscriptionGroup.json").read_bytes()
     groups = GroupTable()
 
-    groups.restore(read_body(bodies.GroupTable, data))
+    groups.restore(bodies.GroupTable.decode(data))
 
     assert read_json(write_pretty_json(groups.snapshot())) == read_json(data)
 
@@ -208,7 +209,7 @@ def test_the_table_of_an_older_broker_gets_what_is_new_since_then(kind: str) -> 
     data = (GOLDEN / "store" / "4.9.7" / kind / "config" / "subscriptionGroup.json").read_bytes()
     groups = GroupTable()
 
-    groups.restore(read_body(bodies.GroupTable, data))
+    groups.restore(bodies.GroupTable.decode(data))
 
     saved = read_json(write_pretty_json(groups.snapshot()))["subscriptionGroupTable"]
     was = read_json(data)["subscriptionGroupTable"]
@@ -230,9 +231,9 @@ def test_mqadmin_creates_what_it_says_it_created() -> None:
     for frame in captured("mqadmin/5.3.3/wire/*-updateSubGroup*.jsonl"):
         command = frame.command
         if frame.answers is None and command.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP:
-            asked.append(read_body(SubscriptionGroupConfig, command.body))
+            asked.append(SubscriptionGroupConfig.decode(command.body))
         elif frame.answers is None and command.code == RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST:
-            asked += read_body(GroupConfigList, command.body).group_config_list
+            asked += GroupConfigList.decode(command.body).group_config_list
 
     groups.put(asked, NOW)
 

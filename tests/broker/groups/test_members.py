@@ -25,7 +25,6 @@ from pocketmq.protocol.bodies.clients import (
     ProducerTable,
 )
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import read_body
 
 NOW_MS = 1_700_000_000_000
 ALL = (Subscription("T", sub_version=1), Subscription("%RETRY%g", sub_version=1))
@@ -476,12 +475,12 @@ class Replay:
     def _take(self, conn: str, command: Command, answers: int | None) -> None:
         ext = command.ext or {}
         if answers == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
-            listed = set(read_body(ConsumerIdList, command.body).consumer_id_list) if not command.code else set()
+            listed = set(ConsumerIdList.decode(command.body).consumer_id_list) if not command.code else set()
             self.lists.append((self._asked.pop((conn, command.opaque)), listed))
         elif answers is not None:
             return
         elif command.code == RequestCode.HEART_BEAT:
-            heartbeat = read_body(HeartbeatData, command.body)
+            heartbeat = HeartbeatData.decode(command.body)
             who = ClientInfo(conn, heartbeat.client_id, "", command.language.name, command.version)
             self._tell(self.members.heartbeat(who, heartbeat, 0, NOW_MS))
         elif command.code == RequestCode.UNREGISTER_CLIENT:
@@ -550,7 +549,7 @@ def test_a_client_that_says_another_name_leaves_with_its_connection() -> None:
 @needs_golden
 def test_administrators_are_shown_what_the_real_broker_shows(members: Members) -> None:
     consumers, producers, table = (
-        read_body(kind, frame.command.body)
+        kind.decode(frame.command.body)
         for pattern, code, kind in (
             ("017-consumerConnection", RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection),
             ("014-producerConnection", RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerConnection),

@@ -21,9 +21,8 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidName, NoPermission
 from pocketmq.model.names import parse_group, parse_topic
 from pocketmq.protocol.api.messages import QueryConsumerOffset, UpdateConsumerOffset
-from pocketmq.protocol.bodies.topics import ConsumerOffsets, CorrectionOffsets, SavedOffsets
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import DataVersion, read_body, read_json, write_pretty_json
+from pocketmq.protocol.bodies.topics import ConsumerOffsets, CorrectionOffsets, DataVersion, SavedOffsets
+from pocketmq.protocol.java_json import read_json, write_pretty_json
 
 NOW = 1_700_000_000_000
 USED = QueueFacts(0, 10, first_in_memory=True)
@@ -39,7 +38,7 @@ def table_of(offsets: OffsetTable) -> dict[str, dict[int, int]]:
 
 
 def saved(offsets: OffsetTable) -> dict[str, dict[int, int]]:
-    return read_body(ConsumerOffsets, offsets.snapshot_json(NOW)).offset_table
+    return ConsumerOffsets.decode(offsets.snapshot_json(NOW)).offset_table
 
 
 # committing
@@ -415,7 +414,7 @@ def test_a_topic_that_is_created_again_begins_at_zero_for_groups_that_were_there
     offsets.commit("g", "T", 0, 5)
     offsets.delete_topic("T")
     restored = OffsetTable()
-    restored.restore(read_body(SavedOffsets, offsets.snapshot_json(NOW)))
+    restored.restore(SavedOffsets.decode(offsets.snapshot_json(NOW)))
 
     for table in (offsets, restored):
         assert not table.commit("g", "T", 0, 5)
@@ -463,8 +462,8 @@ def test_the_version_changes_with_a_save_that_has_something_new(offsets: OffsetT
     second = offsets.snapshot_json(NOW + 2)
 
     assert same == first != second
-    assert read_body(ConsumerOffsets, first).data_version == DataVersion(1, 0, NOW)
-    assert read_body(ConsumerOffsets, second).data_version == offsets.version == DataVersion(2, 0, NOW + 2)
+    assert ConsumerOffsets.decode(first).data_version == DataVersion(1, 0, NOW)
+    assert ConsumerOffsets.decode(second).data_version == offsets.version == DataVersion(2, 0, NOW + 2)
 
 
 def test_a_table_knows_whether_there_is_something_to_save(offsets: OffsetTable) -> None:
@@ -485,7 +484,7 @@ def test_the_saved_bytes_are_the_snapshot(offsets: OffsetTable) -> None:
 
     data = offsets.snapshot_json(NOW)
 
-    assert read_body(ConsumerOffsets, data) == offsets.snapshot()
+    assert ConsumerOffsets.decode(data) == offsets.snapshot()
     assert data == (
         b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1700000000000},'
         b'"offsetTable":{"T@g":{"0":1,"10":9223372036854775807},"%RETRY%g@g":{"0":0}}}'
@@ -493,7 +492,7 @@ def test_the_saved_bytes_are_the_snapshot(offsets: OffsetTable) -> None:
 
 
 def test_an_empty_table_is_saved_too(offsets: OffsetTable) -> None:
-    assert read_body(ConsumerOffsets, offsets.snapshot_json(NOW)) == ConsumerOffsets()
+    assert ConsumerOffsets.decode(offsets.snapshot_json(NOW)) == ConsumerOffsets()
 
 
 def test_a_snapshot_does_not_change_with_the_table(offsets: OffsetTable) -> None:
@@ -549,10 +548,10 @@ def test_whatever_happens_a_save_holds_the_table_and_restores_it(steps: Iterable
 
     data = offsets.snapshot_json(NOW)
     again = OffsetTable()
-    assert read_body(ConsumerOffsets, data) == offsets.snapshot()
+    assert ConsumerOffsets.decode(data) == offsets.snapshot()
     assert again.restore(offsets.snapshot()) == []
     assert again.snapshot() == offsets.snapshot()
-    assert read_body(ConsumerOffsets, again.snapshot_json(NOW)) == again.snapshot()
+    assert ConsumerOffsets.decode(again.snapshot_json(NOW)) == again.snapshot()
 
 
 @needs_golden
@@ -562,7 +561,7 @@ def test_the_table_of_a_real_broker_is_saved_as_it_was(version: str, kind: str) 
     data = (GOLDEN / "store" / version / kind / "config" / "consumerOffset.json").read_bytes()
     offsets = OffsetTable()
 
-    strange = offsets.restore(read_body(ConsumerOffsets, data))
+    strange = offsets.restore(ConsumerOffsets.decode(data))
 
     was = read_json(data)
     was.pop("groupTopicMap", None)
@@ -583,10 +582,10 @@ def _answers(offsets: OffsetTable, frames: Iterable[Captured]) -> list[tuple[str
         if frame.answers is not None or frame.link != "broker" or not command.ext:
             continue
         if command.code == RequestCode.UPDATE_CONSUMER_OFFSET and command.ext["topic"] != "NoRawTopic":
-            update = read_fields(UpdateConsumerOffset, command.ext)
+            update = UpdateConsumerOffset.decode(command.ext)
             offsets.commit(update.consumer_group, update.topic, update.queue_id, update.commit_offset)
         elif command.code == RequestCode.QUERY_CONSUMER_OFFSET:
-            query = read_fields(QueryConsumerOffset, command.ext)
+            query = QueryConsumerOffset.decode(command.ext)
             queue = None if query.topic == "NoRawTopic" else NEW_QUEUE if query.queue_id else USED
             answer = offsets.query(
                 query.consumer_group,
@@ -615,8 +614,8 @@ def test_questions_are_answered_as_by_the_real_broker() -> None:
     assert table_of(offsets) == {"RawTopic@CG_raw": {0: 1}}
     assert offsets.commits_lowered == 1
     (corrected,) = (frame.command for frame in frames if frame.answers == RequestCode.QUERY_CORRECTION_OFFSET)
-    assert CorrectionOffsets(offsets.corrections("RawTopic", "CG_raw", [], lambda _: 0)) == read_body(
-        CorrectionOffsets, corrected.body
+    assert CorrectionOffsets(offsets.corrections("RawTopic", "CG_raw", [], lambda _: 0)) == CorrectionOffsets.decode(
+        corrected.body
     )
 
 

@@ -9,7 +9,6 @@ from pocketmq.broker.groups.queue_locks import LEASE_SECONDS, SWEEP_SECONDS, Que
 from pocketmq.codes import RequestCode
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.bodies.clients import LockedQueues, QueueLocks
-from pocketmq.protocol.java_json import read_body
 
 QUEUES = tuple(MessageQueue("T", "broker-a", number) for number in range(4))
 Q0, Q1, Q2, Q3 = QUEUES
@@ -198,13 +197,13 @@ def test_locks_are_given_as_by_the_real_broker(locks: QueueLockTable, name: str)
         command = frame.command
         key = frame.conn, command.opaque
         if frame.answers == RequestCode.LOCK_BATCH_MQ:
-            assert frozenset(read_body(LockedQueues, command.body).locked) == given_by_us.pop(key)
+            assert frozenset(LockedQueues.decode(command.body).locked) == given_by_us.pop(key)
             compared += 1
         elif frame.answers is None and command.code == RequestCode.LOCK_BATCH_MQ and frame.forward:
-            asked = read_body(QueueLocks, command.body)
+            asked = QueueLocks.decode(command.body)
             given_by_us[key] = frozenset(locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, NOW))
         elif frame.answers is None and command.code == RequestCode.UNLOCK_BATCH_MQ:
-            asked = read_body(QueueLocks, command.body)
+            asked = QueueLocks.decode(command.body)
             assert asked.mq_set
             locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
 

@@ -21,7 +21,7 @@ from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.pending_calls import failure_reply
 
 BROKER = "broker-a"
@@ -57,7 +57,7 @@ class Desk:
 
     async def ask(self, code: int, header: Fields | None = None) -> Command:
         """The answer, whatever its code."""
-        return await self.answer(Command(code, None if header is None else write_fields(header)))
+        return await self.answer(Command(code, None if header is None else header.encode()))
 
     async def done(self, code: int, header: Fields | None = None) -> Command:
         """The answer of success."""

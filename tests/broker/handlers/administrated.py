@@ -22,7 +22,7 @@ from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.java_json import read_json
 from pocketmq.protocol.pending_calls import failure_reply
 from pocketmq.testing import FakeClock, FaultyFiles, VirtualLoop
@@ -64,7 +64,7 @@ class Administrated:
             return failure_reply(command, error)
 
     async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
-        return await self.serve(Command(code, None if header is None else write_fields(header), body))
+        return await self.serve(Command(code, None if header is None else header.encode(), body))
 
     async def done(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
         """The answer of success."""

@@ -30,8 +30,7 @@ from pocketmq.net.server import Server, ServerSettings
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel, ProducerData
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
-from pocketmq.protocol.java_json import write_body
+from pocketmq.protocol.fields import Fields
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork
 
@@ -62,7 +61,7 @@ class Client:
 
     async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
         """The answer, whatever its code."""
-        ext = None if header is None else write_fields(header)
+        ext = None if header is None else header.encode()
         command = Command(code, ext, body, version=self.version, language=self.language)
         return await self.peer.call(command, 600)
 
@@ -74,7 +73,7 @@ class Client:
 
     async def beat(self, heartbeat: HeartbeatData) -> Command:
         return await self.done(
-            RequestCode.HEART_BEAT, body=write_body(msgspec.structs.replace(heartbeat, client_id=self.client_id))
+            RequestCode.HEART_BEAT, body=msgspec.structs.replace(heartbeat, client_id=self.client_id).encode()
         )
 
     def take_covered(self) -> list[Command]:

@@ -12,7 +12,6 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.messages import ForConsumerGroup, UnregisterClient
 from pocketmq.protocol.bodies.clients import ConsumerIdList, HeartbeatData, MessageModel, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import run
 
 CHANGED = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
@@ -21,7 +20,7 @@ UNCHANGED = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "false"}
 
 async def members_of(client: Client, group: str) -> tuple[str, ...]:
     answer = await client.done(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ForConsumerGroup(group))
-    return read_body(ConsumerIdList, answer.body).consumer_id_list
+    return ConsumerIdList.decode(answer.body).consumer_id_list
 
 
 def groups_told(client: Client) -> list[str]:
@@ -121,10 +120,10 @@ def test_a_heartbeat_that_is_refused_leaves_nothing_behind() -> None:
             client = await room.connect("c1")
             versions = room.topics.version, room.groups.version
 
-            nameless = await client.ask(RequestCode.HEART_BEAT, body=write_body(consuming("g")))
+            nameless = await client.ask(RequestCode.HEART_BEAT, body=consuming("g").encode())
             greedy = await client.ask(
                 RequestCode.HEART_BEAT,
-                body=write_body(HeartbeatData("c1", (), consuming("g", subscriptions=many).consumer_data_set)),
+                body=HeartbeatData("c1", (), consuming("g", subscriptions=many).consumer_data_set).encode(),
             )
 
             assert [nameless.code, greedy.code] == [ResponseCode.INVALID_PARAMETER] * 2
@@ -251,7 +250,7 @@ def test_the_heartbeat_of_a_line_that_is_gone_makes_no_member() -> None:
             client.peer.connection.abort()
             await until(lambda: not room.server.peers)
 
-            changed = room.clients.process_heartbeat(peer, "JAVA", 479, write_body(consuming("g")))
+            changed = room.clients.process_heartbeat(peer, "JAVA", 479, consuming("g").encode())
 
             assert changed
             assert not len(room.members)

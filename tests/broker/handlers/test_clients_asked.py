@@ -27,12 +27,12 @@ from pocketmq.protocol.bodies.clients import (
 )
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import read_body, read_json, write_body
+from pocketmq.protocol.java_json import read_json
 from pocketmq.testing import run
 
 
 def sql(text: str) -> bytes:
-    return write_body(CheckClientConfig("c1", "g", Subscription("T", text, expression_type="SQL92")))
+    return CheckClientConfig("c1", "g", Subscription("T", text, expression_type="SQL92")).encode()
 
 
 # what clients ask
@@ -51,8 +51,8 @@ def test_a_group_without_members_has_no_list_in_rocketmqs_words() -> None:
 
 
 async def lock(client: Client, client_id: str, *queues: MessageQueue) -> tuple[MessageQueue, ...]:
-    answer = await client.done(RequestCode.LOCK_BATCH_MQ, body=write_body(QueueLocks("g", client_id, queues)))
-    return read_body(LockedQueues, answer.body).locked
+    answer = await client.done(RequestCode.LOCK_BATCH_MQ, body=QueueLocks("g", client_id, queues).encode())
+    return LockedQueues.decode(answer.body).locked
 
 
 def test_a_queue_is_locked_by_one_client_at_a_time_until_it_is_unlocked() -> None:
@@ -66,7 +66,7 @@ def test_a_queue_is_locked_by_one_client_at_a_time_until_it_is_unlocked() -> Non
             mine = await lock(client, "c1", queues[0])
             yours = await lock(client, "c2", *queues)
             for owner in ("c2", "c1"):
-                body = write_body(QueueLocks("g", owner, queues[:1]))
+                body = QueueLocks("g", owner, queues[:1]).encode()
                 answer = await client.done(RequestCode.UNLOCK_BATCH_MQ, body=body)
                 assert answer.body == b""
 
@@ -101,8 +101,8 @@ def test_a_queue_that_is_not_here_is_not_locked(queue: MessageQueue) -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (write_body(CheckClientConfig("c1", "g", Subscription.parse("T", "a || b"))), ResponseCode.SUCCESS),
-        (write_body(CheckClientConfig("c1", "g")), ResponseCode.SUCCESS),
+        (CheckClientConfig("c1", "g", Subscription.parse("T", "a || b")).encode(), ResponseCode.SUCCESS),
+        (CheckClientConfig("c1", "g").encode(), ResponseCode.SUCCESS),
         (sql("a > 1"), ResponseCode.SUCCESS),
         (sql("a >>> 1"), ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],
@@ -131,7 +131,7 @@ def test_a_broker_that_does_not_filter_by_sql_says_so() -> None:
 
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert "does not support consumer to filter message by SQL92" in (answer.remark or "")
-            await client.done(RequestCode.CHECK_CLIENT_CONFIG, body=write_body(tags))
+            await client.done(RequestCode.CHECK_CLIENT_CONFIG, body=tags.encode())
 
     run(main())
 
@@ -152,11 +152,11 @@ def test_an_administrator_sees_who_is_connected() -> None:
             producers = await client.done(RequestCode.GET_PRODUCER_CONNECTION_LIST, ForProducerGroup("p"))
             everybody = await client.done(RequestCode.GET_ALL_PRODUCER_INFO)
 
-            found = read_body(ConsumerConnection, consumers.body)
+            found = ConsumerConnection.decode(consumers.body)
             assert found.connection_set == (shown,)
             assert found.subscription_table == {one.topic: one for one in ALL}
-            assert read_body(ProducerConnection, producers.body).connection_set == (shown,)
-            (info,) = read_body(ProducerTable, everybody.body).data["p"]
+            assert ProducerConnection.decode(producers.body).connection_set == (shown,)
+            (info,) = ProducerTable.decode(everybody.body).data["p"]
             assert info == ProducerInfo("c1", f"/{peer.address}", "JAVA", 479, info.last_update_timestamp)
             assert room.clock.now_ms() - info.last_update_timestamp < 1000
 
@@ -256,7 +256,7 @@ async def _replay(room: Room, release: str, frames: list[Captured]) -> tuple[int
         if not frame.forward or frame.answers is not None or command.code not in _REPLAYED:
             continue
         if command.code == RequestCode.LOCK_BATCH_MQ:
-            for queue in read_body(QueueLocks, command.body).mq_set:
+            for queue in QueueLocks.decode(command.body).mq_set:
                 room.topics.ensure(TopicConfig(queue.topic, 16, 16), 0)
         if frame.conn not in clients:
             clients[frame.conn] = await room.connect(frame.conn)

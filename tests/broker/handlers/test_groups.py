@@ -18,7 +18,6 @@ from pocketmq.protocol.api.administration import (
 from pocketmq.protocol.bodies import clients as bodies
 from pocketmq.protocol.bodies.clients import GroupConfigList, GroupForbidden, GroupSubscription, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicList
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import run
 
 CREATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -36,7 +35,7 @@ def test_a_group_that_was_acknowledged_survives_a_power_loss() -> None:
         broker = Administrated()
         config = SubscriptionGroupConfig("g", consume_enable=False, retry_queue_nums=2, retry_max_times=3)
 
-        await broker.done(CREATE, body=write_body(config))
+        await broker.done(CREATE, body=config.encode())
 
         assert broker.groups.get("g") == config
         assert broker.after_crash().groups.get("g") == config
@@ -48,7 +47,7 @@ def test_a_disk_that_refuses_is_told_and_the_group_is_kept_and_saved_later() -> 
     async def main() -> None:
         broker = Administrated()
         with broker.disk.fail("write", errno.EIO, "*subscriptionGroup.json*"):
-            answer = await broker.ask(CREATE, body=write_body(SubscriptionGroupConfig("g")))
+            answer = await broker.ask(CREATE, body=SubscriptionGroupConfig("g").encode())
 
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "subscriptionGroup.json cannot be saved" in (answer.remark or "")
@@ -64,11 +63,11 @@ def test_a_list_of_groups_is_made_as_a_whole() -> None:
         broker = Administrated()
         good, bad = SubscriptionGroupConfig("g"), SubscriptionGroupConfig("h h")
 
-        refused = await broker.ask(LIST, body=write_body(GroupConfigList((good, bad))))
+        refused = await broker.ask(LIST, body=GroupConfigList((good, bad)).encode())
         assert refused.code == ResponseCode.INVALID_PARAMETER
         assert "g" not in broker.groups
 
-        await broker.done(LIST, body=write_body(GroupConfigList((good, SubscriptionGroupConfig("h")))))
+        await broker.done(LIST, body=GroupConfigList((good, SubscriptionGroupConfig("h"))).encode())
         assert {"g", "h"} <= {row.group_name for row in broker.after_crash().groups}
 
     run(main())
@@ -77,11 +76,11 @@ def test_a_list_of_groups_is_made_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("body", "code", "remark"),
     [
-        (write_body(SubscriptionGroupConfig("")), 29, "empty"),
-        (write_body(SubscriptionGroupConfig("g g")), 29, "contains ' '"),
-        (write_body(SubscriptionGroupConfig("g" * 121)), 29, "121 characters"),
-        (write_body(SubscriptionGroupConfig("g", retry_queue_nums=70_000)), 29, "70000 retry queues"),
-        (write_body(SubscriptionGroupConfig("g", attributes={"+colour": "red"})), 1, "'colour' is not supported"),
+        (SubscriptionGroupConfig("").encode(), 29, "empty"),
+        (SubscriptionGroupConfig("g g").encode(), 29, "contains ' '"),
+        (SubscriptionGroupConfig("g" * 121).encode(), 29, "121 characters"),
+        (SubscriptionGroupConfig("g", retry_queue_nums=70_000).encode(), 29, "70000 retry queues"),
+        (SubscriptionGroupConfig("g", attributes={"+colour": "red"}).encode(), 1, "'colour' is not supported"),
         (b"{}", 1, "groupName"),
         (b"", 1, "the body is missing"),
         (b"{]", 1, "SubscriptionGroupConfig"),
@@ -113,7 +112,7 @@ def test_a_group_that_cannot_be_is_refused_and_leaves_no_trace(body: bytes, code
 def test_a_group_is_deleted_with_or_without_its_offsets(header: DeleteGroup, offsets_left: bool) -> None:
     async def main() -> None:
         broker = Administrated()
-        await broker.done(CREATE, body=write_body(SubscriptionGroupConfig("g")))
+        await broker.done(CREATE, body=SubscriptionGroupConfig("g").encode())
         await broker.done(FORBID, UpdateGroupForbidden("g", "T", False))
         broker.offsets.commit("g", "T", 0, 5)
         await broker.snapshots.save_changed()
@@ -159,7 +158,7 @@ def test_reading_a_topic_is_forbidden_allowed_and_asked_about() -> None:
 
         async def readable(change: bool | None = None) -> bool | None:
             answer = await broker.done(FORBID, UpdateGroupForbidden("g", "T", change))
-            told = read_body(GroupForbidden, answer.body)
+            told = GroupForbidden.decode(answer.body)
             assert (told.group, told.topic) == ("g", "T")
             return told.readable
 
@@ -181,7 +180,7 @@ def test_a_group_is_told_and_made_when_it_is_new() -> None:
 
         answer = await broker.done(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ForGroup("new"))
 
-        assert read_body(SubscriptionGroupConfig, answer.body) == SubscriptionGroupConfig("new")
+        assert SubscriptionGroupConfig.decode(answer.body) == SubscriptionGroupConfig("new")
         assert "new" in broker.after_crash().groups
         assert (await broker.done(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ForGroup("new"))).body == answer.body
 
@@ -206,14 +205,14 @@ def test_all_groups_are_told_at_once_or_in_pages() -> None:
         await broker.done(FORBID, UpdateGroupForbidden("g", "T", False))
 
         whole = await broker.done(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllGroups())
-        assert read_body(bodies.GroupTable, whole.body) == broker.groups.snapshot()
+        assert bodies.GroupTable.decode(whole.body) == broker.groups.snapshot()
         assert whole.ext == {"totalGroupNum": "8"}
 
-        version, names = write_body(broker.groups.version).decode(), set[str]()
+        version, names = broker.groups.version.encode().decode(), set[str]()
         for start in (0, 3, 6):
             header = GetAllGroups(start, version, 3)
             page = await broker.done(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, header)
-            names |= read_body(bodies.GroupTable, page.body).subscription_group_table.keys()
+            names |= bodies.GroupTable.decode(page.body).subscription_group_table.keys()
         assert names == {row.group_name for row in broker.groups}
 
     run(main())
@@ -225,7 +224,7 @@ def test_all_groups_are_as_they_are_now_however_often_they_were_told() -> None:
 
         async def told() -> bodies.GroupTable:
             answer = await broker.done(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllGroups())
-            return read_body(bodies.GroupTable, answer.body)
+            return bodies.GroupTable.decode(answer.body)
 
         before = await told()
         broker.groups.put([SubscriptionGroupConfig("new")], 1)
@@ -246,7 +245,7 @@ def test_topics_of_a_group_are_those_in_which_it_has_an_offset() -> None:
 
         answer = await broker.done(RequestCode.QUERY_TOPICS_BY_CONSUMER, ForGroup("g"))
 
-        assert read_body(TopicList, answer.body) == TopicList(("T",), str(ADDRESS))
+        assert TopicList.decode(answer.body) == TopicList(("T",), str(ADDRESS))
 
     run(main())
 
@@ -262,7 +261,7 @@ def test_a_subscription_is_that_of_the_members_or_the_one_that_pulls_carried() -
         async def told(group: str, topic: str | None) -> Subscription | None:
             header = QuerySubscriptionByConsumer(group, topic)
             answer = await broker.done(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, header)
-            found = read_body(GroupSubscription, answer.body)
+            found = GroupSubscription.decode(answer.body)
             assert (found.group, found.topic) == (group, topic)
             return found.subscription_data
 
@@ -288,7 +287,7 @@ def test_changes_that_mqadmin_asked_for_end_as_with_apache(code: RequestCode, ve
         for asked, theirs, ours in await broker.replay(code, version):
             assert (ours.code, ours.remark, ours.body) == (theirs.code, theirs.remark, theirs.body)
             if code == CREATE:
-                wanted = read_body(SubscriptionGroupConfig, asked.body)
+                wanted = SubscriptionGroupConfig.decode(asked.body)
                 assert broker.groups.get(wanted.group_name) == wanted
 
     run(main())
@@ -310,13 +309,13 @@ def test_all_groups_are_told_as_apache_tells_them(version: str) -> None:
     async def main() -> None:
         for asked, theirs in conversations(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, version):
             broker = Administrated()
-            table = read_body(bodies.GroupTable, theirs.body)
+            table = bodies.GroupTable.decode(theirs.body)
             broker.groups.restore(table)
 
             ours = await broker.serve(asked)
 
             assert ours.code == theirs.code
-            told = read_body(bodies.GroupTable, ours.body)
+            told = bodies.GroupTable.decode(ours.body)
             assert (told.data_version, told.forbidden_table) == (table.data_version, table.forbidden_table)
             assert table.subscription_group_table.items() <= told.subscription_group_table.items()
             assert json_of(theirs).keys() <= json_of(ours).keys()
@@ -330,7 +329,7 @@ def test_topics_and_subscriptions_are_told_as_apache_tells_them() -> None:
         broker = Administrated()
         broker.offsets.commit("CG_raw", "RawTopic", 0, 1)
         for _, theirs in conversations(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, "5.3.3"):
-            told = read_body(GroupSubscription, theirs.body)
+            told = GroupSubscription.decode(theirs.body)
             assert told.subscription_data is not None
             broker.subscriptions.record("CG_raw", told.subscription_data, 0.0)
 

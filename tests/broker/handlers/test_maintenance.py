@@ -9,7 +9,6 @@ from tests.store.open_store import OpenStore, numbered
 
 from pocketmq.codes import RequestCode
 from pocketmq.protocol.bodies.topics import ReplicationStatus
-from pocketmq.protocol.java_json import read_body
 from pocketmq.testing import run
 
 HOUR_MS = 3_600_000
@@ -88,7 +87,7 @@ def test_the_broker_tells_that_it_has_no_replicas_as_apache_does() -> None:
 
         answer = await desk.answer(asked.command)
 
-        assert read_body(ReplicationStatus, answer.body).master_commit_log_max_offset == desk.store.end
+        assert ReplicationStatus.decode(answer.body).master_commit_log_max_offset == desk.store.end
         ours, real = json.loads(answer.body), json.loads(told.command.body)
         assert ours | {"masterCommitLogMaxOffset": 0} == real | {"masterCommitLogMaxOffset": 0}
 

@@ -12,8 +12,7 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.api.messages import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
 from pocketmq.protocol.bodies.topics import ConsumeQueueContent, ConsumeQueueEntry
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, read_json
+from pocketmq.protocol.java_json import read_json
 from pocketmq.protocol.record import decode_records
 from pocketmq.store import readable_store
 from pocketmq.store.upkeep import INDEX_STEP
@@ -49,7 +48,7 @@ def test_messages_are_found_by_key_newest_first() -> None:
 
         assert bodies(answer) == [b"two", b"one"]
         assert bodies(await desk.done(RequestCode.QUERY_MESSAGE, query("k", most=1))) == [b"two"]
-        indexed = read_fields(QueryMessageReply, answer.ext)
+        indexed = QueryMessageReply.decode(answer.ext)
         last = desk.store.message(indexed.index_last_update_phyoffset)
         assert last is not None
         assert (last.body, indexed.index_last_update_timestamp) == (b"another topic", START_MS)
@@ -211,7 +210,7 @@ def test_where_no_message_begins_none_is_found() -> None:
 
 async def entries(desk: Desk, index: int, count: int, group: str | None = None) -> ConsumeQueueContent:
     answer = await desk.done(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueue("T", 0, index, count, group))
-    return read_body(ConsumeQueueContent, answer.body)
+    return ConsumeQueueContent.decode(answer.body)
 
 
 def test_entries_of_a_queue_are_shown() -> None:

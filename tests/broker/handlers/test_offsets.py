@@ -10,14 +10,13 @@ from pocketmq.codes import BoundaryType, RequestCode, ResponseCode
 from pocketmq.protocol.api.messages import ForQueue, GetMaxOffset, OffsetReply, SearchOffset, StoreTimeReply
 from pocketmq.protocol.bodies.topics import ConsumerOffsets
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, read_fields
-from pocketmq.protocol.java_json import read_body
+from pocketmq.protocol.fields import Fields
 from pocketmq.testing import run
 from pocketmq.testing.fake_clock import START_MS
 
 
 async def offset(desk: Desk, code: RequestCode, header: Fields) -> int:
-    return read_fields(OffsetReply, (await desk.done(code, header)).ext).offset
+    return OffsetReply.decode((await desk.done(code, header)).ext).offset
 
 
 async def at_time(desk: Desk, when_ms: int, boundary: BoundaryType | None = None, topic: str = "T") -> int:
@@ -73,7 +72,7 @@ def test_the_first_store_time_of_a_queue_is_told() -> None:
         async def earliest(queue_id: int) -> int:
             header = ForQueue("T", queue_id)
             answer = await desk.done(RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-            return read_fields(StoreTimeReply, answer.ext).timestamp
+            return StoreTimeReply.decode(answer.ext).timestamp
 
         assert await earliest(0) == START_MS
         assert await earliest(1) == -1
@@ -100,7 +99,7 @@ def test_the_offsets_of_all_groups_are_told() -> None:
 
         answer = await desk.done(RequestCode.GET_ALL_CONSUMER_OFFSET)
 
-        assert read_body(ConsumerOffsets, answer.body).offset_table == {"T@g": {0: 12, 3: 7}}
+        assert ConsumerOffsets.decode(answer.body).offset_table == {"T@g": {0: 12, 3: 7}}
         assert desk.offsets.is_changed, "reporting an offset does not save it"
         assert (await desk.done(RequestCode.GET_ALL_DELAY_OFFSET)).body == b'{"offsetTable":{3:0}}'
 

@@ -16,8 +16,6 @@ from pocketmq.protocol.api.messages import ConsumeMessageDirectly, GetConsumerRu
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import ConsumerStatus, TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.protocol.record import decode_record
 from pocketmq.testing import run
 
@@ -34,7 +32,7 @@ async def never(command: Command) -> Command:
 
 
 def standing_at(offset: int) -> bytes:
-    return write_body(ConsumerStatus({QUEUE: offset}))
+    return ConsumerStatus({QUEUE: offset}).encode()
 
 
 async def member(room: Room, client_id: str = "c1", *, version: int = 479) -> Client:
@@ -161,7 +159,7 @@ def test_a_client_is_given_the_stored_message_that_it_should_consume() -> None:
             assert answer.body == b"{done}"
             (told,) = client.told
             assert decode_record(told.body).body == b"two"
-            assert read_fields(ConsumeMessageDirectly, told.ext) == ConsumeMessageDirectly(
+            assert ConsumeMessageDirectly.decode(told.ext) == ConsumeMessageDirectly(
                 "g", "c1", msg_id, "broker-a", "T", topic_sys_flag=2, group_sys_flag=4
             )
 
@@ -203,7 +201,7 @@ def test_every_member_is_asked_where_it_stands() -> None:
 
             answer = await administrator.done(STATUS, GetConsumerStatus("T", "g"))
 
-            assert read_body(ConsumerStatus, answer.body).consumer_table == {"c1": {QUEUE: 0}, "c2": {QUEUE: 1}}
+            assert ConsumerStatus.decode(answer.body).consumer_table == {"c1": {QUEUE: 0}, "c2": {QUEUE: 1}}
             assert client.told[-1].ext == {"topic": "T", "group": "g"}
 
     run(main())
@@ -221,7 +219,7 @@ def test_one_member_may_be_asked_alone() -> None:
             answer = await administrator.done(STATUS, GetConsumerStatus("T", "g", "c2"))
             nobody = await administrator.ask(STATUS, GetConsumerStatus("T", "g", "c3"))
 
-            assert read_body(ConsumerStatus, answer.body).consumer_table == {"c2": {QUEUE: 5}}
+            assert ConsumerStatus.decode(answer.body).consumer_table == {"c2": {QUEUE: 5}}
             assert [len(client.told) for client in clients] == [0, 1]
             assert (nobody.code, nobody.remark) == (1, "The Consumer <g> <c3> not online")
 
@@ -242,7 +240,7 @@ def test_members_that_do_not_tell_are_named_beside_those_that_do() -> None:
             answer = await administrator.ask(STATUS, GetConsumerStatus("T", "g"))
 
             assert (answer.code, answer.remark) == (0, "no answer from slow, failing, talking")
-            assert read_body(ConsumerStatus, answer.body).consumer_table == {"good": {QUEUE: 5}}
+            assert ConsumerStatus.decode(answer.body).consumer_table == {"good": {QUEUE: 5}}
             assert room.clock.monotonic() - started < 1.1
 
     run(main())

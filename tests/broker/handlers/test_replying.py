@@ -16,7 +16,6 @@ from pocketmq.model.message_id import OffsetId
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.protocol.api.messages import PushReplyMessage, SendMessage, SendMessageV2, SendReply
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import run
 
@@ -65,12 +64,12 @@ def test_a_reply_is_pushed_to_the_client_that_asked_and_kept(code: RequestCode, 
             answer = await replier.done(code, header(kind), b"the answer")
 
             (told,) = asker.told
-            pushed = read_fields(PushReplyMessage, told.ext)
+            pushed = PushReplyMessage.decode(told.ext)
             assert (told.code, told.is_oneway, told.body) == (PUSH, False, b"the answer")
             assert (pushed.producer_group, pushed.topic, pushed.flag) == ("repliers", TOPIC, 3)
             assert pushed.store_host == "127.0.0.1:10911"
             assert pushed.store_timestamp == int(parse_properties(pushed.properties or "")[names.PUSH_REPLY_TIME])
-            reply = read_fields(SendReply, answer.ext)
+            reply = SendReply.decode(answer.ext)
             stored = room.store.message(OffsetId.parse(reply.msg_id).offset)
             assert stored is not None
             assert (stored.topic, stored.body, stored.flag) == (TOPIC, b"the answer", 3)
@@ -93,10 +92,10 @@ def test_a_compressed_reply_stays_one_and_a_reply_is_no_transaction() -> None:
 
             answer = await replier.done(REPLY_V2, header(sys_flag=compressed | SysFlag.TRANSACTION_PREPARED), b"body")
 
-            stored = room.store.message(OffsetId.parse(read_fields(SendReply, answer.ext).msg_id).offset)
+            stored = room.store.message(OffsetId.parse(SendReply.decode(answer.ext).msg_id).offset)
             assert stored is not None
             assert stored.sys_flag == compressed
-            assert read_fields(PushReplyMessage, asker.told[0].ext).sys_flag == compressed
+            assert PushReplyMessage.decode(asker.told[0].ext).sys_flag == compressed
             assert kept(room) == [b"body"]
 
     run(main())
@@ -140,7 +139,7 @@ def test_a_reply_for_nobody_is_kept_and_its_sender_is_told(
                 answer = await replier.ask(REPLY_V2, lost, b"lost")
 
             assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-            assert read_fields(SendReply, answer.ext).queue_offset == 1
+            assert SendReply.decode(answer.ext).queue_offset == 1
             assert kept(room) == [b"lost", b"lost"]
             assert room.replies.undelivered == 2
             assert len([line for line in caplog.records if "Cannot deliver a reply" in line.message]) == 1
@@ -195,7 +194,7 @@ def test_a_reply_that_cannot_be_kept_is_delivered_all_the_same(caplog: pytest.Lo
             for _ in range(2):
                 answer = await replier.done(REPLY_V2, header(), bytes(3000))
 
-            assert read_fields(SendReply, answer.ext).msg_id == "0"
+            assert SendReply.decode(answer.ext).msg_id == "0"
             assert [len(told.body) for told in asker.told] == [3000, 3000]
             assert kept(room) == []
             assert room.replies.unstored == 2
@@ -239,7 +238,7 @@ def test_a_replier_that_names_no_queue_gets_one() -> None:
 
             answer = await replier.done(REPLY_V2, header(topic="New", queue_id=-1), b"body")
 
-            assert 0 <= read_fields(SendReply, answer.ext).queue_id < 4
+            assert 0 <= SendReply.decode(answer.ext).queue_id < 4
             assert room.announced == 1
             assert [told.body for told in asker.told] == [b"body"]
 

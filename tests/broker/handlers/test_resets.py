@@ -15,8 +15,7 @@ from pocketmq.protocol.api.messages import CloneGroupOffset, QueryCorrectionOffs
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import CorrectionOffsets, CppResetOffsets, ResetOffsets
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, read_json
+from pocketmq.protocol.java_json import read_json
 from pocketmq.testing import run
 
 RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
@@ -44,7 +43,7 @@ def stock(room: Room, topic: str = "T", group: str = "g", counts: tuple[int, ...
 
 def targets(answer: Command) -> dict[int, int]:
     assert answer.code == ResponseCode.SUCCESS, answer.remark
-    table = read_body(ResetOffsets, answer.body).offset_table
+    table = ResetOffsets.decode(answer.body).offset_table
     assert {(one.topic, one.broker_name) for one in table} == {("T", "broker-a")}
     return {one.queue_id: offset for one, offset in table.items()}
 
@@ -178,8 +177,8 @@ def test_members_are_told_to_reset_themselves_when_the_broker_does_not() -> None
             for client in clients:
                 (told,) = client.told
                 assert (told.code, told.is_oneway) == (PUSHED, True)
-                assert read_fields(ResetOffset, told.ext) == ResetOffset("g", "T", END, is_force=False)
-                assert read_body(ResetOffsets, told.body).offset_table == {queue(0): 4, queue(1): 3}
+                assert ResetOffset.decode(told.ext) == ResetOffset("g", "T", END, is_force=False)
+                assert ResetOffsets.decode(told.body).offset_table == {queue(0): 4, queue(1): 3}
             assert room.offsets.stored("g", "T", 0) == 2
             assert room.offsets.pop_reset("g", "T", 0) is None
 
@@ -214,7 +213,7 @@ def test_members_written_in_cpp_get_a_list() -> None:
 
             (told,) = client.told
             assert isinstance(read_json(told.body)["offsetTable"], list)
-            assert read_body(CppResetOffsets, told.body).offsets().offset_table == {queue(0): 4, queue(1): 3}
+            assert CppResetOffsets.decode(told.body).offsets().offset_table == {queue(0): 4, queue(1): 3}
 
     run(main())
 
@@ -289,7 +288,7 @@ def test_corrections_are_the_smallest_offsets_of_the_groups_that_count() -> None
             async def ask(compared: str, left_out: str | None) -> dict[int, int]:
                 header = QueryCorrectionOffset("T", compared, left_out)
                 answer = await client.done(RequestCode.QUERY_CORRECTION_OFFSET, header)
-                return read_body(CorrectionOffsets, answer.body).correction_offsets
+                return CorrectionOffsets.decode(answer.body).correction_offsets
 
             assert await ask("g", None) == {0: 0, 1: 1}
             assert await ask("g", "b") == {0: 1, 1: 2}

@@ -23,7 +23,6 @@ from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import SendMessage, SendMessageBack, SendMessageV2
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_records
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import run
@@ -222,7 +221,7 @@ def pulled(version: str, name: str) -> list[StoredMessage]:
 def sent_back(version: str, name: str) -> list[tuple[SendMessageBack, int]]:
     commands = [frame.command for frame in frames(version, name) if frame.forward]
     return [
-        (read_fields(SendMessageBack, command.ext), command.version)
+        (SendMessageBack.decode(command.ext), command.version)
         for command in commands
         if command.code == RequestCode.CONSUMER_SEND_MSG_BACK
     ]
@@ -266,7 +265,7 @@ def test_an_orderly_consumer_that_gives_up_makes_a_dead_letter_as_with_apache() 
         for frame in frames("5.3.3", "orderlyDeadLetter")
         if frame.forward and (frame.command.ext or {}).get("b", "").startswith("%RETRY%")
     ]
-    header = read_fields(SendMessageV2, command.ext)
+    header = SendMessageV2.decode(command.ext)
     (theirs,) = [message for message in pulled("5.3.3", "orderlyDeadLetter") if message.topic.startswith("%DLQ%")]
     served = Served()
     draft = Draft(

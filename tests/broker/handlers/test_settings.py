@@ -19,9 +19,8 @@ from pocketmq.net.peer import Peer
 from pocketmq.net.server import Server
 from pocketmq.protocol.api.administration import BrokerConfigReply
 from pocketmq.protocol.bodies.properties_text import read_properties
+from pocketmq.protocol.bodies.topics import DataVersion
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import DataVersion, read_body
 from pocketmq.testing import FakeClock, MemoryNetwork, run
 
 BROKER = Address("10.0.0.9", 10911)
@@ -42,8 +41,8 @@ class Talk:
     async def get(self) -> tuple[DataVersion, dict[str, str]]:
         answer = await self._peer.call(Command(RequestCode.GET_BROKER_CONFIG))
         assert answer.code == ResponseCode.SUCCESS
-        header = read_fields(BrokerConfigReply, answer.ext)
-        return read_body(DataVersion, header.version.encode()), read_properties(answer.body)
+        header = BrokerConfigReply.decode(answer.ext)
+        return DataVersion.decode(header.version.encode()), read_properties(answer.body)
 
 
 @asynccontextmanager
@@ -77,7 +76,7 @@ def test_every_key_is_told_with_its_value_and_a_version() -> None:
 def test_the_version_has_the_form_of_the_real_broker() -> None:
     [*_, real] = [frame for frame in captured("mqadmin/5.3.3/wire/*getBrokerConfig*.jsonl") if frame.answers == 26]
 
-    version = read_body(DataVersion, read_fields(BrokerConfigReply, real.command.ext).version.encode())
+    version = DataVersion.decode(BrokerConfigReply.decode(real.command.ext).version.encode())
 
     assert (version.counter, version.state_version) == (0, 0)
 

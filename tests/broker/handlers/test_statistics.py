@@ -18,14 +18,14 @@ from pocketmq.protocol.bodies.topics import (
     OffsetProgress,
     QueueTimeSpan,
 )
-from pocketmq.protocol.java_json import read_body, read_json
+from pocketmq.protocol.java_json import read_json
 from pocketmq.testing import run
 from pocketmq.testing.fake_clock import START_MS
 
 
 async def consume_stats(desk: Desk, group: str, topic: str | None = None, topics: str | None = None) -> ConsumeStats:
     answer = await desk.done(RequestCode.GET_CONSUME_STATS, GetConsumeStats(group, topic, topics))
-    return read_body(ConsumeStats, answer.body)
+    return ConsumeStats.decode(answer.body)
 
 
 def queue(topic: str, queue_id: int = 0) -> MessageQueue:
@@ -58,7 +58,7 @@ def test_a_statistic_is_told_by_name_and_key() -> None:
 
         answer = await desk.done(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStats("TOPIC_PUT_NUMS", "T"))
 
-        told = read_body(BrokerStatsData, answer.body)
+        told = BrokerStatsData.decode(answer.body)
         assert told.stats_minute.sum == told.stats_hour.sum == told.stats_day.sum == 5
         assert told.stats_minute.tps == 0.5
 
@@ -163,7 +163,7 @@ def test_all_groups_are_told_with_how_far_they_are_behind() -> None:
 
         async def told(*, is_order: bool) -> ConsumeStatsList:
             answer = await desk.done(RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStats(is_order))
-            return read_body(ConsumeStatsList, answer.body)
+            return ConsumeStatsList.decode(answer.body)
 
         everything, ordered = await told(is_order=False), await told(is_order=True)
 
@@ -226,7 +226,7 @@ def test_times_of_the_first_last_and_consumed_message_are_told() -> None:
 
         answer = await desk.done(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpan("T", "g"))
 
-        used, empty = read_body(ConsumeTimeSpans, answer.body).consume_time_span_set
+        used, empty = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
         assert used == QueueTimeSpan(queue("T"), START_MS, START_MS + 2000, START_MS, 2000)
         assert empty == QueueTimeSpan(queue("T", 1), -1, -1, -1, 0)
 
@@ -243,7 +243,7 @@ def test_a_group_that_consumed_all_has_nothing_waiting() -> None:
 
         answer = await desk.done(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpan("T", "g"))
 
-        (span,) = read_body(ConsumeTimeSpans, answer.body).consume_time_span_set
+        (span,) = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
         assert (span.consume_time_stamp, span.delay_time) == (START_MS, 0)
 
     run(main())
@@ -262,7 +262,7 @@ def test_a_group_behind_what_retention_took_is_told_how_long_the_first_message_t
 
         answer = await desk.done(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpan("T", "g"))
 
-        (span,) = read_body(ConsumeTimeSpans, answer.body).consume_time_span_set
+        (span,) = ConsumeTimeSpans.decode(answer.body).consume_time_span_set
         assert (span.min_time_stamp, span.delay_time) == (START_MS, 2 * 3_600_000 + 5000)
         assert span.consume_time_stamp == -1
 

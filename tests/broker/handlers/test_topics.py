@@ -25,8 +25,6 @@ from pocketmq.protocol.bodies.topics import (
     TopicOffset,
     TopicStatsTable,
 )
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.testing import run
 
 CREATE, LIST = RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
@@ -140,7 +138,7 @@ def test_a_list_of_topics_is_made_as_a_whole() -> None:
             (TopicConfig("A", 1, 1), TopicConfig("B", 2, 2, attributes={"+message.type": "DELAY"}))
         )
 
-        await broker.done(LIST, body=write_body(configs))
+        await broker.done(LIST, body=configs.encode())
 
         again = broker.after_crash()
         assert again.topics.get("A") == TopicConfig("A", 1, 1)
@@ -150,7 +148,7 @@ def test_a_list_of_topics_is_made_as_a_whole() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("body", [write_body(TopicConfigList((TopicConfig("A"), TopicConfig("b d")))), b"", b"{]"])
+@pytest.mark.parametrize("body", [TopicConfigList((TopicConfig("A"), TopicConfig("b d"))).encode(), b"", b"{]"])
 def test_a_list_with_one_bad_topic_makes_none(body: bytes) -> None:
     async def main() -> None:
         broker = Administrated()
@@ -278,7 +276,7 @@ def test_a_topic_is_told_as_it_is() -> None:
         answer = await broker.done(RequestCode.GET_TOPIC_CONFIG, ForTopic("T"))
         unknown = await broker.ask(RequestCode.GET_TOPIC_CONFIG, ForTopic("Nothing"))
 
-        assert read_body(TopicConfig, answer.body) == TopicConfig("T", 3, 3, Perm.READ)
+        assert TopicConfig.decode(answer.body) == TopicConfig("T", 3, 3, Perm.READ)
         assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
 
     run(main())
@@ -292,8 +290,8 @@ async def pages_of(broker: Administrated, size: int, version: str | None = None)
         header = GetAllTopics(len(names), version, size)
         answer = await broker.done(RequestCode.GET_ALL_TOPIC_CONFIG, header)
         total = int((answer.ext or {})["totalTopicNum"])
-        table = read_body(MappedTopicTable, answer.body)
-        version = write_body(table.data_version).decode()
+        table = MappedTopicTable.decode(answer.body)
+        version = table.data_version.encode().decode()
         names += table.topic_config_table
     return names
 
@@ -305,7 +303,7 @@ def test_all_topics_are_told_at_once_or_in_pages() -> None:
 
         whole = await broker.done(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopics())
 
-        assert read_body(MappedTopicTable, whole.body) == broker.topics.registration()
+        assert MappedTopicTable.decode(whole.body) == broker.topics.registration()
         assert whole.ext == {"totalTopicNum": str(len(broker.topics))}
         assert sorted(await pages_of(broker, 5)) == sorted(row.topic_name for row in broker.topics)
 
@@ -318,7 +316,7 @@ def test_all_topics_are_as_they_are_now_however_often_they_were_told() -> None:
 
         async def told() -> MappedTopicTable:
             answer = await broker.done(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopics())
-            return read_body(MappedTopicTable, answer.body)
+            return MappedTopicTable.decode(answer.body)
 
         assert "T2" not in (await told()).topic_config_table
         await broker.done(CREATE, creating("T2"))
@@ -332,13 +330,13 @@ def test_all_topics_are_as_they_are_now_however_often_they_were_told() -> None:
 def test_pages_begin_anew_when_the_table_changed_in_between() -> None:
     async def main() -> None:
         broker = Administrated()
-        seen = write_body(broker.topics.version).decode()
+        seen = broker.topics.version.encode().decode()
         await broker.done(CREATE, creating("T"))
 
         answer = await broker.done(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopics(5, seen, 3))
 
         first = {row.topic_name for row in islice(broker.topics, 3)}
-        assert read_body(MappedTopicTable, answer.body).topic_config_table.keys() == first
+        assert MappedTopicTable.decode(answer.body).topic_config_table.keys() == first
         refused = await broker.ask(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopics(-1, None, 3))
         assert refused.code == ResponseCode.INVALID_PARAMETER
 
@@ -357,7 +355,7 @@ def test_the_state_of_every_queue_is_told() -> None:
 
         answer = await broker.done(RequestCode.GET_TOPIC_STATS_INFO, ForTopic("T"))
 
-        assert read_body(TopicStatsTable, answer.body) == TopicStatsTable(
+        assert TopicStatsTable.decode(answer.body) == TopicStatsTable(
             {
                 MessageQueue("T", "broker-a", 0): TopicOffset(0, 0, 0),
                 MessageQueue("T", "broker-a", 1): TopicOffset(0, 3, broker.clock.now_ms()),
@@ -379,7 +377,7 @@ def test_groups_of_a_topic_are_those_with_members_or_offsets() -> None:
         answer = await broker.done(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ForTopic("T"))
         nobody = await broker.done(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ForTopic("Nothing"))
 
-        assert sorted(read_body(GroupList, answer.body).group_list) == ["offline", "online"]
+        assert sorted(GroupList.decode(answer.body).group_list) == ["offline", "online"]
         assert nobody.body == b'{"groupList":[]}'
 
     run(main())
@@ -405,7 +403,7 @@ def test_changes_that_mqadmin_asked_for_end_as_with_apache(code: RequestCode, ve
                 assert ours.code == theirs.code
             assert ours.body == theirs.body == b""
             if code == CREATE and ours.code == ResponseCode.SUCCESS:
-                made = broker.topics.require(read_fields(CreateTopic, asked.ext).topic)
+                made = broker.topics.require(CreateTopic.decode(asked.ext).topic)
                 assert str(made.write_queue_nums) == (asked.ext or {})["writeQueueNums"]
 
     run(main())
@@ -418,7 +416,7 @@ def test_one_topic_is_told_as_apache_tells_it(version: str) -> None:
         broker = Administrated()
         for _, theirs in conversations(RequestCode.GET_TOPIC_CONFIG, version):
             if theirs.code == ResponseCode.SUCCESS:
-                broker.topics.ensure(read_body(TopicConfig, theirs.body), 0)
+                broker.topics.ensure(TopicConfig.decode(theirs.body), 0)
 
         for _, theirs, ours in await broker.replay(RequestCode.GET_TOPIC_CONFIG, version):
             assert (ours.code, ours.remark) == (theirs.code, theirs.remark)
@@ -433,13 +431,13 @@ def test_all_topics_are_told_as_apache_tells_them(version: str) -> None:
     async def main() -> None:
         for asked, theirs in conversations(RequestCode.GET_ALL_TOPIC_CONFIG, version):
             broker = Administrated()
-            table = read_body(MappedTopicTable, theirs.body)
+            table = MappedTopicTable.decode(theirs.body)
             broker.topics.restore(table)
 
             ours = await broker.serve(asked)
 
             assert ours.code == theirs.code
-            told = read_body(MappedTopicTable, ours.body)
+            told = MappedTopicTable.decode(ours.body)
             assert told.data_version == table.data_version
             assert table.topic_config_table.items() <= told.topic_config_table.items()
             assert json_of(theirs).keys() <= json_of(ours).keys()
@@ -453,7 +451,7 @@ def test_queues_are_counted_as_apache_counts_them(version: str) -> None:
     async def main() -> None:
         for asked, theirs in conversations(RequestCode.GET_TOPIC_STATS_INFO, version):
             broker = Administrated()
-            told = read_body(TopicStatsTable, theirs.body) if theirs.code == ResponseCode.SUCCESS else TopicStatsTable()
+            told = TopicStatsTable.decode(theirs.body) if theirs.code == ResponseCode.SUCCESS else TopicStatsTable()
             queues = len(told.offset_table)
             for queue, offsets in told.offset_table.items():
                 broker.topics.ensure(TopicConfig(queue.topic, queues, queues), 0)
@@ -463,7 +461,7 @@ def test_queues_are_counted_as_apache_counts_them(version: str) -> None:
 
             assert (ours.code, ours.remark) == (theirs.code, theirs.remark)
             if queues:
-                assert _without_times(read_body(TopicStatsTable, ours.body)) == _without_times(told)
+                assert _without_times(TopicStatsTable.decode(ours.body)) == _without_times(told)
                 assert json_of(theirs).keys() <= json_of(ours).keys()
 
     run(main())
@@ -480,15 +478,15 @@ def test_groups_of_a_topic_are_told_as_apache_tells_them_but_for_the_topic_itsel
     async def main() -> None:
         broker = Administrated()
         for asked, theirs in conversations(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, version):
-            topic = read_fields(ForTopic, asked.ext).topic
-            wanted = set(read_body(GroupList, theirs.body).group_list) - {topic}
+            topic = ForTopic.decode(asked.ext).topic
+            wanted = set(GroupList.decode(theirs.body).group_list) - {topic}
             for group in wanted:
                 broker.offsets.commit(group, topic, 0, 1)
 
             ours = await broker.serve(asked)
 
             assert ours.code == theirs.code
-            assert set(read_body(GroupList, ours.body).group_list) == wanted
+            assert set(GroupList.decode(ours.body).group_list) == wanted
 
     run(main())
 
@@ -499,7 +497,7 @@ def test_system_topics_are_those_of_apache(version: str) -> None:
     async def main() -> None:
         broker = Administrated()
         for _, theirs, ours in await broker.replay(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, version):
-            told = set(read_body(TopicList, theirs.body).topic_list) - {"CHECKPOINT_TOPIC"}  # of a feature of theirs
-            assert told <= set(read_body(TopicList, ours.body).topic_list)
+            told = set(TopicList.decode(theirs.body).topic_list) - {"CHECKPOINT_TOPIC"}  # of a feature of theirs
+            assert told <= set(TopicList.decode(ours.body).topic_list)
 
     run(main())

@@ -21,7 +21,6 @@ from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.hot_headers import QueryOffsetHead
-from pocketmq.protocol.java_json import write_body
 
 pytestmark = pytest.mark.usefixtures("twin")
 BUSY, DONE = ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS
@@ -74,7 +73,7 @@ async def test_requests_of_all_kinds_are_answered_each_by_its_own_number() -> No
         client = await broker.connect()
         await client.beat("G", Subscription("T"), Subscription("%RETRY%G"))
         await client.sent(b"0")
-        beat = write_body(HeartbeatData("client", (ProducerData("PG"),)))
+        beat = HeartbeatData("client", (ProducerData("PG"),)).encode()
         code = RequestCode
 
         answers = await asyncio.gather(
@@ -183,7 +182,7 @@ async def test_a_turn_that_takes_too_long_lets_others_in_between_and_keeps_the_o
 
         broker.clock.skip_delay_s = 0.005
         sends = asyncio.gather(*(noted(f"send {number}", greedy.send(b"%d" % number)) for number in range(300)))
-        beat = write_body(HeartbeatData("client", (ProducerData("PG"),)))
+        beat = HeartbeatData("client", (ProducerData("PG"),)).encode()
         others = asyncio.gather(
             noted("pull", other.pull(0)),
             noted("heartbeat", other.ask(RequestCode.HEART_BEAT, body=beat)),

@@ -17,7 +17,6 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_record, decode_records
 from pocketmq.testing import run
 from pocketmq.testing.disk.model import Survives
@@ -39,7 +38,7 @@ class Producer:
     def take(self) -> list[tuple[CheckTransactionState, StoredMessage]]:
         """What was asked since the last time."""
         questions, self.questions = self.questions, []
-        return [(read_fields(CheckTransactionState, q.ext), decode_record(q.body)) for q in questions]
+        return [(CheckTransactionState.decode(q.ext), decode_record(q.body)) for q in questions]
 
 
 class Lab:

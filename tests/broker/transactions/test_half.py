@@ -14,7 +14,6 @@ from pocketmq.model.message_id import offset_id
 from pocketmq.model.properties import MAX_BYTES, format_properties, parse_properties
 from pocketmq.protocol.api.messages import EndTransaction, SendMessageV2
 from pocketmq.protocol.bodies.topics import TopicConfig
-from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.record import decode_record, decode_records
 
 ADDED = {
@@ -148,7 +147,7 @@ def frames(version: str) -> list[Captured]:
 
 def sent_halves(version: str) -> list[SendMessageV2]:
     commands = [frame.command for frame in frames(version) if frame.forward and not frame.answers]
-    sends = [read_fields(SendMessageV2, c.ext) for c in commands if c.code == RequestCode.SEND_MESSAGE_V2]
+    sends = [SendMessageV2.decode(c.ext) for c in commands if c.code == RequestCode.SEND_MESSAGE_V2]
     return [send for send in sends if "TRAN_MSG" in (send.properties or "")]
 
 
@@ -224,7 +223,7 @@ def test_a_question_has_the_fields_of_apache_and_the_message_as_it_will_be(versi
 
 def decisions(version: str) -> list[EndTransaction]:
     commands = [frame.command for frame in frames(version) if frame.forward]
-    return [read_fields(EndTransaction, c.ext) for c in commands if c.code == RequestCode.END_TRANSACTION]
+    return [EndTransaction.decode(c.ext) for c in commands if c.code == RequestCode.END_TRANSACTION]
 
 
 def asked(version: str) -> list[tuple[dict[str, str], StoredMessage]]:

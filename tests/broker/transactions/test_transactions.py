@@ -22,7 +22,6 @@ from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import EndTransaction
 from pocketmq.protocol.bodies.topics import ConsumerOffsets
-from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_record
 from pocketmq.testing import FakeClock, MemoryNetwork, run
 
@@ -163,7 +162,7 @@ def test_producers_are_asked_in_turn_while_they_can_take_it() -> None:
 def test_the_transactions_of_an_apache_store_are_carried_on(version: str, kind: str, tmp_path: Path) -> None:
     golden = GoldenStore(restore(version, kind, tmp_path), FakeClock(start_ms=SOON_AFTER_MS))
     offsets = OffsetTable()
-    offsets.restore(read_body(ConsumerOffsets, (tmp_path / "config" / "consumerOffset.json").read_bytes()))
+    offsets.restore(ConsumerOffsets.decode((tmp_path / "config" / "consumerOffset.json").read_bytes()))
     state = BrokerState(BrokerSettings(), golden.clock, lambda **_: golden.store)
     state.offsets = offsets
     producer = Producer()

@@ -14,7 +14,6 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import NetworkError, TopicNotFound
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.bodies.topics import BrokerData, ClusterInfo
-from pocketmq.protocol.java_json import write_body
 from pocketmq.testing import run
 
 
@@ -45,7 +44,7 @@ def test_the_list_of_brokers_is_requested_each_time_unless_it_may_be_reused() ->
         """The number of requests to a name server by a client that lists brokers every half second."""
         async with cluster() as c:
             info = ClusterInfo({"broker-a": BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})}, {})
-            c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
+            c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=info.encode())
             made = AsyncAdmin(NAME_SERVER, dependencies=c.dependencies, client_ip=HOST, brokers_good_ms=brokers_good_ms)
             async with made as admin:
                 for _ in range(int(seconds * 2)):
@@ -81,7 +80,7 @@ def test_waiting_for_the_route_of_a_new_topic_times_out() -> None:
         async with cluster(topics=()) as c:
             place = BrokerData("DefaultCluster", "broker-a", {0: str(c.broker.address)})
             info = ClusterInfo({"broker-a": place}, {"DefaultCluster": ("broker-a",)})
-            c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=write_body(info))
+            c.name_server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda ask: ask.reply(body=info.encode())
             c.broker.answers[RequestCode.UPDATE_AND_CREATE_TOPIC] = lambda ask: ask.reply()
 
             async with AsyncAdmin(NAME_SERVER, dependencies=c.dependencies, client_ip=HOST) as admin:

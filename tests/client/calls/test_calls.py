@@ -54,6 +54,7 @@ from pocketmq.protocol.bodies.topics import (
     ConsumeStats,
     ConsumeStatsList,
     DelayOffsets,
+    KVTable,
     MappedTopicConfig,
     MappedTopicTable,
     ResetOffsets,
@@ -62,7 +63,7 @@ from pocketmq.protocol.bodies.topics import (
     TopicStatsTable,
 )
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import KVTable, read_body, write_body
+from pocketmq.protocol.java_json import read_body
 from pocketmq.protocol.record import decode_records, encode_record
 from pocketmq.testing import run
 
@@ -91,7 +92,7 @@ class Row(NamedTuple):
 
 def body_row(call: Call, code: int, sent: dict[str, str] | None, body: Any) -> Row:
     """A call whose outcome is the body of the answer."""
-    return Row(call, code, sent, None, write_body(body), body)
+    return Row(call, code, sent, None, body.encode(), body)
 
 
 OF_QUEUE = {"topic": "T", "queueId": "1", "bname": A}
@@ -193,16 +194,16 @@ ROWS = [
         lambda b: b.members.of_group(A, "CG"),
         38,
         {"consumerGroup": "CG"},
-        body=write_body(ConsumerIdList(("a", "b"))),
+        body=ConsumerIdList(("a", "b")).encode(),
         outcome=["a", "b"],
     ),
     Row(
         lambda b: b.members.lock(A, "CG", "id", [QUEUE]),
         41,
         None,
-        body=write_body(LockedQueues((QUEUE,))),
+        body=LockedQueues((QUEUE,)).encode(),
         outcome=frozenset({QUEUE}),
-        sent_body=write_body(QueueLocks("CG", "id", (QUEUE,))),
+        sent_body=QueueLocks("CG", "id", (QUEUE,)).encode(),
     ),
     Row(lambda b: b.members.unlock(A, "CG", "id", [QUEUE], wait=True), 42, None),
     Row(lambda b: b.members.unlock(A, "CG", "id", [QUEUE], wait=False), 42, None, oneway=True),
@@ -240,7 +241,7 @@ ROWS = [
         lambda b: b.topics.create_all(A, TopicConfigList((TopicConfig("T"),))),
         18,
         None,
-        sent_body=write_body(TopicConfigList((TopicConfig("T"),))),
+        sent_body=TopicConfigList((TopicConfig("T"),)).encode(),
     ),
     Row(lambda b: b.topics.delete(A, "T"), 215, {"topic": "T"}),
     body_row(lambda b: b.topics.config(A, "T"), 351, {"topic": "T"}, MappedTopicConfig("T")),
@@ -259,7 +260,7 @@ ROWS = [
     body_row(lambda b: b.groups.progress(A, "CG", "T"), 208, {"consumerGroup": "CG", "topic": "T"}, ConsumeStats()),
     body_row(lambda b: b.groups.reading(A, "T"), 300, {"topic": "T"}, GroupList(("CG",))),
     # the broker itself
-    Row(lambda b: b.state.runtime_info(A), 28, None, body=write_body(KVTable({"a": "b"})), outcome={"a": "b"}),
+    Row(lambda b: b.state.runtime_info(A), 28, None, body=KVTable({"a": "b"}).encode(), outcome={"a": "b"}),
     Row(lambda b: b.state.settings(A), 26, None, {"version": "{}"}, b"a=b\n", {"a": "b"}),
     Row(lambda b: b.state.change_settings(A, {"a": "b"}), 25, None),
     body_row(

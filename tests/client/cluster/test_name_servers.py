@@ -16,7 +16,6 @@ from pocketmq.errors import BodyError, CallTimedOut, InvalidSetting, NetworkErro
 from pocketmq.net.address import Address
 from pocketmq.net.pool import Pool
 from pocketmq.protocol.bodies.topics import ClusterInfo, TopicRouteData
-from pocketmq.protocol.java_json import write_body
 from pocketmq.testing import MemoryNetwork, run
 
 A, B = Address("a", 9876), Address("b", 9876)
@@ -77,7 +76,7 @@ ROUTE = TopicRouteData()
 
 
 def answer(server: FakeServer) -> None:
-    server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: command.reply(body=write_body(ROUTE))
+    server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda command: command.reply(body=ROUTE.encode())
 
 
 def test_one_name_server_is_used_until_it_fails() -> None:
@@ -146,7 +145,7 @@ def test_a_response_without_a_body_is_an_error() -> None:
 def test_the_cluster_info_lists_the_brokers() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         info = ClusterInfo({}, {"C": ("broker-a",)})
-        first.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: command.reply(body=write_body(info))
+        first.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: command.reply(body=info.encode())
 
         assert await asked.cluster_info() == info
 

@@ -22,8 +22,7 @@ from pocketmq.protocol.api.messages import (
 from pocketmq.protocol.bodies.clients import ConsumeOutcome, ConsumerData, ConsumerRunningInfo, DirectConsumption
 from pocketmq.protocol.bodies.topics import ConsumerStatus, ResetOffsets
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
-from pocketmq.protocol.java_json import read_body, write_body
+from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.record import encode_record
 from pocketmq.testing import run
 
@@ -81,7 +80,7 @@ async def asked() -> AsyncIterator[tuple[Peer, Consumer]]:
 
 
 def command(code: RequestCode, header: Fields, body: bytes = b"") -> Command:
-    return Command(code, write_fields(header), body)
+    return Command(code, header.encode(), body)
 
 
 def test_a_changed_group_is_shared_out_again() -> None:
@@ -99,7 +98,7 @@ def test_a_changed_group_is_shared_out_again() -> None:
 def test_offsets_are_reset() -> None:
     async def main() -> None:
         async with asked() as (broker, consumer):
-            body = write_body(ResetOffsets({QUEUE: 3}))
+            body = ResetOffsets({QUEUE: 3}).encode()
             for group in ("CG", "other"):
                 broker.oneway(
                     command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffset(group, "T", -1, True), body)
@@ -121,8 +120,8 @@ def test_offsets_and_running_info_are_reported() -> None:
                 command(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfo("CG", "id", True))
             )
 
-            assert read_body(ConsumerStatus, status.body).message_queue_table == {QUEUE: 42}
-            assert read_body(ConsumerRunningInfo, info.body).properties == {"stacks": "True"}
+            assert ConsumerStatus.decode(status.body).message_queue_table == {QUEUE: 42}
+            assert ConsumerRunningInfo.decode(info.body).properties == {"stacks": "True"}
 
     run(main())
 
@@ -133,7 +132,7 @@ def test_a_message_is_consumed_directly() -> None:
             header = ConsumeMessageDirectly("CG", "id", "msg", "broker-a")
             answer = await broker.call(command(RequestCode.CONSUME_MESSAGE_DIRECTLY, header, RECORD))
 
-            assert read_body(DirectConsumption, answer.body).consume_result is ConsumeOutcome.CR_SUCCESS
+            assert DirectConsumption.decode(answer.body).consume_result is ConsumeOutcome.CR_SUCCESS
             assert consumer.told == [(b"body", "broker-a")]
 
     run(main())

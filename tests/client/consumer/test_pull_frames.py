@@ -14,7 +14,6 @@ from pocketmq.codes import VERSION, RequestCode, Version
 from pocketmq.net.pool import Pool
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.command import Command, decode_command, encode_command
-from pocketmq.protocol.fields import read_fields, write_fields
 from pocketmq.protocol.frames import split_frames
 from pocketmq.protocol.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, Credentials, verify
 
@@ -79,7 +78,7 @@ def test_a_template_gives_what_the_long_way_gives(
 ) -> None:
     rpc = links_of(credentials, is_marked=is_marked)
     write = pull_writer(rpc, PULL, header(group, topic, expression, 0, 0, 0), broker_name)
-    fields = write_fields(header(group, topic, expression, offset, flags, committed)) | named(broker_name)
+    fields = header(group, topic, expression, offset, flags, committed).encode() | named(broker_name)
 
     frame = write(offset, flags, committed, number)
 
@@ -115,7 +114,7 @@ def test_a_pull_of_javas_client_has_the_signature_that_ours_would_have() -> None
         ext = frame.command.ext or {}
         if frame.command.code != PULL or SIGNATURE not in ext:
             continue
-        asked = read_fields(PullMessage, ext)
+        asked = PullMessage.decode(ext)
         rpc = links_of(Credentials(ext[ACCESS_KEY], CAPTURED_SECRET))
         write = pull_writer(rpc, PULL, asked, ext["bname"])
 

@@ -21,8 +21,6 @@ from pocketmq.protocol.api.messages import ForConsumerGroup, PullMessage
 from pocketmq.protocol.bodies.clients import ConsumerIdList, HeartbeatData
 from pocketmq.protocol.bodies.topics import BrokerData, QueueData, TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.protocol.record import encode_record
 from pocketmq.testing import run
 
@@ -46,7 +44,7 @@ class PulledBroker(FakeBroker):
 
     @property
     def pulls(self) -> list[PullMessage]:
-        return [read_fields(PullMessage, command.ext) for command in self.requests(PULL)]
+        return [PullMessage.decode(command.ext) for command in self.requests(PULL)]
 
     @property
     def commits(self) -> list[int]:
@@ -55,9 +53,9 @@ class PulledBroker(FakeBroker):
         ]
 
     def _members(self, command: Command) -> Command:
-        assert read_fields(ForConsumerGroup, command.ext).consumer_group == "G"
-        heard = read_body(HeartbeatData, self.requests(RequestCode.HEART_BEAT)[-1].body)
-        return command.reply(body=write_body(ConsumerIdList((heard.client_id,))))
+        assert ForConsumerGroup.decode(command.ext).consumer_group == "G"
+        heard = HeartbeatData.decode(self.requests(RequestCode.HEART_BEAT)[-1].body)
+        return command.reply(body=ConsumerIdList((heard.client_id,)).encode())
 
     def _offset(self, command: Command) -> Command:
         if self.committed is None:
@@ -69,7 +67,7 @@ class PulledBroker(FakeBroker):
         return command.reply()
 
     def _pull(self, command: Command) -> Command | None:
-        offset = read_fields(PullMessage, command.ext).queue_offset
+        offset = PullMessage.decode(command.ext).queue_offset
         if offset >= self.messages:
             return None
         records = b"".join(map(_record, range(offset, min(offset + 32, self.messages))))
@@ -532,7 +530,7 @@ def test_a_member_that_the_group_does_not_know_owns_nothing() -> None:
         async with pulled() as (_, broker, consumer), consumer:
             await until(lambda: broker.pulls)
             broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda command: command.reply(
-                body=write_body(ConsumerIdList(("somebody else",)))
+                body=ConsumerIdList(("somebody else",)).encode()
             )
             await asyncio.sleep(30)
             assert await consumer.queues() == []

@@ -13,7 +13,6 @@ from pocketmq.model.properties import format_properties
 from pocketmq.protocol.api.messages import PushReplyMessage
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.compression import compress, with_compression
-from pocketmq.protocol.fields import write_fields
 from pocketmq.testing import run
 
 SEND, REPLY, PUSH = (
@@ -30,7 +29,7 @@ def push(correlation_id: str, body: bytes = b"answer", *, sys_flag: int = 0, hos
     header = PushReplyMessage(
         "PG_replier", REPLY_TOPIC, "TBW102", 4, 0, sys_flag, 1000, 0, host, "10.0.0.2:10911", 2000, properties, 0, False
     )
-    return Command(PUSH, write_fields(header), body)
+    return Command(PUSH, header.encode(), body)
 
 
 def correlation_of(broker: FakeBroker, at: int = -1) -> str:

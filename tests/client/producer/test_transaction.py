@@ -13,7 +13,6 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import format_properties
 from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.record import encode_record
 from pocketmq.testing import run
 
@@ -30,7 +29,7 @@ async def answer_to(c: Cluster, message_id: str) -> TransactionState:
     record = encode_record(b"T", 1, 7, 5000, b"half", properties, 0, 0, 1, HOST, 2, HOST)
     header = CheckTransactionState(7, 5000, "RMQ_SYS_TRANS_HALF_TOPIC", message_id, message_id, "offset id")
     before = len(c.broker.requests(RequestCode.END_TRANSACTION))
-    question = Command(RequestCode.CHECK_TRANSACTION_STATE, {**write_fields(header), "bname": "broker-a"}, record)
+    question = Command(RequestCode.CHECK_TRANSACTION_STATE, {**header.encode(), "bname": "broker-a"}, record)
     c.broker.peers[-1].oneway(question)
     await until(lambda: len(c.broker.requests(RequestCode.END_TRANSACTION)) > before)
     ext: dict[str, Any] = c.broker.requests(RequestCode.END_TRANSACTION)[-1].ext or {}

@@ -14,7 +14,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.protocol.api import REQUESTS, request_header
 from pocketmq.protocol.api.administration import Zone
 from pocketmq.protocol.api.messages import QueryConsumerOffset
-from pocketmq.protocol.fields import Fields, read_fields
+from pocketmq.protocol.fields import Fields
 
 OURS = {RequestCode.REGISTER_BROKER: {"topicsRejected"}}
 """Fields beyond RocketMQ's, which its own programs pass over."""
@@ -57,6 +57,6 @@ def test_no_header_has_a_wire_name_twice() -> None:
 def test_the_zone_is_read_from_the_fields_of_any_request() -> None:
     ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "__ZONE_NAME": "z", "__ZONE_MODE": "true"}
 
-    assert read_fields(QueryConsumerOffset, ext) == QueryConsumerOffset("CG", "T", 0)
-    assert read_fields(Zone, ext) == Zone("z", "true")
-    assert read_fields(Zone, None) == Zone()
+    assert QueryConsumerOffset.decode(ext) == QueryConsumerOffset("CG", "T", 0)
+    assert Zone.decode(ext) == Zone("z", "true")
+    assert Zone.decode(None) == Zone()

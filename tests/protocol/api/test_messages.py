@@ -4,7 +4,6 @@ import pytest
 
 from pocketmq.codes import BoundaryType
 from pocketmq.protocol.api.messages import SearchOffset, SendMessage, SendMessageV2
-from pocketmq.protocol.fields import read_fields, write_fields
 
 LONG = {
     "producerGroup": "PG",
@@ -27,15 +26,15 @@ LONG = {
 def test_letters_and_long_names_give_the_same_values() -> None:
     by_letter = dict(zip("abcdefghijklmn", LONG.values(), strict=True))
 
-    long = read_fields(SendMessage, LONG)
-    short = read_fields(SendMessageV2, by_letter)
+    long = SendMessage.decode(LONG)
+    short = SendMessageV2.decode(by_letter)
 
     assert isinstance(short, SendMessage)
     assert long.__struct_fields__ == short.__struct_fields__
     for name in long.__struct_fields__:
         assert getattr(long, name) == getattr(short, name), name
-    assert write_fields(long) == LONG
-    assert write_fields(short) == by_letter
+    assert long.encode() == LONG
+    assert short.encode() == by_letter
     assert (short.queue_id, short.max_reconsume_times, short.batch, short.broker_name) == (1, 16, True, "broker-a")
 
 
@@ -53,8 +52,8 @@ ASKED = {"topic": "T", "queueId": "0", "timestamp": "5"}
     ],
 )
 def test_a_boundary_is_read_in_any_case_and_lower_when_unknown(text: str, boundary: BoundaryType) -> None:
-    assert read_fields(SearchOffset, ASKED | {"boundaryType": text}).boundary_type is boundary
+    assert SearchOffset.decode(ASKED | {"boundaryType": text}).boundary_type is boundary
 
 
 def test_no_boundary_is_told_as_none() -> None:
-    assert read_fields(SearchOffset, ASKED).boundary_type is None
+    assert SearchOffset.decode(ASKED).boundary_type is None

@@ -40,7 +40,10 @@ from pocketmq.protocol.bodies.topics import (
     ConsumeStatsList,
     ConsumeTimeSpans,
     CorrectionOffsets,
+    DataVersion,
     DelayOffsets,
+    KVConfigFile,
+    KVTable,
     LocalOffsets,
     MappedTopicConfig,
     MappedTopicTable,
@@ -52,7 +55,6 @@ from pocketmq.protocol.bodies.topics import (
     TopicStatsTable,
     TopicTable,
 )
-from pocketmq.protocol.java_json import DataVersion, KVConfigFile, KVTable
 
 
 class BodyKind(Enum):

@@ -1,6 +1,6 @@
 """When two tables are the same, and how a change shows."""
 
-from pocketmq.protocol.java_json import DataVersion, read_body, write_body
+from pocketmq.protocol.bodies.topics import DataVersion
 
 NOW_MS = 1_700_000_000_000
 
@@ -29,5 +29,5 @@ def test_a_change_shows_even_within_one_millisecond_or_after_the_clock_stepped_b
 
 
 def test_release_4_has_no_state_version() -> None:
-    assert read_body(DataVersion, b'{"counter":2,"timestamp":5}') == DataVersion(2, 0, 5)
-    assert write_body(DataVersion(2, 0, 5)) == b'{"counter":2,"stateVersion":0,"timestamp":5}'
+    assert DataVersion.decode(b'{"counter":2,"timestamp":5}') == DataVersion(2, 0, 5)
+    assert DataVersion(2, 0, 5).encode() == b'{"counter":2,"stateVersion":0,"timestamp":5}'

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, ProducerData, fingerprint
-from pocketmq.protocol.java_json import read_body, write_body
 
 HEARTBEAT = HeartbeatData(
     "10.0.0.1@1",
@@ -20,7 +19,7 @@ HEARTBEAT = HeartbeatData(
 def test_a_heartbeat_is_what_java_would_write() -> None:
     heartbeat = HeartbeatData("c", consumer_data_set=(ConsumerData("CG", subscription_data_set=(Subscription("T"),)),))
 
-    assert write_body(heartbeat) == (
+    assert heartbeat.encode() == (
         b'{"clientID":"c","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",'
         b'"consumeType":"CONSUME_PASSIVELY","groupName":"CG","messageModel":"CLUSTERING","subscriptionDataSet":['
         b'{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],'
@@ -29,7 +28,7 @@ def test_a_heartbeat_is_what_java_would_write() -> None:
 
 
 def test_a_heartbeat_of_release_4_9_is_version_1_of_the_exchange() -> None:
-    read = read_body(HeartbeatData, b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[{"groupName":"PG"}]}')
+    read = HeartbeatData.decode(b'{"clientID":"c","consumerDataSet":[],"producerDataSet":[{"groupName":"PG"}]}')
 
     assert read == HeartbeatData("c", (ProducerData("PG"),))
     assert read.heartbeat_fingerprint == 0
@@ -37,7 +36,7 @@ def test_a_heartbeat_of_release_4_9_is_version_1_of_the_exchange() -> None:
 
 def test_the_fingerprint_is_javas_hash_of_the_anonymous_heartbeat() -> None:
     heartbeat = HeartbeatData("someone", (ProducerData("PG"),), (ConsumerData("CG"),), 7, True)
-    anonymous = write_body(HeartbeatData("", (ProducerData("PG"),), (ConsumerData("CG"),)))
+    anonymous = HeartbeatData("", (ProducerData("PG"),), (ConsumerData("CG"),)).encode()
 
     assert fingerprint(heartbeat) == java_hash(anonymous.decode())
 

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from pocketmq.codes import Version
 from pocketmq.errors import BodyError, UsageError
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, read_registration, write_registration
-from pocketmq.protocol.bodies.topics import MappedTopicTable, QueueMappingInfo, TopicConfig, TopicFilterType, TopicTable
-from pocketmq.protocol.java_json import DataVersion, write_body
+from pocketmq.protocol.bodies.topics import (
+    DataVersion,
+    MappedTopicTable,
+    QueueMappingInfo,
+    TopicConfig,
+    TopicFilterType,
+    TopicTable,
+)
 
 TOPICS = {
     "T": TopicConfig("T", 4, 8, 6, attributes={"message.type": "FIFO"}),
@@ -98,7 +104,7 @@ def test_a_packed_topic_may_lack_attributes(text: bytes) -> None:
 def test_brokers_before_3_0_11_send_a_bare_table() -> None:
     table = TopicTable(VERSION, TOPICS)
 
-    assert read_registration(write_body(table), version=Version.V3_0_11 - 1) == RegisterBrokerBody(
+    assert read_registration(table.encode(), version=Version.V3_0_11 - 1) == RegisterBrokerBody(
         MappedTopicTable(VERSION, TOPICS)
     )
 

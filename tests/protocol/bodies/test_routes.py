@@ -10,7 +10,6 @@ from pocketmq.protocol.bodies.topics import (
     QueueData,
     TopicRouteData,
 )
-from pocketmq.protocol.java_json import read_body, write_body
 
 ROUTE = TopicRouteData(
     (QueueData("broker-a", 4, 4, 6),),
@@ -25,33 +24,33 @@ STRICT = BARE.replace(b"{0:", b'{"0":').replace(b",1:", b',"1":')
 
 
 def test_a_route_is_written_for_old_and_for_strict_readers() -> None:
-    assert write_body(ROUTE) == BARE
-    assert write_body(ROUTE, strict=True) == STRICT
+    assert ROUTE.encode() == BARE
+    assert ROUTE.encode(strict=True) == STRICT
 
 
 @pytest.mark.parametrize("data", [BARE, STRICT])
 def test_a_route_is_read_in_both_spellings(data: bytes) -> None:
-    assert read_body(TopicRouteData, data) == ROUTE
+    assert TopicRouteData.decode(data) == ROUTE
 
 
 def test_the_flag_is_read_in_the_spelling_of_release_4_8() -> None:
-    old = read_body(QueueData, b'{"brokerName":"a","topicSynFlag":2}')
+    old = QueueData.decode(b'{"brokerName":"a","topicSynFlag":2}')
 
     assert old == QueueData("a", topic_sys_flag=2)
-    assert b"topicSynFlag" not in write_body(old)
+    assert b"topicSynFlag" not in old.encode()
 
 
 def test_an_order_configuration_comes_along_when_there_is_one() -> None:
-    data = write_body(TopicRouteData(order_topic_conf="a:4;b:2"))
+    data = TopicRouteData(order_topic_conf="a:4;b:2").encode()
 
     assert b'"orderTopicConf":"a:4;b:2"' in data
-    assert read_body(TopicRouteData, data).order_topic_conf == "a:4;b:2"
+    assert TopicRouteData.decode(data).order_topic_conf == "a:4;b:2"
 
 
 def test_a_cluster_is_two_tables() -> None:
     cluster = ClusterInfo({"a": BrokerData("C", "a", {0: "x:1"}, zone_name="z")}, {"C": ("a",)})
 
-    assert write_body(cluster) == (
+    assert cluster.encode() == (
         b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"x:1"},"brokerName":"a","cluster":"C","enableActingMaster":false,'
         b'"zoneName":"z"}},"clusterAddrTable":{"C":["a"]}}'
     )
@@ -60,4 +59,4 @@ def test_a_cluster_is_two_tables() -> None:
 def test_the_members_of_a_broker_name() -> None:
     group = BrokerMemberGroup(BrokerMembers("C", "a", {0: "x:1"}))
 
-    assert write_body(group) == b'{"brokerMemberGroup":{"brokerAddrs":{0:"x:1"},"brokerName":"a","cluster":"C"}}'
+    assert group.encode() == b'{"brokerMemberGroup":{"brokerAddrs":{0:"x:1"},"brokerName":"a","cluster":"C"}}'

@@ -31,8 +31,8 @@ from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
 from pocketmq.model.delay import queue_of_level
 from pocketmq.model.names import SCHEDULE_TOPIC
-from pocketmq.protocol.bodies.topics import DelayOffsets
-from pocketmq.protocol.java_json import DataVersion, write_json, write_pretty_json
+from pocketmq.protocol.bodies.topics import DataVersion, DelayOffsets
+from pocketmq.protocol.java_json import write_pretty_json
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import ConsumeQueue, is_message, log_offset_of
 
@@ -227,7 +227,7 @@ class Delays:
 
     def offsets_body(self) -> bytes:
         """The answer to GET_ALL_DELAY_OFFSET: the current offset of each level."""
-        return write_json(DelayOffsets(self.version, self._offsets()))
+        return DelayOffsets(self.version, self._offsets()).encode()
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """For each level, the delivered and the stored number of messages: `scheduleMessageOffset_<level>`."""

@@ -35,11 +35,11 @@ from array import array
 from typing import Final, NamedTuple
 
 from pocketmq.errors import InvalidMessage, ProtocolError
+from pocketmq.model import StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.message import StoredMessage
 from pocketmq.model.properties import MAX_BYTES, raw_property
 from pocketmq.protocol.fields import Int64
-from pocketmq.protocol.java_json import Body, read_body, write_pretty_json
+from pocketmq.protocol.java_json import Body, write_pretty_json
 from pocketmq.protocol.record import properties_start
 
 MAX_STEPS: Final = 32
@@ -127,7 +127,7 @@ class TimerProgress(Body, frozen=True):
     @classmethod
     def parse(cls, data: bytes) -> "TimerProgress":
         """Raises ProtocolError for invalid bytes."""
-        return read_body(cls, data)
+        return cls.decode(data)
 
     def json(self) -> bytes:
         return write_pretty_json(self)

@@ -21,11 +21,12 @@ from typing import NamedTuple
 
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import ImpossibleRequest, SubscriptionStale, SubscriptionUnknown
-from pocketmq.model.subscription import ALL, Subscription, union_expression
+from pocketmq.model import Subscription
+from pocketmq.model.subscription import ALL, union_expression
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.bodies.clients import ClientConnection, ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.fields import Fields
 
 
 class ClientInfo(NamedTuple):
@@ -49,7 +50,7 @@ def peer_of(connection: Hashable) -> Peer:
 
 async def call_client(connection: Hashable, code: RequestCode, header: Fields, body: bytes, timeout_ms: int) -> Command:
     """The client's answer, whatever its code. CallTimedOut or another NetworkError if there is none."""
-    return await peer_of(connection).call(Command(code, write_fields(header), body), timeout_ms / 1000)
+    return await peer_of(connection).call(Command(code, header.encode(), body), timeout_ms / 1000)
 
 
 def require_version(client: ClientInfo, oldest: Version) -> None:

@@ -19,7 +19,7 @@ from pocketmq.errors import GroupNotFound, InvalidName, InvalidParameter
 from pocketmq.model.names import TOOLS_GROUP, TRANSACTION_CHECK_GROUP, parse_group, parse_topic
 from pocketmq.protocol.bodies import clients as bodies
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
-from pocketmq.protocol.java_json import DataVersion
+from pocketmq.protocol.bodies.topics import DataVersion
 
 MAX_GROUPS = 100_000
 MAX_FORBIDDEN = 100_000

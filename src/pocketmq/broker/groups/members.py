@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.groups.consumer_group import ClientInfo, Conflict, ConsumerGroup
 from pocketmq.errors import ConsumerNotOnline, ImpossibleRequest, InvalidParameter, SubscriptionUnknown
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import Subscription
 from pocketmq.protocol.bodies.clients import (
     ConsumerConnection,
     ConsumerData,

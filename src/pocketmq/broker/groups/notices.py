@@ -25,7 +25,6 @@ from pocketmq.errors import ConnectionLost, PocketMQError
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import ForConsumerGroup
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import write_fields
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -89,7 +88,7 @@ class Notices:
     def _notify(self, notice: Notice) -> None:
         if not self._settings.now.notify_changes:
             return
-        command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, write_fields(ForConsumerGroup(notice.group)))
+        command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ForConsumerGroup(notice.group).encode())
         for connection in notice.connections:
             try:
                 peer_of(connection).oneway(command)

@@ -27,8 +27,7 @@ import msgspec
 from pocketmq.broker.topics import MAX_QUEUES
 from pocketmq.errors import ImpossibleRequest, NoPermission
 from pocketmq.model.names import TRANSACTION_CHECK_GROUP
-from pocketmq.protocol.bodies.topics import ConsumerOffsets, SavedOffsets
-from pocketmq.protocol.java_json import DataVersion
+from pocketmq.protocol.bodies.topics import ConsumerOffsets, DataVersion, SavedOffsets
 
 LARGEST = 2**63 - 1
 NOTHING_TO_CORRECT = LARGEST

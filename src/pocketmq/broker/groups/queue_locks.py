@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 
 LEASE_SECONDS = 60.0
 MAX_LOCKS = 200_000

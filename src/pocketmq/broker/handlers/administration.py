@@ -22,8 +22,8 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.broker.stats.runtime_info import RuntimeInfo
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, NoPermission
-from pocketmq.model.queue import MessageQueue
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.model import MessageQueue
+from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
 from pocketmq.net.loops import Steps
 from pocketmq.protocol.api.administration import (
     BrokerConfigReply,
@@ -37,13 +37,13 @@ from pocketmq.protocol.bodies.topics import (
     ConsumeStats,
     ConsumeStatsList,
     ConsumeTimeSpans,
+    DataVersion,
+    KVTable,
     OffsetProgress,
     QueueTimeSpan,
     ReplicationStatus,
     TopicConfig,
 )
-from pocketmq.protocol.fields import NoFields
-from pocketmq.protocol.java_json import DataVersion, KVTable, write_body
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -59,7 +59,7 @@ class MaintenanceHandlers:
             RequestCode.GET_BROKER_HA_STATUS: self.replication,
         }
 
-    def clean_queues(self, request: Request[NoFields]) -> Reply:
+    def clean_queues(self, request: PlainRequest) -> Reply:
         """Remove queue entries of deleted messages; a few at every tick, after the answer.
 
         Apache RocketMQ also forgets the end of a queue whose messages have all expired, and begins at 0 again. Offsets of
@@ -69,15 +69,15 @@ class MaintenanceHandlers:
         log.info("Removing expired queue entries, as requested by %s", request.peer.address)
         return Reply()
 
-    def drop_log_files(self, request: Request[NoFields]) -> Reply:
+    def drop_log_files(self, request: PlainRequest) -> Reply:
         """Delete log files older than the retention time now, not only at the configured hour."""
         dropped = self._state.store.drop_expired()
         log.info("Deleted %d expired log files, as requested by %s", dropped, request.peer.address)
         return Reply()
 
-    def replication(self, request: Request[NoFields]) -> Reply:
+    def replication(self, request: PlainRequest) -> Reply:
         """Without replication, the broker has no replicas."""
-        return Reply(body=write_body(ReplicationStatus(True, self._state.store.facts.log_end)))
+        return Reply(body=ReplicationStatus(True, self._state.store.facts.log_end).encode())
 
 
 class SettingHandlers:
@@ -94,7 +94,7 @@ class SettingHandlers:
             RequestCode.GET_BROKER_CONFIG: self.get,
         }
 
-    def update(self, request: Request[NoFields]) -> Reply:
+    def update(self, request: PlainRequest) -> Reply:
         """Apply all changes, or none."""
         properties = read_properties(request.command.body)
         before = self._state.settings.now
@@ -112,8 +112,8 @@ class SettingHandlers:
             self._apply(after)
         return Reply()
 
-    def get(self, request: Request[NoFields]) -> Reply:
-        version = write_body(self._version).decode()
+    def get(self, request: PlainRequest) -> Reply:
+        version = self._version.encode().decode()
         return Reply(BrokerConfigReply(version), write_properties(write_keys(self._state.settings.now)))
 
 
@@ -244,27 +244,27 @@ class StatisticsHandlers:
             RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_spans,
         }
 
-    def runtime_info(self, request: Request[NoFields]) -> Reply:
-        return Reply(body=write_body(KVTable(self._info.table())))
+    def runtime_info(self, request: PlainRequest) -> Reply:
+        return Reply(body=KVTable(self._info.table()).encode())
 
     def view(self, request: Request[ViewBrokerStats]) -> Reply:
         name, key = request.header.stats_name, request.header.stats_key
         found = self._state.stats.view(name, key)
         if found is None:
             raise ImpossibleRequest(f"The stats <{name}> <{key}> not exist")
-        return Reply(body=write_body(found))
+        return Reply(body=found.encode())
 
     async def of_group(self, request: Request[GetConsumeStats]) -> Reply:
         header = request.header
         topics = [header.topic] if header.topic else [topic for topic in (header.topic_list or "").split(";") if topic]
-        return Reply(body=write_body(await self._progress.of_group(header.consumer_group, topics)))
+        return Reply(body=(await self._progress.of_group(header.consumer_group, topics)).encode())
 
     async def of_all_groups(self, request: Request[GetBrokerConsumeStats]) -> Reply:
         found = await self._progress.of_all(self._address(), ordered_only=request.header.is_order)
-        return Reply(body=write_body(found))
+        return Reply(body=found.encode())
 
     async def time_spans(self, request: Request[QueryConsumeTimeSpan]) -> Reply:
         header = request.header
         return Reply(
-            body=write_body(await self._progress.time_spans(header.group, header.topic, self._state.clock.now_ms()))
+            body=(await self._progress.time_spans(header.group, header.topic, self._state.clock.now_ms())).encode()
         )

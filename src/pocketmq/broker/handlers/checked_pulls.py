@@ -18,7 +18,7 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.broker.stats.rows import Tally
 from pocketmq.codes import PullFlag
 from pocketmq.errors import PocketMQError
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import Subscription
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import LitePullHead, PullHead
 from pocketmq.store.queues.consume_queue import ConsumeQueue

@@ -17,9 +17,9 @@ from pocketmq.broker.groups.notices import Notices
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, TopicFlag
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest
-from pocketmq.model.names import GroupName, retry_topic
-from pocketmq.model.queue import MessageQueue
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.model import GroupName, MessageQueue
+from pocketmq.model.names import retry_topic
+from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.administration import ForProducerGroup
 from pocketmq.protocol.api.messages import ForConsumerGroup, HeartbeatReply, UnregisterClient
@@ -32,8 +32,6 @@ from pocketmq.protocol.bodies.clients import (
     QueueLocks,
     SubscriptionGroupConfig,
 )
-from pocketmq.protocol.fields import NoFields
-from pocketmq.protocol.java_json import read_body, write_body
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -73,14 +71,14 @@ class ClientHandlers:
 
     # heartbeats
 
-    def heartbeat(self, request: Request[NoFields]) -> Reply:
+    def heartbeat(self, request: PlainRequest) -> Reply:
         command = request.command
         changed = self.process_heartbeat(request.peer, command.language.name, command.version, command.body)
         return Reply(HeartbeatReply(support_heartbeat_v2=True, sub_change=changed))
 
     def process_heartbeat(self, peer: Peer, language: str, version: int, body: bytes) -> bool:
         """Process a heartbeat. Return whether the client must send all its subscriptions."""
-        heartbeat = read_body(HeartbeatData, body)
+        heartbeat = HeartbeatData.decode(body)
         if not peer.is_open:
             return True  # lost while its heartbeat waited; it must not join now
         client = ClientInfo(peer, heartbeat.client_id, str(peer.address), language, version)
@@ -169,18 +167,18 @@ class ClientHandlers:
         client_ids = self._state.members.client_ids(group)
         if not client_ids:
             raise ImpossibleRequest(f"no consumer for this group, {group}")
-        return Reply(body=write_body(ConsumerIdList(client_ids)))
+        return Reply(body=ConsumerIdList(client_ids).encode())
 
-    def lock(self, request: Request[NoFields]) -> Reply:
-        requested = read_body(QueueLocks, request.command.body)
+    def lock(self, request: PlainRequest) -> Reply:
+        requested = QueueLocks.decode(request.command.body)
         queues = filter(self._is_local, requested.mq_set)
         locked = self._state.locks.lock(
             requested.consumer_group, requested.client_id, queues, self._state.clock.monotonic()
         )
-        return Reply(body=write_body(LockedQueues(locked)))
+        return Reply(body=LockedQueues(locked).encode())
 
-    def unlock(self, request: Request[NoFields]) -> Reply:
-        requested = read_body(QueueLocks, request.command.body)
+    def unlock(self, request: PlainRequest) -> Reply:
+        requested = QueueLocks.decode(request.command.body)
         self._state.locks.unlock(requested.consumer_group, requested.client_id, requested.mq_set)
         return Reply()
 
@@ -190,9 +188,9 @@ class ClientHandlers:
         is_read = topic is not None and 0 <= queue.queue_id < topic.read_queue_nums
         return is_read and queue.broker_name == self._state.settings.now.broker_name
 
-    def check(self, request: Request[NoFields]) -> Reply:
+    def check(self, request: PlainRequest) -> Reply:
         """Whether the broker can serve a subscription. Consumers call it before they start."""
-        wanted = read_body(CheckClientConfig, request.command.body).subscription_data
+        wanted = CheckClientConfig.decode(request.command.body).subscription_data
         if wanted is not None and not wanted.is_tag:
             if not self._state.settings.now.property_filter:
                 raise ImpossibleRequest(
@@ -208,7 +206,7 @@ class ClientHandlers:
         group = request.header.consumer_group
         if self._state.members.group(group) is None:
             raise ConsumerNotOnline(f"the consumer group[{group}] not online")
-        return Reply(body=write_body(self._state.members.consumer_connections(group)))
+        return Reply(body=self._state.members.consumer_connections(group).encode())
 
     def producer_connections(self, request: Request[ForProducerGroup]) -> Reply:
         group = request.header.producer_group
@@ -216,10 +214,10 @@ class ClientHandlers:
             found = self._state.members.producers.connections(group)
         except ImpossibleRequest:
             raise ImpossibleRequest(f"the producer group[{group}] not exist") from None
-        return Reply(body=write_body(found))
+        return Reply(body=found.encode())
 
-    def producers(self, request: Request[NoFields]) -> Reply:
-        return Reply(body=write_body(self._state.members.producers.table()))
+    def producers(self, request: PlainRequest) -> Reply:
+        return Reply(body=self._state.members.producers.table().encode())
 
     def runtime_info(self) -> dict[str, str]:
         """Conflicting subscriptions, for `mqadmin brokerStatus` (code 28)."""

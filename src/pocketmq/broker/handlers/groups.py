@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from pocketmq.broker.snapshots import CachedTable, Page
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode
+from pocketmq.model import Subscription
 from pocketmq.model.names import parse_group
-from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import (
     AllGroupsReply,
     DeleteGroup,
@@ -27,8 +27,6 @@ from pocketmq.protocol.api.administration import (
 )
 from pocketmq.protocol.bodies.clients import GroupConfigList, GroupForbidden, GroupSubscription, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicList
-from pocketmq.protocol.fields import NoFields
-from pocketmq.protocol.java_json import read_body, write_body
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -55,13 +53,13 @@ class GroupHandlers:
 
     # changing
 
-    async def create(self, request: Request[NoFields]) -> Reply:
-        return await self._put(request, (read_body(SubscriptionGroupConfig, request.command.body),))
+    async def create(self, request: PlainRequest) -> Reply:
+        return await self._put(request, (SubscriptionGroupConfig.decode(request.command.body),))
 
-    async def create_list(self, request: Request[NoFields]) -> Reply:
-        return await self._put(request, read_body(GroupConfigList, request.command.body).group_config_list)
+    async def create_list(self, request: PlainRequest) -> Reply:
+        return await self._put(request, GroupConfigList.decode(request.command.body).group_config_list)
 
-    async def _put(self, request: Request[NoFields], configs: tuple[SubscriptionGroupConfig, ...]) -> Reply:
+    async def _put(self, request: PlainRequest, configs: tuple[SubscriptionGroupConfig, ...]) -> Reply:
         self._state.groups.put(configs, self._state.clock.now_ms())
         for config in configs:
             log.info("Set group %s, as requested by %s: %s", config.group_name, request.peer.address, config)
@@ -93,7 +91,7 @@ class GroupHandlers:
             log.info("%s %s group %s to read topic %s", request.peer.address, word, header.group, header.topic)
             await self._state.snapshots.save_groups()
         readable = self._state.groups.may_read(header.group, header.topic)
-        return Reply(body=write_body(GroupForbidden(header.group, header.topic, readable)))
+        return Reply(body=GroupForbidden(header.group, header.topic, readable).encode())
 
     # queries
 
@@ -103,7 +101,7 @@ class GroupHandlers:
         config = self._state.groups.ensure(request.header.group, self._state.clock.now_ms())
         if is_new:
             await self._state.snapshots.save_groups()
-        return Reply(body=write_body(config))
+        return Reply(body=config.encode())
 
     def get_all(self, request: Request[GetAllGroups]) -> Reply:
         header, count = request.header, AllGroupsReply(len(self._state.groups))
@@ -111,22 +109,22 @@ class GroupHandlers:
         if asked.is_whole:
             return Reply(
                 count,
-                self._cached_table.body(self._state.groups.version, lambda: write_body(self._state.groups.snapshot())),
+                self._cached_table.body(self._state.groups.version, lambda: self._state.groups.snapshot().encode()),
             )
         table = self._state.groups.snapshot()
         rows = asked.of(table.subscription_group_table, table.data_version)
-        return Reply(count, write_body(replace(table, subscription_group_table=rows)))
+        return Reply(count, replace(table, subscription_group_table=rows).encode())
 
     def topics(self, request: Request[ForGroup]) -> Reply:
         """Topics in which the group has an offset."""
         topics = tuple(self._state.offsets.topics_of(request.header.group))
-        return Reply(body=write_body(TopicList(topics, str(self._address()))))
+        return Reply(body=TopicList(topics, str(self._address())).encode())
 
     def subscription(self, request: Request[QuerySubscriptionByConsumer]) -> Reply:
         """The group's subscription of a topic: of its members, else of its recent pulls."""
         group, topic = request.header.group, request.header.topic
         found = self._subscription(group, topic) if topic else None
-        return Reply(body=write_body(GroupSubscription(group, topic, found)))
+        return Reply(body=GroupSubscription(group, topic, found).encode())
 
     def _subscription(self, group: str, topic: str) -> Subscription | None:
         members = self._state.members.group(group)

@@ -11,12 +11,11 @@ from pocketmq.broker.reads.filters import Filter
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ImpossibleRequest, InvalidExpression, InvalidParameter
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import Subscription
 from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.net.loops import Steps
 from pocketmq.protocol.api.messages import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
 from pocketmq.protocol.bodies.topics import ConsumeQueueContent, ConsumeQueueEntry
-from pocketmq.protocol.java_json import write_body
 from pocketmq.store.queues.consume_queue import Entry, is_message
 from pocketmq.store.readable_store import MAX_KEY_RESULTS
 
@@ -99,7 +98,7 @@ class MessageQueryHandlers:
             entries.append(ConsumeQueueEntry(*entry, eval=matches))
             await steps.pause()
         content = ConsumeQueueContent(subscription, filter_text, tuple(entries), queue.max_offset, queue.min_offset)
-        return Reply(body=write_body(content))
+        return Reply(body=content.encode())
 
     def _group_filter(self, group: str | None, topic: str) -> tuple[Subscription | None, Filter | None, str | None]:
         """The group's subscription of the topic, its filter, and the text of the filter or of an error."""

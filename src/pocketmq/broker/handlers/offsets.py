@@ -28,8 +28,8 @@ from pocketmq.errors import (
     PocketMQError,
     TopicNotFound,
 )
-from pocketmq.model.queue import MessageQueue
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.model import MessageQueue
+from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import (
     CloneGroupOffset,
@@ -43,9 +43,7 @@ from pocketmq.protocol.api.messages import (
 )
 from pocketmq.protocol.bodies.topics import CorrectionOffsets, CppResetOffsets, ResetOffsets
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import NoFields, write_fields
 from pocketmq.protocol.hot_headers import OFFSET_UPDATED, QueryOffsetHead, UpdateOffsetHead, offset_reply
-from pocketmq.protocol.java_json import write_body
 from pocketmq.store.settings import MIB
 
 MAX_TABLE_BYTES = 15 * MIB
@@ -90,7 +88,7 @@ class OffsetHandlers:
         found = self._state.store.store_ms(topic, queue_id, self._state.store.min_offset(topic, queue_id))
         return Reply(StoreTimeReply(-1 if found is None else found))
 
-    def all_consumed(self, request: Request[NoFields]) -> Reply:
+    def all_consumed(self, request: PlainRequest) -> Reply:
         # Strict JSON, as in the file: Java reads it, and a large table is encoded many times as fast.
         body = msgspec.json.encode(self._state.offsets.snapshot())
         if len(body) > MAX_TABLE_BYTES:
@@ -100,7 +98,7 @@ class OffsetHandlers:
             )
         return Reply(body=body)
 
-    def all_delayed(self, request: Request[NoFields]) -> Reply:
+    def all_delayed(self, request: PlainRequest) -> Reply:
         return Reply(body=self._delay_offsets())
 
 
@@ -182,7 +180,7 @@ class ResetHandlers:
             self._state.arrivals.wake(header.topic, queue_id)
         self._log_change("reset", request, len(targets))
         await self._state.snapshots.save_offsets()
-        return Reply(body=write_body(self._body(header.topic, targets)))
+        return Reply(body=self._body(header.topic, targets).encode())
 
     def _targets(self, header: ResetOffset) -> dict[int, int]:
         """The new offset by queue: of one queue if it is named, else of all."""
@@ -248,7 +246,7 @@ class ResetHandlers:
         remark = (
             f"not pushed to clients whose connection is full or closing: {', '.join(unreached)}" if unreached else None
         )
-        return Reply(body=write_body(body), remark=remark)
+        return Reply(body=body.encode(), remark=remark)
 
     # comparing and copying
 
@@ -261,7 +259,7 @@ class ResetHandlers:
             left_out,
             lambda queue_id: self._state.store.min_offset(header.topic, queue_id),
         )
-        return Reply(body=write_body(CorrectionOffsets(least)))
+        return Reply(body=CorrectionOffsets(least).encode())
 
     async def clone(self, request: Request[CloneGroupOffset]) -> Reply:
         header = request.header
@@ -292,12 +290,12 @@ class ResetHandlers:
 def _push_to_members(clients: Iterable[ClientInfo], header: ResetOffset, body: ResetOffsets) -> list[str]:
     """Push a reset to these members. Return the ids of those that could not be reached."""
     # Members only use the table. RocketMQ always sends isForce=false.
-    ext = write_fields(ResetOffset(header.group, header.topic, header.timestamp, is_force=False))
+    ext = ResetOffset(header.group, header.topic, header.timestamp, is_force=False).encode()
     unreached = []
     for client in clients:
         is_cpp = client.language == Language.CPP.name
         command = Command(
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, write_body(CppResetOffsets.of(body) if is_cpp else body)
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, (CppResetOffsets.of(body) if is_cpp else body).encode()
         )
         try:
             peer_of(client.connection).oneway(command)

@@ -31,8 +31,8 @@ from pocketmq.errors import (
     PocketMQError,
     TopicNotFound,
 )
+from pocketmq.model import Subscription
 from pocketmq.model.names import is_retry
-from pocketmq.model.subscription import Subscription
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.bodies.clients import MessageModel, SubscriptionGroupConfig

@@ -11,14 +11,12 @@ from pocketmq.broker.groups.consumer_group import ClientInfo, call_client, requi
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import CallTimedOut, ConsumeTimedOut, ImpossibleRequest, NetworkError, PocketMQError, ServerFailed
-from pocketmq.model.message_id import OffsetId
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue, OffsetId
 from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.messages import ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus
 from pocketmq.protocol.bodies.topics import ConsumerStatus
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.java_json import read_body, write_body
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -72,7 +70,7 @@ class RelayHandlers:
         remark = f"no answer from {', '.join(missing)}" if missing else None
         if not table:
             raise ConsumeTimedOut(remark)
-        return Reply(body=write_body(ConsumerStatus(consumer_table={**table})), remark=remark)
+        return Reply(body=ConsumerStatus(consumer_table={**table}).encode(), remark=remark)
 
     def _status_clients(self, header: GetConsumerStatus) -> list[ClientInfo]:
         group = self._state.members.group(header.group)
@@ -93,7 +91,7 @@ class RelayHandlers:
             answer = await self._ask(client, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, asked)
             if (failure := answer.error()) is not None:
                 raise failure
-            return read_body(ConsumerStatus, answer.body).message_queue_table
+            return ConsumerStatus.decode(answer.body).message_queue_table
         except PocketMQError as error:
             log.warning("Client %s of group %s did not report its offsets: %s", client.client_id, header.group, error)
             return None

@@ -15,8 +15,8 @@ from pocketmq.broker.messages import Destinations, Draft, packed_host
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.errors import PocketMQError
+from pocketmq.model import Host
 from pocketmq.model import properties as names
-from pocketmq.model.message_id import Host
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.net.dispatcher import Handler, Reply, Request
 from pocketmq.protocol.api.messages import PushReplyMessage, SendMessage, SendReply

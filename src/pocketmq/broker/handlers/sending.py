@@ -25,8 +25,9 @@ from pocketmq.errors import (
     NoPermission,
     ProtocolError,
 )
+from pocketmq.model import UniqueIds
 from pocketmq.model import properties as names
-from pocketmq.model.message_id import UniqueIds, pack_ip
+from pocketmq.model.message_id import pack_ip
 from pocketmq.model.names import is_retry, parse_topic
 from pocketmq.model.properties import parse_properties, raw_property
 from pocketmq.net.address import Address

@@ -19,9 +19,9 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.broker.topics import parse_changes
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidParameter, TopicNotFound
+from pocketmq.model import MessageQueue
 from pocketmq.model.names import LMQ_PREFIX, parse_topic
-from pocketmq.model.queue import MessageQueue
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import AllTopicsReply, CreateTopic, ForTopic, GetAllTopics
 from pocketmq.protocol.bodies.clients import GroupList
 from pocketmq.protocol.bodies.topics import (
@@ -32,8 +32,6 @@ from pocketmq.protocol.bodies.topics import (
     TopicOffset,
     TopicStatsTable,
 )
-from pocketmq.protocol.fields import NoFields
-from pocketmq.protocol.java_json import read_body, write_body
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -64,11 +62,11 @@ class TopicHandlers:
     async def create(self, request: Request[CreateTopic]) -> Reply:
         return await self._put(request, [_config(request.header)])
 
-    async def create_list(self, request: Request[NoFields]) -> Reply:
-        configs = read_body(TopicConfigList, request.command.body).topic_config_list
+    async def create_list(self, request: PlainRequest) -> Reply:
+        configs = TopicConfigList.decode(request.command.body).topic_config_list
         return await self._put(request, list(configs))
 
-    async def _put(self, request: Request[CreateTopic] | Request[NoFields], configs: list[TopicConfig]) -> Reply:
+    async def _put(self, request: Request[CreateTopic] | PlainRequest, configs: list[TopicConfig]) -> Reply:
         self._state.topics.put(configs, self._state.clock.now_ms())
         registered = self._announced()
         for config in configs:
@@ -92,7 +90,7 @@ class TopicHandlers:
         await asyncio.gather(self._state.snapshots.save_topics(), self._state.snapshots.save_offsets())
         return Reply()
 
-    async def clean_unused(self, request: Request[NoFields]) -> Reply:
+    async def clean_unused(self, request: PlainRequest) -> Reply:
         """Remove the queues of topics that no longer exist. Light topics have queues and no row."""
         for topic in self._state.store.topics():
             if topic in self._state.topics or self._state.topics.is_system(topic) or topic.startswith(LMQ_PREFIX):
@@ -108,7 +106,7 @@ class TopicHandlers:
         found = self._state.topics.get(request.header.topic)
         if found is None:
             raise TopicNotFound(f"No topic in this broker. topic: {request.header.topic}")
-        return Reply(body=write_body(found))
+        return Reply(body=found.encode())
 
     def get_all(self, request: Request[GetAllTopics]) -> Reply:
         header, count = request.header, AllTopicsReply(len(self._state.topics))
@@ -116,16 +114,14 @@ class TopicHandlers:
         if asked.is_whole:
             return Reply(
                 count,
-                self._cached_table.body(
-                    self._state.topics.version, lambda: write_body(self._state.topics.registration())
-                ),
+                self._cached_table.body(self._state.topics.version, lambda: self._state.topics.registration().encode()),
             )
         table = self._state.topics.registration()
         rows = asked.of(table.topic_config_table, table.data_version)
-        return Reply(count, write_body(replace(table, topic_config_table=rows)))
+        return Reply(count, replace(table, topic_config_table=rows).encode())
 
-    def system_topics(self, request: Request[NoFields]) -> Reply:
-        return Reply(body=write_body(TopicList(tuple(self._state.topics.system_topics()))))
+    def system_topics(self, request: PlainRequest) -> Reply:
+        return Reply(body=TopicList(tuple(self._state.topics.system_topics())).encode())
 
     def stats(self, request: Request[ForTopic]) -> Reply:
         name = request.header.topic
@@ -135,7 +131,7 @@ class TopicHandlers:
         broker_name = self._state.settings.now.broker_name
         queues = range(max(topic.read_queue_nums, topic.write_queue_nums))
         table = {MessageQueue(name, broker_name, queue_id): self._queue_stats(name, queue_id) for queue_id in queues}
-        return Reply(body=write_body(TopicStatsTable(table, self._state.stats.put_tps(name))))
+        return Reply(body=TopicStatsTable(table, self._state.stats.put_tps(name)).encode())
 
     def _queue_stats(self, topic: str, queue_id: int) -> TopicOffset:
         end = self._state.store.max_offset(topic, queue_id)
@@ -146,7 +142,7 @@ class TopicHandlers:
         """Groups that subscribe to the topic, or have an offset in it."""
         topic = request.header.topic
         groups = dict.fromkeys([*self._state.members.groups_of_topic(topic), *self._state.offsets.groups_of(topic)])
-        return Reply(body=write_body(GroupList(tuple(groups))))
+        return Reply(body=GroupList(tuple(groups)).encode())
 
 
 def _config(header: CreateTopic) -> TopicConfig:

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from pocketmq.errors import InvalidExpression, ProtocolError
+from pocketmq.model import ExpressionType, Subscription
 from pocketmq.model import properties as names
 from pocketmq.model.properties import parse_properties, raw_property
 from pocketmq.model.sql92 import LONGEST_EXPRESSION, Expression, Lookup
-from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.protocol.record import properties_start
 
 MAX_EXPRESSIONS: Final = 256

@@ -37,7 +37,6 @@ from pocketmq.net.dispatcher import Check
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
-from pocketmq.protocol.fields import read_fields
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import (
     Head,
@@ -259,7 +258,7 @@ class Turns:
             make_head = _HEADS.get(command.code)
             if make_head is None:
                 return command
-            ext = read_fields(request_header(command.code), command.ext)
+            ext = request_header(command.code).decode(command.ext)
         except PocketMQError as error:
             peer.answer(command, failure_reply(command, error))
             return None

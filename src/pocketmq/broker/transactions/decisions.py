@@ -15,8 +15,8 @@ from pocketmq.broker.transactions.half import Copies, committed, real_queue
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.codes import TransactionState
 from pocketmq.errors import IllegalOperation, ImpossibleRequest, InvalidParameter
+from pocketmq.model import StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.protocol.api.messages import EndTransaction
 

@@ -24,15 +24,14 @@ import logging
 from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, StoreDamaged
+from pocketmq.model import StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.model.properties import format_properties
 from pocketmq.model.transactions import checks_of, origin_of
 from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.record import encode_record, host_flags
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.readable_store import MAX_KEY_RESULTS
@@ -136,7 +135,7 @@ def check_request(half: StoredMessage, position: StoredPosition, broker_name: st
         transaction_id=half.message_id,
         offset_msg_id=offset_id(half.packed_store_host, position.log_offset),
     )
-    return Command(RequestCode.CHECK_TRANSACTION_STATE, write_fields(header) | {"bname": broker_name}, body)
+    return Command(RequestCode.CHECK_TRANSACTION_STATE, header.encode() | {"bname": broker_name}, body)
 
 
 log = logging.getLogger("pocketmq.broker")

@@ -11,11 +11,10 @@ from pocketmq.broker.transactions.decisions import Decisions
 from pocketmq.broker.transactions.half import Copies, message_at, resumed
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.errors import ImpossibleRequest, ProtocolError
+from pocketmq.model import OffsetId, StoredMessage, Undecided
 from pocketmq.model import properties as names
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.message_id import OffsetId
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from pocketmq.model.transactions import Undecided, describe
+from pocketmq.model.transactions import describe
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.api.messages import EndTransaction
 

@@ -21,7 +21,6 @@ from pocketmq.protocol.api.administration import (
 from pocketmq.protocol.bodies.clients import ClientConnection, ProducerInfo
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.bodies.topics import BrokerStatsData
-from pocketmq.protocol.fields import read_fields
 
 GOT_TPS_OF_4_9 = "getTransferedTps"
 """The name of `getTransferredTps` before RocketMQ 5.0."""
@@ -130,12 +129,12 @@ class ClusterAdmin(Operations):
         The name servers restore it when the broker registers its topics again, or by `allow_writes`.
         """
         answers = await self._targets.ask_name_servers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, ForBrokerName(broker))
-        return max(read_fields(WipeWritePermReply, answer.ext).wipe_topic_count for answer in answers)
+        return max(WipeWritePermReply.decode(answer.ext).wipe_topic_count for answer in answers)
 
     async def allow_writes(self, broker: str) -> int:
         """Undo `stop_writes`. Returns the number of topics."""
         answers = await self._targets.ask_name_servers(RequestCode.ADD_WRITE_PERM_OF_BROKER, ForBrokerName(broker))
-        return max(read_fields(AddWritePermReply, answer.ext).add_topic_count for answer in answers)
+        return max(AddWritePermReply.decode(answer.ext).add_topic_count for answer in answers)
 
     async def clean_up(self, broker: str) -> None:
         """Make a broker delete expired log files, empty queue files, and queues of deleted topics."""

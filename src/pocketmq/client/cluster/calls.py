@@ -78,6 +78,7 @@ from pocketmq.protocol.bodies.topics import (
     ConsumeStats,
     ConsumeStatsList,
     DelayOffsets,
+    KVTable,
     MappedTopicConfig,
     MappedTopicTable,
     ResetOffsets,
@@ -85,11 +86,11 @@ from pocketmq.protocol.bodies.topics import (
     TopicStatsTable,
 )
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, read_fields
-from pocketmq.protocol.java_json import KVTable, read_body, read_optional_body, write_body
+from pocketmq.protocol.fields import Fields
+from pocketmq.protocol.java_json import Body
 from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, decode_records
 
-B = TypeVar("B")
+B = TypeVar("B", bound=Body)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -128,12 +129,12 @@ def no_fields() -> None:
 
 
 def query(
-    code: RequestCode, kind: type[T], header: Callable[P, Fields | None]
-) -> Callable[Concatenate[Calls, Target, P], Coroutine[Any, Any, T]]:
+    code: RequestCode, kind: type[B], header: Callable[P, Fields | None]
+) -> Callable[Concatenate[Calls, Target, P], Coroutine[Any, Any, B]]:
     """A call that returns the body of the response."""
 
-    async def call(self: Calls, target: Target, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return read_body(kind, (await self._ask(target, code, header(*args, **kwargs))).body)
+    async def call(self: Calls, target: Target, /, *args: P.args, **kwargs: P.kwargs) -> B:
+        return kind.decode((await self._ask(target, code, header(*args, **kwargs))).body)
 
     return call
 
@@ -153,7 +154,7 @@ def post(code: RequestCode, kind: type[B]) -> Callable[[Calls, Target, B], Corou
     """A call with a body of this kind, whose response has no content."""
 
     async def call(self: Calls, target: Target, body: B, /) -> None:
-        await self._ask(target, code, body=write_body(body))
+        await self._ask(target, code, body=body.encode())
 
     return call
 
@@ -207,7 +208,7 @@ def pulled_of(answer: Command) -> Pulled:
     """The decoded response to a pull; a failure raises its error."""
     if answer.code not in _PULL_CODES:
         raise error_for(answer.code, answer.remark)
-    return Pulled(answer.code, read_fields(PullReply, answer.ext), answer.body, answer.version)
+    return Pulled(answer.code, PullReply.decode(answer.ext), answer.body, answer.version)
 
 
 def first_of_topics(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -249,7 +250,7 @@ class OffsetCalls(Calls):
         """When the oldest message of `queue` was stored; -1 when it is empty."""
         header = ForQueue(queue.topic, queue.queue_id)
         answer = await self._ask_master(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-        return read_fields(StoreTimeReply, answer.ext).timestamp
+        return StoreTimeReply.decode(answer.ext).timestamp
 
     async def of_group(self, group: str, queue: MessageQueue) -> int | None:
         """The offset that `group` has committed in `queue`; None when it has committed none.
@@ -277,7 +278,7 @@ class OffsetCalls(Calls):
     async def reset(self, target: Target, header: ResetOffset) -> ResetOffsets:
         """Reset the offsets of a group; returns the new offset of each queue."""
         answer = await self._ask(target, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return read_optional_body(ResetOffsets, answer.body) or ResetOffsets()
+        return ResetOffsets.decode(answer.body) if answer.body else ResetOffsets()
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, header: Fields) -> int:
         return _offset_in(await self._ask_master(queue, code, header))
@@ -302,7 +303,7 @@ class OffsetCalls(Calls):
 
 
 def _offset_in(answer: Command) -> int:
-    return read_fields(OffsetReply, answer.ext).offset
+    return OffsetReply.decode(answer.ext).offset
 
 
 def _update(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
@@ -328,7 +329,7 @@ class MessageCalls(Calls):
     async def by_key(self, target: Target, header: QueryMessage) -> tuple[list[StoredMessage], QueryMessageReply]:
         """Messages with a key, and the last position of the index; NotFound when there are none."""
         answer = await self._ask(target, RequestCode.QUERY_MESSAGE, header)
-        return decode_records(answer.body), read_fields(QueryMessageReply, answer.ext)
+        return decode_records(answer.body), QueryMessageReply.decode(answer.ext)
 
     async def at_log_offset(self, target: Target, log_offset: int, topic: str | None = None) -> StoredMessage:
         """The message at this offset of the commit log, which is part of an offset id."""
@@ -346,7 +347,7 @@ class MessageCalls(Calls):
         answer = await self._ask(
             broker_name, RequestCode.RECALL_MESSAGE, header, extra=named(broker_name), timeout_s=timeout_s
         )
-        return read_fields(RecallReply, answer.ext).msg_id
+        return RecallReply.decode(answer.ext).msg_id
 
     async def end_transaction(self, target: Target, broker_name: str, header: EndTransaction) -> None:
         """Commit or roll back a transaction, one-way as in RocketMQ. The broker checks a transaction whose decision was lost."""
@@ -392,21 +393,21 @@ class MemberCalls(Calls):
             if error.response_code != ResponseCode.SYSTEM_ERROR:
                 raise
             return []  # RocketMQ answers SYSTEM_ERROR for a group without members
-        return list(read_body(ConsumerIdList, answer.body).consumer_id_list)
+        return list(ConsumerIdList.decode(answer.body).consumer_id_list)
 
     async def lock(
         self, target: Target, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> frozenset[MessageQueue]:
         """Lock queues for this client; returns those that are locked."""
-        body = write_body(QueueLocks(group, client_id, tuple(queues)))
+        body = QueueLocks(group, client_id, tuple(queues)).encode()
         answer = await self._ask(target, RequestCode.LOCK_BATCH_MQ, body=body)
-        return frozenset(read_body(LockedQueues, answer.body).locked)
+        return frozenset(LockedQueues.decode(answer.body).locked)
 
     async def unlock(
         self, target: Target, group: str, client_id: str, queues: Iterable[MessageQueue], *, wait: bool
     ) -> None:
         """Unlock queues; `wait` waits for the response."""
-        body = write_body(QueueLocks(group, client_id, tuple(queues)))
+        body = QueueLocks(group, client_id, tuple(queues)).encode()
         if wait:
             await self._ask(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
         else:
@@ -417,14 +418,14 @@ class MemberCalls(Calls):
     ) -> ConsumerRunningInfo:
         """The running info of a member. The broker forwards the request and waits 10 s."""
         header, code = GetConsumerRunningInfo(group, client_id, stacks), RequestCode.GET_CONSUMER_RUNNING_INFO
-        return read_body(ConsumerRunningInfo, (await self._ask(target, code, header, timeout_s=timeout_s)).body)
+        return ConsumerRunningInfo.decode((await self._ask(target, code, header, timeout_s=timeout_s)).body)
 
     async def consume_directly(
         self, target: Target, header: ConsumeMessageDirectly, *, timeout_s: float | None = None
     ) -> DirectConsumption:
         """Let a member consume one message now. The broker forwards the request and waits 10 s."""
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-        return read_body(DirectConsumption, (await self._ask(target, code, header, timeout_s=timeout_s)).body)
+        return DirectConsumption.decode((await self._ask(target, code, header, timeout_s=timeout_s)).body)
 
 
 class GroupCalls(Calls):
@@ -476,7 +477,7 @@ class StateCalls(Calls):
 
     async def runtime_info(self, target: Target) -> Mapping[str, str]:
         """The values that `mqadmin brokerStatus` shows."""
-        return read_body(KVTable, (await self._ask(target, RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        return KVTable.decode((await self._ask(target, RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
 
     async def settings(self, target: Target) -> dict[str, str]:
         return read_properties((await self._ask(target, RequestCode.GET_BROKER_CONFIG)).body)

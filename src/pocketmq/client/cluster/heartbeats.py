@@ -35,7 +35,6 @@ from pocketmq.protocol.bodies.clients import (
 )
 from pocketmq.protocol.bodies.topics import ResetOffsets
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.java_json import write_body
 
 
 class ProducerMember(ABC):
@@ -214,7 +213,7 @@ class Heartbeats:
 
     def _command(self) -> Command:
         heartbeat = self._members.heartbeat(self._client_id)
-        return self._rpc.command(RequestCode.HEART_BEAT, body=write_body(heartbeat))
+        return self._rpc.command(RequestCode.HEART_BEAT, body=heartbeat.encode())
 
     def _answered(self, address: Address, future: asyncio.Future[Command]) -> None:
         if self._unanswered.get(address) is future:

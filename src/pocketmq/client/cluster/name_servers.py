@@ -23,10 +23,9 @@ from pocketmq.errors import (
 from pocketmq.net.address import Address
 from pocketmq.net.connection import CloseReason
 from pocketmq.protocol.api.administration import ForNamespace, GetRoute, KvConfigReply, KvKey
-from pocketmq.protocol.bodies.topics import ClusterInfo, TopicList, TopicRouteData
+from pocketmq.protocol.bodies.topics import ClusterInfo, KVTable, TopicList, TopicRouteData
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, read_fields
-from pocketmq.protocol.java_json import KVTable, read_body
+from pocketmq.protocol.fields import Fields
 
 DEFAULT_PORT = 9876
 VARIABLES = ("NAMESRV_ADDR", "ROCKETMQ_NAMESRV_ADDR", "rocketmq.namesrv.addr")
@@ -85,24 +84,24 @@ class NameServers:
         answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute(topic))
         if not answer.body:
             raise BodyError(f"{self.current}: the response with the route of topic {topic} has no body")
-        return read_body(TopicRouteData, answer.body)
+        return TopicRouteData.decode(answer.body)
 
     async def cluster_info(self) -> ClusterInfo:
         """All brokers."""
-        return read_body(ClusterInfo, (await self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+        return ClusterInfo.decode((await self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
 
     async def topics(self) -> Sequence[str]:
         """The topics of all brokers."""
-        return read_body(TopicList, (await self.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body).topic_list
+        return TopicList.decode((await self.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body).topic_list
 
     async def key_values(self, namespace: str) -> dict[str, str]:
         """A namespace of the key-value configuration; NotFound when it is empty."""
         answer = await self.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, ForNamespace(namespace))
-        return dict(read_body(KVTable, answer.body).table)
+        return dict(KVTable.decode(answer.body).table)
 
     async def value(self, namespace: str, key: str) -> str | None:
         """One value of the key-value configuration; NotFound without one."""
-        return read_fields(KvConfigReply, (await self.ask(RequestCode.GET_KV_CONFIG, KvKey(namespace, key))).ext).value
+        return KvConfigReply.decode((await self.ask(RequestCode.GET_KV_CONFIG, KvKey(namespace, key))).ext).value
 
     async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
         """The response of one name server. NetworkError when none answers; InvalidSetting when another server answers instead."""

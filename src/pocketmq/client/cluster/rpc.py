@@ -17,7 +17,7 @@ from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer
 from pocketmq.net.pool import Pool
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields, write_fields
+from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.signing import Credentials, signed_fields
 
 STREAM_MARKS: Mapping[str, str] = {"ReqT": "0"}
@@ -55,7 +55,7 @@ class RpcClient:
         self, code: int, header: Fields | None = None, body: bytes = b"", extra: Mapping[str, str] | None = None
     ) -> Command:
         """A request with the marks and the signature of this client."""
-        ext = None if header is None else write_fields(header)
+        ext = None if header is None else header.encode()
         if extra:
             ext = {**(ext or {}), **extra}
         return self.signed(Command(int(code), ext, body))

@@ -38,8 +38,6 @@ from pocketmq.protocol.api.messages import (
 from pocketmq.protocol.bodies.topics import ConsumerStatus, ResetOffsets
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.compression import decompress
-from pocketmq.protocol.fields import read_fields
-from pocketmq.protocol.java_json import read_body, write_body
 from pocketmq.protocol.record import HOSTS_V6, decode_record, encode_record, host_flags
 
 _NO_HOST = Host(b"\0\0\0\0", 0)
@@ -136,42 +134,42 @@ class BrokerRequests:
         return handler(peer, command)
 
     def _rebalance(self, peer: Peer, command: Command) -> None:
-        consumer = self._members.consumer(read_fields(ForConsumerGroup, command.ext).consumer_group)
+        consumer = self._members.consumer(ForConsumerGroup.decode(command.ext).consumer_group)
         if consumer is not None:
             consumer.rebalance_soon()
 
     def _check_transaction(self, peer: Peer, command: Command) -> None:
-        header = read_fields(CheckTransactionState, command.ext)
+        header = CheckTransactionState.decode(command.ext)
         message = decode_record(command.body)
         decider = self._members.decider(message.properties.get(names.PRODUCER_GROUP, ""))
         if decider is not None:  # else the broker checks again, maybe with another client
             decider.check_transaction(peer, header, message, (command.ext or {}).get("bname"))
 
     async def _reset_offsets(self, peer: Peer, command: Command) -> None:
-        header = read_fields(ResetOffset, command.ext)
-        offsets = read_body(ResetOffsets, command.body)
+        header = ResetOffset.decode(command.ext)
+        offsets = ResetOffsets.decode(command.body)
         consumer = self._members.consumer(header.group)
         if consumer is not None:
             await consumer.reset_offsets(header.topic, offsets)
 
     def _report_offsets(self, peer: Peer, command: Command) -> Command:
-        header = read_fields(GetConsumerStatus, command.ext)
+        header = GetConsumerStatus.decode(command.ext)
         positions = dict(self._consumer(header.group).positions(header.topic))
-        return command.reply(body=write_body(ConsumerStatus(positions)))
+        return command.reply(body=ConsumerStatus(positions).encode())
 
     def _report_running_info(self, peer: Peer, command: Command) -> Command:
-        header = read_fields(GetConsumerRunningInfo, command.ext)
+        header = GetConsumerRunningInfo.decode(command.ext)
         info = self._consumer(header.consumer_group).running_info(stacks=bool(header.jstack_enable))
-        return command.reply(body=write_body(info))
+        return command.reply(body=info.encode())
 
     async def _consume_directly(self, peer: Peer, command: Command) -> Command:
-        header = read_fields(ConsumeMessageDirectly, command.ext)
+        header = ConsumeMessageDirectly.decode(command.ext)
         consumer = self._consumer(header.consumer_group)
         outcome = await consumer.consume_directly(decode_record(command.body), header.broker_name)
-        return command.reply(body=write_body(outcome))
+        return command.reply(body=outcome.encode())
 
     def _deliver_reply(self, peer: Peer, command: Command) -> Command:
-        self._replies.arrived(read_fields(PushReplyMessage, command.ext), command.body)
+        self._replies.arrived(PushReplyMessage.decode(command.ext), command.body)
         return command.reply()
 
     def _consumer(self, group: str) -> ConsumerMember:

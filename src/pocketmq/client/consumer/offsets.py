@@ -42,7 +42,7 @@ from pocketmq.files import Files, user_folder
 from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.protocol.bodies.topics import LocalOffsets as OffsetsFile
 from pocketmq.protocol.bodies.topics import LogMark
-from pocketmq.protocol.java_json import read_body, write_pretty_json
+from pocketmq.protocol.java_json import write_pretty_json
 from pocketmq.store.tables import TABLE_LIMITS, Tables
 
 FOLDER: Final = ".rocketmq_offsets"
@@ -98,7 +98,7 @@ def _changed(
 
 
 def _parse(data: bytes) -> OffsetsFile:
-    return read_body(OffsetsFile, data, TABLE_LIMITS)
+    return OffsetsFile.decode(data, TABLE_LIMITS)
 
 
 log = logging.getLogger("pocketmq.client")

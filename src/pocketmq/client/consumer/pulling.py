@@ -44,7 +44,6 @@ from pocketmq.net.address import Address
 from pocketmq.net.peer import Peer, Waiting
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.command import Command, encode_command
-from pocketmq.protocol.fields import write_fields
 from pocketmq.protocol.frames import PREFIX_SIZE
 from pocketmq.protocol.signing import SIGNATURE, Credentials, signature_of, signed_content
 
@@ -60,7 +59,7 @@ _PLACEHOLDERS: Final = {"queueOffset": "%d", "sysFlag": "%d", "commitOffset": "%
 
 def pull_writer(rpc: RpcClient, code: RequestCode, header: PullMessage, broker_name: str) -> PullWriter:
     """For all pulls that differ from this one in offset, flags and committed offset only, as the client of `links` sends them."""
-    fields = rpc.signed_fields(write_fields(header) | named(broker_name)) or {}
+    fields = rpc.signed_fields(header.encode() | named(broker_name)) or {}
     escaped = {name: _PLACEHOLDERS.get(name) or value.replace("%", "%%") for name, value in fields.items()}
     whole = encode_command(Command(int(code), escaped, opaque=0))[PREFIX_SIZE:]
     # Inside a JSON string every quote has a backslash before it, so this text is found at one place only.

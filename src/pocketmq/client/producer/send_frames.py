@@ -22,7 +22,6 @@ from pocketmq.model import properties as names
 from pocketmq.model.names import wrap
 from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.command import Command, encode_command
-from pocketmq.protocol.fields import write_fields
 
 _pack_prefix = struct.Struct(">II").pack
 _as_json = msgspec.json.Encoder().encode
@@ -65,7 +64,7 @@ class SendFrames:
 
     def command(self, out: Outgoing, queue: MessageQueue, born_ms: int) -> Command:
         """The request as a command without number and signature."""
-        return Command(int(code_of(out)), write_fields(self._header(out, queue, born_ms)), out.body)
+        return Command(int(code_of(out)), self._header(out, queue, born_ms).encode(), out.body)
 
     def _header(self, out: Outgoing, queue: MessageQueue, born_ms: int) -> SendMessageV2:
         tried, limit = out.attempts or (0, None)

@@ -12,10 +12,9 @@ from pocketmq.console.bodies import editable_text, shown_body, whole_body
 from pocketmq.console.rendering import matching, read_field, rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
 from pocketmq.errors import InvalidMessage, NotFound, UsageError
+from pocketmq.model import Message, MessageQueue
 from pocketmq.model import properties as names
 from pocketmq.model.human import parse_whole
-from pocketmq.model.message import Message
-from pocketmq.model.queue import MessageQueue
 
 EDITABLE: Final = frozenset({names.TAGS, names.KEYS})
 """RocketMQ's properties that users can edit, besides their own."""

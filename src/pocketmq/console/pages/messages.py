@@ -13,10 +13,8 @@ from pocketmq.console.bodies import body_contains, preview, shown_body, whole_bo
 from pocketmq.console.rendering import read_field
 from pocketmq.console.site import Page, Site, Visit
 from pocketmq.errors import NotFound, PocketMQError, UsageError
+from pocketmq.model import MessageQueue, OffsetId, StoredMessage
 from pocketmq.model.human import parse_time, parse_whole, time_ms
-from pocketmq.model.message import StoredMessage
-from pocketmq.model.message_id import OffsetId
-from pocketmq.model.queue import MessageQueue
 
 MAX_FOUND: Final = 200
 """The limit of a search by key or time."""

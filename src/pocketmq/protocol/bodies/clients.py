@@ -9,11 +9,11 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
+from pocketmq.model import MessageQueue, Subscription
 from pocketmq.model.java_hash import java_hash
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.protocol.bodies.topics import DataVersion
 from pocketmq.protocol.fields import Int32, Int64
-from pocketmq.protocol.java_json import EMPTY_MAP, Body, DataVersion, write_body
+from pocketmq.protocol.java_json import EMPTY_MAP, Body
 
 
 class ConsumeType(StrEnum):
@@ -74,7 +74,7 @@ def fingerprint(heartbeat: HeartbeatData) -> int:
         tuple(sorted(heartbeat.producer_data_set, key=lambda producer: producer.group_name)),
         tuple(map(_unversioned, sorted(heartbeat.consumer_data_set, key=lambda consumer: consumer.group_name))),
     )
-    return java_hash(write_body(anonymous).decode())
+    return java_hash(anonymous.encode().decode())
 
 
 def _unversioned(consumer: ConsumerData) -> ConsumerData:

@@ -17,8 +17,8 @@ import msgspec
 
 from pocketmq.codes import VERSION, Version
 from pocketmq.errors import BodyError, UsageError
-from pocketmq.protocol.bodies.topics import MappedTopicTable, QueueMappingInfo, TopicConfig, TopicTable
-from pocketmq.protocol.java_json import Body, DataVersion, read_body, write_body, write_json
+from pocketmq.protocol.bodies.topics import DataVersion, MappedTopicTable, QueueMappingInfo, TopicConfig, TopicTable
+from pocketmq.protocol.java_json import Body, read_body, write_json
 
 INFLATED_BYTES = 64 * 1024 * 1024
 """The largest registration after decompression."""
@@ -40,16 +40,16 @@ def read_registration(
     if not data:
         return RegisterBrokerBody()
     if version < Version.V3_0_11:
-        table = read_body(TopicTable, data)
+        table = TopicTable.decode(data)
         return RegisterBrokerBody(MappedTopicTable(table.data_version, table.topic_config_table))
     if not compressed:
-        return read_body(RegisterBrokerBody, data)
+        return RegisterBrokerBody.decode(data)
     pieces = _Pieces(_inflate(data, inflated_bytes))
-    data_version = read_body(DataVersion, pieces.take())
+    data_version = DataVersion.decode(pieces.take())
     topics = [_topic_of(pieces.take()) for _ in range(pieces.number())]
     filter_servers = read_body(tuple[str, ...], pieces.take())
     count = pieces.number() if version >= Version.V5_0_0 else 0
-    mappings = [read_body(QueueMappingInfo, pieces.take()) for _ in range(count)]
+    mappings = [QueueMappingInfo.decode(pieces.take()) for _ in range(count)]
     return RegisterBrokerBody(
         MappedTopicTable(
             data_version,
@@ -63,14 +63,14 @@ def read_registration(
 def write_registration(body: RegisterBrokerBody, *, compressed: bool = False, version: int = VERSION) -> bytes:
     """Encode a registration of a broker of this version."""
     if not compressed:
-        return write_body(body)
+        return body.encode()
     table = body.topics
-    parts = [_sized(write_body(table.data_version)), _SIZE.pack(len(table.topic_config_table))]
+    parts = [_sized(table.data_version.encode()), _SIZE.pack(len(table.topic_config_table))]
     parts += [_sized(_topic_text(topic)) for topic in table.topic_config_table.values()]
     parts.append(_sized(write_json(body.filter_server_list)))
     if version >= Version.V5_0_0:
         parts.append(_SIZE.pack(len(table.topic_queue_mapping_info_map)))
-        parts += [_sized(write_body(mapping)) for mapping in table.topic_queue_mapping_info_map.values()]
+        parts += [_sized(mapping.encode()) for mapping in table.topic_queue_mapping_info_map.values()]
     return zlib.compress(b"".join(parts), zlib.Z_BEST_COMPRESSION)
 
 

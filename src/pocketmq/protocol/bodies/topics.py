@@ -1,14 +1,37 @@
-"""Topics: settings, queue mappings of static topics, routes, offsets of groups, and statistics."""
+"""Topics: settings, queue mappings of static topics, routes, offsets of groups, statistics; versions of tables, and tables of texts."""
 
 from enum import StrEnum
 
 import msgspec
 
 from pocketmq.codes import Perm
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, Subscription
 from pocketmq.protocol.fields import Int32, Int64
-from pocketmq.protocol.java_json import EMPTY_MAP, Body, DataVersion
+from pocketmq.protocol.java_json import EMPTY_MAP, Body
+
+
+class DataVersion(Body, frozen=True):
+    """The version of a table. Versions are equal if all three numbers are; each change changes time and counter."""
+
+    counter: Int64 = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
+
+    def next_version(self, now_ms: int, state_version: int = 0) -> "DataVersion":
+        """The version after a change at this time."""
+        return DataVersion(self.counter + 1, state_version, now_ms)
+
+
+class KVTable(Body, frozen=True):
+    """One namespace of the name server, or a broker's runtime info."""
+
+    table: dict[str, str] = EMPTY_MAP
+
+
+class KVConfigFile(Body, frozen=True):
+    """The name server's file kvConfig.json: namespace → key → value."""
+
+    config_table: dict[str, dict[str, str]] = EMPTY_MAP
 
 
 class TopicFilterType(StrEnum):

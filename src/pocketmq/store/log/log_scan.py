@@ -38,7 +38,7 @@ from typing import Final, NamedTuple
 
 from pocketmq.errors import ProtocolError
 from pocketmq.files import File, Files
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.model.properties import VALUE_END
 from pocketmq.protocol.record import (
     BLANK_SIZE,

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pocketmq.codes import SysFlag
-from pocketmq.model.delay import DelayLevels
+from pocketmq.model import DelayLevels
 from pocketmq.model.java_hash import java_hash
 from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.properties import raw_property

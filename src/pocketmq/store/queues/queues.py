@@ -18,7 +18,8 @@ from typing import Final
 
 from pocketmq.errors import InvalidName, StoreDamaged
 from pocketmq.files import Files
-from pocketmq.model.names import TopicName, parse_topic
+from pocketmq.model import TopicName
+from pocketmq.model.names import parse_topic
 from pocketmq.store.log.segments import MAX_OFFSET, NAME_DIGITS, OpenFiles, zero_from
 from pocketmq.store.queues.consume_queue import (
     ENTRY,

@@ -20,7 +20,7 @@ from typing import Final
 
 from pocketmq import compiled
 from pocketmq.errors import ProtocolError, QueueDamaged
-from pocketmq.model.delay import DelayLevels
+from pocketmq.model import DelayLevels
 from pocketmq.protocol.record import SMALLEST_RECORD, decode_record
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queues.consume_queue import (

@@ -18,7 +18,7 @@ import msgspec
 
 from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidName
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX, parse_topic
 from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.log.segments import MAX_OFFSET

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from math import inf
 
 from pocketmq.errors import QueueDamaged, StoreError
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.model.names import LMQ_PREFIX
 from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.log.segments import OpenFiles

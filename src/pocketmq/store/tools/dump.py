@@ -15,8 +15,8 @@ import msgspec
 
 from pocketmq.errors import ProtocolError, StoreError
 from pocketmq.files import File, Files
+from pocketmq.model import StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import parse_topic
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.layout import StoreLayout

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.files import Files
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.store.index.index_file import HEADER_BYTES, Entry, IndexHeader, IndexShape, KeyEntry, list_index_files
 from pocketmq.store.layout import INDEX, StoreLayout
 from pocketmq.store.tools.checked_index_file import NO_ENTRY, CheckedIndexFile

@@ -11,7 +11,7 @@ The log alone does not show whether its end was lost; other files do.
 from collections.abc import Iterator
 
 from pocketmq.files import Files
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.model.properties import CRC32
 from pocketmq.protocol.record import LOG_OFFSET_AT, MAGIC_V1, MAGIC_V2, encode_message, property_crc_matches
 from pocketmq.store.layout import LOG, StoreLayout

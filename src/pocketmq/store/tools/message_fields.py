@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.codes import SysFlag
 from pocketmq.errors import MissingLibrary, ProtocolError
+from pocketmq.model import StoredMessage
 from pocketmq.model.human import local_time
-from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.compression import decompress, decompress_start
 
 _TRANSACTION: Final = {

@@ -15,7 +15,7 @@ import msgspec
 
 from pocketmq.clock import SystemClock
 from pocketmq.files import Files
-from pocketmq.model.message import StoredMessage
+from pocketmq.model import StoredMessage
 from pocketmq.store.index.index_file import list_index_files
 from pocketmq.store.index.key_index import KeyIndex
 from pocketmq.store.layout import INDEX, StoreLayout
