@@ -1,8 +1,12 @@
 """Both languages have one layout of a record and of a queue entry: compared field by field."""
 
+import ast
+import re
 import struct
+from pathlib import Path
 
 import pytest
+from tests.source_code import sources
 from tests.twins import compiled_or_skip
 
 from pocketmq import compiled
@@ -56,3 +60,25 @@ def test_each_field_is_written_where_the_layout_says() -> None:
         "prepared_offset": 10,
         "body_size": 4,
     }
+
+
+def test_the_comments_of_the_twins_name_code_that_exists() -> None:
+    named = {
+        name
+        for path in (Path(compiled.__file__), *Path(compiled.__file__).parent.glob("*.[ch]"))
+        for name in re.findall(r"`((?:broker|compiled|protocol|spark|store)\.[\w.]+)`", path.read_text())
+    }
+
+    assert {"store.reading", "protocol.frames.split_whole", "compiled.PullPlace"} <= named
+    assert {name for name in named if not _is_in_the_source(name)} == set()
+
+
+def _is_in_the_source(name: str) -> bool:
+    """Whether `package.module`, perhaps with a class or function and what it contains, is in the source."""
+    modules = [source for source in sources() if f"pocketmq.{name}.".startswith(f"{source.module}.")]
+    found = max(modules, key=lambda source: len(source.module), default=None)
+    if found is None or found.module == "pocketmq":
+        return False
+    inside = f"pocketmq.{name}".removeprefix(found.module).split(".")[1:]
+    text = ast.unparse(found.tree)
+    return all(re.search(rf"\b{part}\b", text) for part in inside)

@@ -194,13 +194,13 @@ class Twin(Protocol):
         map_at: Callable[[int], tuple[memoryview | None, int]],
         /,
     ) -> int:
-        """Twin of the loop of `store.sound_entries`: how many entries from the first on match the log. `queue` is its id and its topic,
+        """Twin of the loop of `store.queues.sound_entries`: how many entries from the first on match the log. `queue` is its id and its topic,
         `bounds` are the log's start and end. `known_codes` are tags codes that need no look at the record of a message that is not wanted.
         """
         ...
 
     def read_keys(self, chunk: bytes | memoryview, at: int, base: int, most: int, /) -> tuple[bytes, int, int]:
-        """Twin of `store.record_keys.RecordKeys.read`, up to the first record that is not a usual one. Keys are packed."""
+        """Twin of `store.index.index_builder.RecordKeys.read`, up to the first record that is not a usual one. Keys are packed."""
         ...
 
     def enter_keys(
@@ -214,7 +214,7 @@ class Twin(Protocol):
         begin_ms: int,
         /,
     ) -> tuple[int, int, bytes]:
-        """Twin of the loop of `store.growing_index_file.GrowingIndexFile.put`: it writes to slots, and stops at a missing page.
+        """Twin of the loop of `store.index.growing_index_file.GrowingIndexFile.put`: it writes to slots, and stops at a missing page.
 
         How many keys were entered, how many slots were empty before, and the entries.
         """
@@ -225,19 +225,19 @@ class Twin(Protocol):
         ...
 
     def record_starts(self, buffer: bytes | memoryview, smallest: int, /) -> bytes | None:
-        """Twin of the loop of `spark.records`: 64-bit numbers of the machine; None when records do not fill the buffer exactly."""
+        """Twin of the loop of `spark.decode.records`: 64-bit numbers of the machine; None when records do not fill the buffer exactly."""
         ...
 
     def read_properties(
         self, buffer: bytes | memoryview, starts: Any, ends: Any, names: tuple[bytes, ...], with_map: bool, /
     ) -> tuple[bytearray | None, MapColumn | None, tuple[TextColumn, ...] | None]:
-        """Twin of `spark.property_table`, for rows from `starts` to `ends`, arrays of 64-bit numbers. A byte for each row says
+        """Twin of `spark.decode.property_table`, for rows from `starts` to `ends`, arrays of 64-bit numbers. A byte for each row says
         whether it is odd; only when none is, there is a map, if wanted, and a column for each name.
         """
         ...
 
     def gather(self, buffer: bytes | memoryview, starts: Any, ends: Any, /) -> tuple[bytearray, bytearray]:
-        """Twin of the `take` of `spark.usual_rows`, for rows from `starts` to `ends`, arrays of 64-bit numbers: where each row begins in
+        """Twin of the `take` of `spark.decode.decoding`, for rows from `starts` to `ends`, arrays of 64-bit numbers: where each row begins in
         what was copied together, as 32-bit numbers, and that.
         """
         ...
@@ -252,7 +252,7 @@ class Twin(Protocol):
         names: tuple[bytes, ...],
         /,
     ) -> RecordColumns | None:
-        """Twin of `spark.records` and `spark.usual_rows`, for records of one topic that are all usual and have these offsets; None for
+        """Twin of `spark.decode.records` and `spark.decode.decoding`, for records of one topic that are all usual and have these offsets; None for
         others. `wanted` are bits of `Wanted`. A record without the first of the names has the id there that its broker gave it.
         """
         ...
@@ -271,7 +271,7 @@ class Twin(Protocol):
         batch_bytes: int,
         /,
     ) -> tuple[bytes, int] | None:
-        """Twin of the loops of `spark.sink_batches`: a batch of rows from `at` on, and the row behind it; None when one does not fit."""
+        """Twin of the loops of `spark.write.sink_batches`: a batch of rows from `at` on, and the row behind it; None when one does not fit."""
         ...
 
     def pack_bodies(self, pieces: list[bytes | memoryview], count: int, size: int, /) -> bytearray | None:
@@ -279,7 +279,7 @@ class Twin(Protocol):
         ...
 
     def row_ids(self, prefix: bytes, heads: bytes | list[bytes], bodies: list[bytes], /) -> list[str]:
-        """Twin of `spark.sink_ids.RowIds.next`, for rows that did not come before. There is a head for each, or one for all."""
+        """Twin of `spark.write.sink_replays.RowIds.next`, for rows that did not come before. There is a head for each, or one for all."""
         ...
 
 

@@ -3,7 +3,7 @@
  *   {"code":310,"extFields":{ … },"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC":"JSON","version":479}
  *
  * In a regular header the code comes first, each key is known and occurs once, ext values are strings, and numbers have no
- * exponent. Any other header is declined, whether it is wrong or only rare: `protocol.heads` reads it then.
+ * exponent. Any other header is declined, whether it is wrong or only rare: `protocol.hot_headers` reads it then.
  */
 
 #include "json.h"

@@ -48,7 +48,7 @@ static Span value_of(Span properties, Span name) {
     return (Span){start, (end ? end : limit) - start};
 }
 
-/* A key on its way to the index; see `store.packed_keys`. It has no object of Python: to make three numbers and a tuple of each
+/* A key on its way to the index; see `store.index.growing_index_file.PackedKeys`. It has no object of Python: to make three numbers and a tuple of each
  * of a million keys would cost more than all the rest. */
 typedef struct {
     int32_t hash;

@@ -2,7 +2,7 @@
  *
  *   "extFields":{"consumerGroup":"G","topic":"T","queueId":"1","queueOffset":"640",…,"subVersion":"17…","expressionType":"TAG"}
  *
- * Unknown fields are skipped, as in `protocol.heads`. An irregular header is declined: see `json.c`.
+ * Unknown fields are skipped, as in `protocol.hot_headers`. An irregular header is declined: see `json.c`.
  */
 
 #include "json.h"

@@ -57,7 +57,7 @@ static void put_optional(Out *out, Span text) {
     out_span(out, text);
 }
 
-/* The place of such pulls; NULL when it is not known, or with an error set. See `CheckedPulls.key_of`. */
+/* The place of such pulls; NULL when it is not known, or with an error set. See `broker.handlers.checked_pulls.key_of`. */
 static PyObject *find_place(Run *run, const PullHead *head) {
     Out *key = &run->key;
     key->used = 0;

@@ -1,4 +1,4 @@
-/* The ids of rows that a sink of Spark writes effectively once, as `spark.sink_ids` gives them to rows that it has not seen before:
+/* The ids of rows that a sink of Spark writes effectively once, as `spark.write.sink_replays` gives them to rows that it has not seen before:
  *
  *   <prefix> <BLAKE2b of head and body, 20 hex digits> -0
  *

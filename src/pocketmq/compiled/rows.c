@@ -1,4 +1,4 @@
-/* Rows that a sink of Spark sends, packed into the body of a batch; the same bytes as `spark.sink_batches` makes.
+/* Rows that a sink of Spark sends, packed into the body of a batch; the same bytes as `spark.write.sink_batches` makes.
  *
  *   | size 4 | 0, 0, flag 0: 12 | body length 4 | body … | properties length 2 | properties … |   again and again
  *

@@ -1,4 +1,4 @@
-/* Compares entries from the files of a queue with the log: the loop of `store.sound_entries`.
+/* Compares entries from the files of a queue with the log: the loop of `store.queues.sound_entries`.
  *
  *   entries:   | a | b | c |   | d |   | e | f |        neighbours in the log are a chain: a b c, d, e f
  *   compared:    ^       ^       ^       ^   ^

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 from tests.broker.states import state_over
 from tests.store.open_store import OpenStore
 
+from pocketmq.broker.handlers.recalling import recall_handle_for
 from pocketmq.broker.handlers.retries import Retries
-from pocketmq.broker.handlers.sending import Redirects
-from pocketmq.broker.messages import Draft, route
+from pocketmq.broker.handlers.sending import Sending
+from pocketmq.broker.messages import Destinations, Draft, route
 from pocketmq.broker.settings import TimerSettings
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Version
@@ -29,8 +30,9 @@ def state() -> BrokerState:
 
 
 @pytest.fixture
-def detours(state: BrokerState) -> Redirects:
-    return Redirects(state, Retries(state, lambda: None, Random(1)))
+def sending(state: BrokerState) -> Sending:
+    destinations = Destinations(state.topics, state.settings, state.clock, lambda: None)
+    return Sending(state, destinations, Retries(state, lambda: None, Random(1)))
 
 
 def draft(properties: dict[str, str] | None = None, topic: str = "T", reconsume_times: int = 0) -> Draft:
@@ -45,61 +47,61 @@ def draft(properties: dict[str, str] | None = None, topic: str = "T", reconsume_
     )
 
 
-def taken(detours: Redirects, sent: Draft) -> Draft:
+def taken(sending: Sending, sent: Draft) -> Draft:
     header = SendMessage("PG", sent.topic, "TBW102", 4, sent.queue_id, 0, 0, 0, max_reconsume_times=3)
-    detours.take(sent, header, Version.V5_3_3)
+    sending.redirect(sent, header, Version.V5_3_3)
     return sent
 
 
-def test_the_usual_message_goes_where_it_was_sent(detours: Redirects) -> None:
-    assert taken(detours, draft({"UNIQ_KEY": "K"})) == draft({"UNIQ_KEY": "K"})
+def test_the_usual_message_goes_where_it_was_sent(sending: Sending) -> None:
+    assert taken(sending, draft({"UNIQ_KEY": "K"})) == draft({"UNIQ_KEY": "K"})
 
 
 @pytest.mark.parametrize("word", ["true", "TRUE", "True"])
-def test_a_message_of_a_transaction_becomes_a_half_message(detours: Redirects, word: str) -> None:
-    half = taken(detours, draft(HALF | {"TRAN_MSG": word}))
+def test_a_message_of_a_transaction_becomes_a_half_message(sending: Sending, word: str) -> None:
+    half = taken(sending, draft(HALF | {"TRAN_MSG": word}))
 
     assert (half.topic, half.queue_id) == (HALF_TOPIC, 0)
     assert (half.properties["REAL_TOPIC"], half.properties["REAL_QID"]) == ("T", "2")
 
 
 @pytest.mark.parametrize("word", ["false", "", "yes"])
-def test_a_message_that_only_mentions_transactions_is_none(detours: Redirects, word: str) -> None:
-    assert taken(detours, draft(HALF | {"TRAN_MSG": word})).topic == "T"
+def test_a_message_that_only_mentions_transactions_is_none(sending: Sending, word: str) -> None:
+    assert taken(sending, draft(HALF | {"TRAN_MSG": word})).topic == "T"
 
 
 @pytest.mark.parametrize(("times", "delay", "is_half"), [(0, "3", True), (1, "0", True), (1, "3", False)])
-def test_a_delayed_retry_of_a_transaction_is_a_retry(detours: Redirects, times: int, delay: str, is_half: bool) -> None:
-    sent = taken(detours, draft(HALF | {"DELAY": delay}, reconsume_times=times))
+def test_a_delayed_retry_of_a_transaction_is_a_retry(sending: Sending, times: int, delay: str, is_half: bool) -> None:
+    sent = taken(sending, draft(HALF | {"DELAY": delay}, reconsume_times=times))
 
     assert (sent.topic == HALF_TOPIC) is is_half
 
 
-def test_a_broker_that_takes_no_transactions_says_so(detours: Redirects, state: BrokerState) -> None:
+def test_a_broker_that_takes_no_transactions_says_so(sending: Sending, state: BrokerState) -> None:
     state.settings.now = replace(state.settings.now, transactions_rejected=True)
 
     with pytest.raises(NoPermission, match="rejectTransactionMessage"):
-        taken(detours, draft(HALF))
-    assert taken(detours, draft()).topic == "T"
+        taken(sending, draft(HALF))
+    assert taken(sending, draft()).topic == "T"
 
 
-def test_a_transaction_without_a_producer_group_is_refused(detours: Redirects) -> None:
+def test_a_transaction_without_a_producer_group_is_refused(sending: Sending) -> None:
     with pytest.raises(InvalidMessage, match="PGROUP"):
-        taken(detours, draft({"TRAN_MSG": "true"}))
+        taken(sending, draft({"TRAN_MSG": "true"}))
 
 
 @pytest.mark.parametrize(("times", "topic"), [(3, "%RETRY%G"), (4, "%DLQ%G")])
-def test_a_retry_without_attempts_left_becomes_a_dead_letter(detours: Redirects, times: int, topic: str) -> None:
-    assert taken(detours, draft(topic="%RETRY%G", reconsume_times=times)).topic == topic
+def test_a_retry_without_attempts_left_becomes_a_dead_letter(sending: Sending, times: int, topic: str) -> None:
+    assert taken(sending, draft(topic="%RETRY%G", reconsume_times=times)).topic == topic
 
 
-def test_only_a_message_that_waits_for_its_time_can_be_recalled(detours: Redirects) -> None:
+def test_only_a_message_that_waits_for_its_time_can_be_recalled() -> None:
     timed, usual = draft({"UNIQ_KEY": "K", "TIMER_DELAY_SEC": "5"}), draft({"UNIQ_KEY": "K"})
     for one in (timed, usual):
         route(one, FakeClock(), DELAY_LEVELS, TimerSettings())
 
-    handle = detours.recall_handle(timed)
+    handle = recall_handle_for(timed, "broker-a")
 
     assert handle is not None
     assert RecallHandle.parse(handle).topic == "T"
-    assert detours.recall_handle(usual) is None
+    assert recall_handle_for(usual, "broker-a") is None

@@ -97,11 +97,10 @@ class Pulling:
         self._filters_in_use: dict[tuple[str, str], tuple[Subscription, Filter]] = {}
         self._replies: dict[tuple[int, str, int], PullReplies] = {}
 
-    def pull(self, peer: Peer, head: PullHead | LitePullHead, body: bytes) -> bytes | None:
+    def pull(
+        self, peer: Peer, head: PullHead | LitePullHead, body: bytes = b"", *, may_wait: bool = True
+    ) -> bytes | None:
         """The answer to a pull; None while it is held."""
-        return self._pull(peer, head, may_wait=True)
-
-    def _pull(self, peer: Peer, head: PullHead | LitePullHead, *, may_wait: bool) -> bytes | None:
         ext = head.ext
         try:
             group = self._check_access(head, is_new=may_wait)
@@ -288,7 +287,7 @@ class Pulling:
         if unchanged and arrivals.has_capacity:
             await arrivals.wait(ext.topic, ext.queue_id, wanted, seconds)
         try:
-            reply = self._pull(peer, head, may_wait=False)
+            reply = self.pull(peer, head, may_wait=False)
         except PocketMQError as error:
             reply = encode_command(failure_reply(Command(head.code, opaque=head.opaque), error))
         if reply is not None:

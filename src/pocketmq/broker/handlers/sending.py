@@ -41,35 +41,6 @@ from pocketmq.protocol.pending_calls import failure_reply
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.settings import FlushMode
 
-
-class Redirects:
-    """Changes drafts of clients that do not simply go to their queue."""
-
-    def __init__(self, state: BrokerState, retries: Retries) -> None:
-        self._state = state
-        self._retries = retries
-
-    def take(self, draft: Draft, header: SendMessage, version: int) -> None:
-        """A retry may become a dead letter, a message of a transaction becomes a half message."""
-        if is_retry(draft.topic):
-            self._retries.retarget_resend(draft, header, version)
-        if self._is_half(draft):
-            as_half(draft)
-
-    def _is_half(self, draft: Draft) -> bool:
-        if draft.properties.get(names.TRANSACTION_PREPARED, "").lower() != "true":
-            return False
-        if draft.reconsume_times > 0 and draft.properties.get(names.DELAY, "0") != "0":
-            return False
-        if self._state.settings.now.transactions_rejected:
-            raise NoPermission("this broker accepts no transactions: rejectTransactionMessage is on")
-        return True
-
-    def recall_handle(self, draft: Draft) -> str | None:
-        """The handle with which the producer of a timed message can recall it. Call it when the draft is routed."""
-        return recall_handle_for(draft, self._state.settings.now.broker_name)
-
-
 MAX_RUN: Final = 64
 """Limit on sends or batches that are staged at once, about 50 µs of work. Then the turn checks the time again."""
 
@@ -80,10 +51,6 @@ _FLAGS: Final = SysFlag.OF_CLIENTS
 _TAG: Final = f"{names.TAGS}\x01".encode()
 _V4_BYTES: Final = 8
 _NONE: Final = (0, b"", False)
-
-
-StagedSend = tuple[int, bytes, int, int, str | None, str | None]
-"""A send that is staged: opaque, message id, queue id, queue offset, transaction id, recall handle."""
 
 
 class _KnownQueue:
@@ -104,7 +71,7 @@ class Sending:
         self._state = state
         self._stage = state.store.stage
         self._destinations = destinations
-        self._redirects = Redirects(state, retries)
+        self._retries = retries
         self._unique_ids = UniqueIds(pack_ip("127.0.0.1"), os.getpid(), int.from_bytes(os.urandom(4), "big"))
         self._hosts: dict[Peer, bytes] = {}
         self._queues: dict[tuple[str, int], _KnownQueue] = {}
@@ -147,8 +114,8 @@ class Sending:
 
     # regular messages
 
-    def stage(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[StagedSend, bool]:
-        """Stage a send. Return its answer, and whether the answer waits for the disk."""
+    def stage(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[bytes, bool]:
+        """Stage a send. Return the answer for when it is stored, and whether that waits for the disk."""
         ext = head.ext
         properties = ext.properties
         place = self._queues.get((ext.topic, ext.queue_id))
@@ -184,10 +151,9 @@ class Sending:
         tally = place.tally
         tally.count += 1
         tally.bytes += len(body)
-        return (
-            (head.opaque, b"%b%016X" % (self._id_prefix, log_offset), ext.queue_id, queue_offset, unique_key, None),
-            self._waits_for_sync and _waits(properties),
-        )
+        message_id = b"%b%016X" % (self._id_prefix, log_offset)
+        reply = self._replies.encode(head.opaque, message_id, ext.queue_id, queue_offset, unique_key, None)
+        return reply, self._waits_for_sync and _waits(properties)
 
     def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
         """Stage plain sends and batches that follow one another from `at` on, with the C twin.
@@ -224,7 +190,7 @@ class Sending:
     def _next_unique_key(self) -> bytes:
         return self._unique_ids.next(self._state.clock.now_ms()).encode()
 
-    def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[StagedSend, bool]:
+    def stage_batch(self, peer: Peer, head: SendBatchHead, body: bytes) -> tuple[bytes, bool]:
         """Stage all messages of a batch, or none."""
         ext = head.ext
         properties = ext.properties or ""
@@ -257,11 +223,12 @@ class Sending:
         ids = b",".join([b"%b%016X" % (prefix, log_offset) for log_offset in log_offsets])
         raw_key = raw_property(properties.encode(), _UNIQ_KEY_BYTES)
         unique_key = raw_key.decode() if raw_key else self._unique_ids.next(self._state.clock.now_ms())
-        return (head.opaque, ids, queue_id, first, unique_key, None), self._waits_for_sync and _waits(properties)
+        reply = self._replies.encode(head.opaque, ids, queue_id, first, unique_key, None)
+        return reply, self._waits_for_sync and _waits(properties)
 
     # all other messages
 
-    def _stage_irregular(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[StagedSend, bool]:
+    def _stage_irregular(self, peer: Peer, head: SendHead | SendV2Head, body: bytes) -> tuple[bytes, bool]:
         ext, now_ms = head.ext, self._state.clock.now_ms()
         if not body:
             raise ImpossibleRequest("the message has no body; send at least one byte")
@@ -281,7 +248,7 @@ class Sending:
             sys_flag=ext.sys_flag & _FLAGS,
             reconsume_times=ext.reconsume_times or 0,
         )
-        self._redirects.take(draft, ext, head.version)
+        self.redirect(draft, ext, head.version)
         if not is_retry(ext.topic) and (ext.topic, queue_id) not in self._queues:
             self._add_queue(ext.topic, queue_id)
         waits = properties.get(names.WAIT) != "false"
@@ -290,11 +257,25 @@ class Sending:
         tally.count += 1
         tally.bytes += len(body)
         message_id = b"%b%016X" % (self._id_prefix, place.log_offset)
-        recall = self._redirects.recall_handle(draft)
-        return (
-            (head.opaque, message_id, queue_id, place.queue_offset, unique_key, recall),
-            self._waits_for_sync and waits,
-        )
+        recall = recall_handle_for(draft, self._state.settings.now.broker_name)
+        reply = self._replies.encode(head.opaque, message_id, queue_id, place.queue_offset, unique_key, recall)
+        return reply, self._waits_for_sync and waits
+
+    def redirect(self, draft: Draft, header: SendMessage, version: int) -> None:
+        """A retry may become a dead letter, a message of a transaction becomes a half message."""
+        if is_retry(draft.topic):
+            self._retries.retarget_resend(draft, header, version)
+        if self._is_half(draft):
+            as_half(draft)
+
+    def _is_half(self, draft: Draft) -> bool:
+        if draft.properties.get(names.TRANSACTION_PREPARED, "").lower() != "true":
+            return False
+        if draft.reconsume_times > 0 and draft.properties.get(names.DELAY, "0") != "0":
+            return False
+        if self._state.settings.now.transactions_rejected:
+            raise NoPermission("this broker accepts no transactions: rejectTransactionMessage is on")
+        return True
 
     def _queue_id(self, peer: Peer, ext: SendMessage) -> int:
         queue_id = self._destinations.queue_id(peer, ext)
@@ -320,11 +301,6 @@ class Sending:
         if peer.is_open:  # a lost peer would never be removed again
             self._hosts[peer] = host
         return host
-
-    # answers
-
-    def stored(self, send: StagedSend) -> bytes:
-        return self._replies.encode(*send)
 
     def failed(self, opaque: int, error: Exception) -> bytes:
         reply = failure_reply(Command(0, opaque=opaque), error)

@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, Final
 
 from pocketmq.broker.handlers.checked_pulls import CheckedPulls
-from pocketmq.broker.handlers.sending import Sending, StagedSend
+from pocketmq.broker.handlers.sending import Sending
 from pocketmq.broker.messages import TopicIsNew
 from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, WaitingRequest, WaitingRequests, kind_of
 from pocketmq.broker.requests.log_turn import LogTurn
@@ -56,7 +56,8 @@ log = logging.getLogger("pocketmq.broker")
 Serve = Callable[[Peer, Any, bytes], bytes | None]
 """Answers a hot request with a whole frame; None if the answer follows later, or never."""
 
-Stage = Callable[[Peer, Any, bytes], tuple[StagedSend, bool]]
+Stage = Callable[[Peer, Any, bytes], tuple[bytes, bool]]
+"""Stages a send. Returns the answer for when it is stored, and whether that waits for the disk."""
 
 Run = Callable[[Peer, list[Frame], int], int]
 """Handles requests from an index on, and returns how many. 0: handle the first by itself."""
@@ -241,8 +242,8 @@ class Turns:
             if reply is not None and not head.flag & ONEWAY:
                 peer.connection.write(reply)
             return
-        send, waits = stage(peer, head, body)
-        self._turn.answer_later(peer.connection, b"" if head.flag & ONEWAY else self._sends.stored(send), waits)
+        reply, waits = stage(peer, head, body)
+        self._turn.answer_later(peer.connection, b"" if head.flag & ONEWAY else reply, waits)
 
     def _read(self, peer: Peer, frame: Frame) -> Head | Command | None:
         """The head of a hot request, or the command in a frame. None if it needs no further work."""
