@@ -36,11 +36,21 @@ class PocketMQError(Exception):
     retriable: ClassVar[bool] = False
     fault: ClassVar[Fault] = Fault.SERVER
 
+    def __init_subclass__(
+        cls, *, code: ResponseCode | None = None, retriable: bool | None = None, fault: Fault | None = None
+    ) -> None:
+        """The answers of a class; without one, that of its base applies."""
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
+        if retriable is not None:
+            cls.retriable = retriable
+        if fault is not None:
+            cls.fault = fault
 
-class ProtocolError(PocketMQError):
+
+class ProtocolError(PocketMQError, fault=Fault.PEER):
     """A peer sent bytes that are not RocketMQ's protocol, or exceed a limit of it."""
-
-    fault = Fault.PEER
 
 
 class UnreadableMessage(ProtocolError):
@@ -58,43 +68,32 @@ class BodyError(ProtocolError):
     """A body does not have the type of its request; the frame itself is valid."""
 
 
-class UsageError(PocketMQError, ValueError):
+class UsageError(PocketMQError, ValueError, code=ResponseCode.INVALID_PARAMETER, fault=Fault.CALLER):
     """A value that can never work, found before anything was sent or written."""
-
-    code = ResponseCode.INVALID_PARAMETER
-    fault = Fault.CALLER
 
 
 class InvalidName(UsageError):
     """A topic, group, tag or namespace name breaks the rules."""
 
 
-class InvalidMessage(UsageError):
+class InvalidMessage(UsageError, code=ResponseCode.MESSAGE_ILLEGAL):
     """A message that no broker accepts: empty, too large, or with a reserved or unsafe property."""
 
-    code = ResponseCode.MESSAGE_ILLEGAL
 
-
-class InvalidExpression(UsageError):
+class InvalidExpression(UsageError, code=ResponseCode.SUBSCRIPTION_PARSE_FAILED):
     """A subscription expression that cannot be parsed."""
-
-    code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 class InvalidSetting(UsageError):
     """A setting with an unknown name or an impossible value."""
 
 
-class ImpossibleRequest(UsageError):
+class ImpossibleRequest(UsageError, code=ResponseCode.SYSTEM_ERROR):
     """A valid request that can never be executed. RocketMQ has no better code for it than 1."""
 
-    code = ResponseCode.SYSTEM_ERROR
 
-
-class WrongState(PocketMQError, RuntimeError):
+class WrongState(PocketMQError, RuntimeError, fault=Fault.CALLER):
     """Called in the wrong state: not started, closed, or inside a running event loop."""
-
-    fault = Fault.CALLER
 
 
 class ProgramFailed(PocketMQError):
@@ -105,35 +104,24 @@ class PipelineFailed(PocketMQError):
     """A Spark query failed. The text is its first sentence, the cause is Spark's error."""
 
 
-class MissingLibrary(PocketMQError, ImportError):
+class MissingLibrary(PocketMQError, ImportError, fault=Fault.CALLER):
     """A library is not installed; the text names the extra that contains it."""
 
-    fault = Fault.CALLER
 
-
-class Stuck(PocketMQError, AssertionError):
+class Stuck(PocketMQError, AssertionError, fault=Fault.CALLER):
     """A test that cannot continue: all tasks wait for nothing, one spins, or a stalled call is never released."""
 
-    fault = Fault.CALLER
 
-
-class NetworkError(PocketMQError):
+class NetworkError(PocketMQError, code=ResponseCode.SERVICE_NOT_AVAILABLE, retriable=True, fault=Fault.NETWORK):
     """No response arrived. The request may or may not have been executed."""
-
-    code = ResponseCode.SERVICE_NOT_AVAILABLE
-    retriable = True
-    fault = Fault.NETWORK
 
 
 class ConnectFailed(NetworkError):
     """The connection could not be opened; nothing was sent."""
 
 
-class ListenFailed(NetworkError):
+class ListenFailed(NetworkError, retriable=False, fault=Fault.CALLER):
     """Cannot listen on the address: in use, or not of this machine."""
-
-    retriable = False
-    fault = Fault.CALLER
 
 
 class ConnectionLost(NetworkError):
@@ -144,20 +132,15 @@ class CallTimedOut(NetworkError, TimeoutError):
     """The deadline passed before the response arrived."""
 
 
-class TooManyCalls(NetworkError):
+class TooManyCalls(NetworkError, code=ResponseCode.SYSTEM_BUSY, fault=Fault.CALLER):
     """The limit of calls in flight is reached; nothing was sent."""
 
-    code = ResponseCode.SYSTEM_BUSY
-    fault = Fault.CALLER
 
-
-class PartlySent(PocketMQError):
+class PartlySent(PocketMQError, fault=Fault.NETWORK):
     """Some messages of a call were stored and the others were not. The cause is the error of the others.
 
     `results` has one entry for each message, in the order of the call: where it was stored, or None.
     """
-
-    fault = Fault.NETWORK
 
     def __init__(self, results: tuple[object | None, ...]) -> None:
         super().__init__(results)
@@ -172,40 +155,28 @@ class DataLost(PocketMQError):
     """Unread messages no longer exist: deleted, truncated, or of a re-created topic. The text names them."""
 
 
-class StoreError(PocketMQError):
+class StoreError(PocketMQError, code=ResponseCode.SERVICE_NOT_AVAILABLE):
     """The store cannot execute the request."""
 
-    code = ResponseCode.SERVICE_NOT_AVAILABLE
 
-
-class StoreLocked(StoreError):
+class StoreLocked(StoreError, fault=Fault.CALLER):
     """Another process owns the folder."""
-
-    fault = Fault.CALLER
 
 
 class StoreDamaged(StoreError):
     """A file violates its format; the text names file and offset."""
 
 
-class StoreFull(StoreError):
+class StoreFull(StoreError, retriable=True):
     """No space left. Writing resumes when there is space again."""
 
-    retriable = True
 
-
-class StoreBusy(StoreError):
+class StoreBusy(StoreError, code=ResponseCode.SYSTEM_BUSY, retriable=True):
     """The store cannot accept more now: no prepared file, pool empty, or too much unsynced data."""
 
-    code = ResponseCode.SYSTEM_BUSY
-    retriable = True
 
-
-class QueueDamaged(StoreError):
+class QueueDamaged(StoreError, code=ResponseCode.SYSTEM_BUSY, retriable=True):
     """A consume queue entry does not match the log. The broker rebuilds it from the log; retry."""
-
-    code = ResponseCode.SYSTEM_BUSY
-    retriable = True
 
     def __init__(self, topic: str, queue_id: int, offset: int) -> None:
         super().__init__(topic, queue_id, offset)  # the arguments, for pickle
@@ -252,159 +223,92 @@ class ServerFailed(RemoteError):
     """The peer had an internal error."""
 
 
-class SystemBusy(RemoteError):
+class SystemBusy(RemoteError, code=ResponseCode.SYSTEM_BUSY, retriable=True):
     """Flow control: the broker is busy. The remark contains the cause and when to retry."""
 
-    code = ResponseCode.SYSTEM_BUSY
-    retriable = True
 
-
-class RequestNotSupported(RemoteError):
+class RequestNotSupported(RemoteError, code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, fault=Fault.CALLER):
     """The peer does not know this request code."""
 
-    code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    fault = Fault.CALLER
 
-
-class FlushDiskTimeout(RemoteError):
+class FlushDiskTimeout(RemoteError, code=ResponseCode.FLUSH_DISK_TIMEOUT):
     """Stored, but not synced to disk before the timeout."""
 
-    code = ResponseCode.FLUSH_DISK_TIMEOUT
 
-
-class SlaveNotAvailable(RemoteError):
+class SlaveNotAvailable(RemoteError, code=ResponseCode.SLAVE_NOT_AVAILABLE):
     """Stored on the master, but no replica was available."""
 
-    code = ResponseCode.SLAVE_NOT_AVAILABLE
 
-
-class FlushSlaveTimeout(RemoteError):
+class FlushSlaveTimeout(RemoteError, code=ResponseCode.FLUSH_SLAVE_TIMEOUT):
     """Stored on the master, but a replica did not confirm before the timeout."""
 
-    code = ResponseCode.FLUSH_SLAVE_TIMEOUT
 
-
-class MessageIllegal(RemoteError):
+class MessageIllegal(RemoteError, code=ResponseCode.MESSAGE_ILLEGAL, fault=Fault.CALLER):
     """The broker will never accept this message."""
 
-    code = ResponseCode.MESSAGE_ILLEGAL
-    fault = Fault.CALLER
 
-
-class ServiceNotAvailable(RemoteError):
+class ServiceNotAvailable(RemoteError, code=ResponseCode.SERVICE_NOT_AVAILABLE, retriable=True):
     """The broker cannot write now: it is shutting down, is a slave, or its disk is full."""
 
-    code = ResponseCode.SERVICE_NOT_AVAILABLE
-    retriable = True
 
-
-class NoPermission(RemoteError):
+class NoPermission(RemoteError, code=ResponseCode.NO_PERMISSION, fault=Fault.CALLER):
     """Refused by an access rule, a permission bit or a switch of the broker."""
 
-    code = ResponseCode.NO_PERMISSION
-    fault = Fault.CALLER
 
-
-class TopicNotFound(RemoteError):
+class TopicNotFound(RemoteError, code=ResponseCode.TOPIC_NOT_EXIST, fault=Fault.CALLER):
     """The topic does not exist and may not be created by sending to it."""
 
-    code = ResponseCode.TOPIC_NOT_EXIST
-    fault = Fault.CALLER
 
-
-class NotFound(RemoteError):
+class NotFound(RemoteError, code=ResponseCode.QUERY_NOT_FOUND, fault=Fault.CALLER):
     """The requested object does not exist."""
 
-    code = ResponseCode.QUERY_NOT_FOUND
-    fault = Fault.CALLER
 
-
-class SubscriptionUnparsable(RemoteError):
+class SubscriptionUnparsable(RemoteError, code=ResponseCode.SUBSCRIPTION_PARSE_FAILED, fault=Fault.CALLER):
     """The broker cannot parse the subscription expression."""
 
-    code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    fault = Fault.CALLER
 
-
-class SubscriptionUnknown(RemoteError):
+class SubscriptionUnknown(RemoteError, code=ResponseCode.SUBSCRIPTION_NOT_EXIST, retriable=True, fault=Fault.CALLER):
     """The broker does not know this group's subscription yet; a heartbeat must come first."""
 
-    code = ResponseCode.SUBSCRIPTION_NOT_EXIST
-    retriable = True
-    fault = Fault.CALLER
 
-
-class SubscriptionStale(RemoteError):
+class SubscriptionStale(RemoteError, code=ResponseCode.SUBSCRIPTION_NOT_LATEST, retriable=True, fault=Fault.CALLER):
     """The broker has an older subscription of this group than the caller."""
 
-    code = ResponseCode.SUBSCRIPTION_NOT_LATEST
-    retriable = True
-    fault = Fault.CALLER
 
-
-class GroupNotFound(RemoteError):
+class GroupNotFound(RemoteError, code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, fault=Fault.CALLER):
     """The consumer group does not exist."""
 
-    code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    fault = Fault.CALLER
 
-
-class FilterUnknown(RemoteError):
+class FilterUnknown(RemoteError, code=ResponseCode.FILTER_DATA_NOT_EXIST, retriable=True, fault=Fault.CALLER):
     """The broker has no filter for this subscription yet."""
 
-    code = ResponseCode.FILTER_DATA_NOT_EXIST
-    retriable = True
-    fault = Fault.CALLER
 
-
-class FilterStale(RemoteError):
+class FilterStale(RemoteError, code=ResponseCode.FILTER_DATA_NOT_LATEST, retriable=True, fault=Fault.CALLER):
     """The broker's filter is older than the caller's subscription."""
 
-    code = ResponseCode.FILTER_DATA_NOT_LATEST
-    retriable = True
-    fault = Fault.CALLER
 
-
-class InvalidParameter(RemoteError):
+class InvalidParameter(RemoteError, code=ResponseCode.INVALID_PARAMETER, fault=Fault.CALLER):
     """A field of the request has an invalid value."""
 
-    code = ResponseCode.INVALID_PARAMETER
-    fault = Fault.CALLER
 
-
-class ConsumerNotOnline(RemoteError):
+class ConsumerNotOnline(RemoteError, code=ResponseCode.CONSUMER_NOT_ONLINE, fault=Fault.CALLER):
     """No member of the consumer group is connected."""
 
-    code = ResponseCode.CONSUMER_NOT_ONLINE
-    fault = Fault.CALLER
 
-
-class ConsumeTimedOut(RemoteError):
+class ConsumeTimedOut(RemoteError, code=ResponseCode.CONSUME_MSG_TIMEOUT, retriable=True):
     """A client did not respond to a direct consume request in time."""
 
-    code = ResponseCode.CONSUME_MSG_TIMEOUT
-    retriable = True
 
-
-class FlowControl(RemoteError):
+class FlowControl(RemoteError, code=ResponseCode.FLOW_CONTROL, retriable=True):
     """The broker asks this client to slow down."""
 
-    code = ResponseCode.FLOW_CONTROL
-    retriable = True
 
-
-class IllegalOperation(RemoteError):
+class IllegalOperation(RemoteError, code=ResponseCode.ILLEGAL_OPERATION, fault=Fault.CALLER):
     """The request is not allowed in the current state."""
 
-    code = ResponseCode.ILLEGAL_OPERATION
-    fault = Fault.CALLER
 
-
-class GoAway(RemoteError):
+class GoAway(RemoteError, code=ResponseCode.GO_AWAY, retriable=True):
     """The server is shutting down; connect to another one."""
-
-    code = ResponseCode.GO_AWAY
-    retriable = True
 
 
 def _by_code() -> dict[int, type[RemoteError]]:

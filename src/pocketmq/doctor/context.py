@@ -58,6 +58,10 @@ class DoctorContext:
         self.dependencies = dependencies
         self.topic = topic
         self.group = group
+        self.groups = GroupAdmin(self)
+        self.offsets = OffsetAdmin(self)
+        self.dead_letters = DeadLetterAdmin(self)
+        self.topic_admin = TopicAdmin(self)
 
         self.addresses: tuple[Address, ...] = ()
         self.registered: dict[Address, set[str]] = {}
@@ -84,22 +88,6 @@ class DoctorContext:
     def targets(self) -> Targets:
         """The connection to the cluster. InvalidSetting if a setting can never work; it sends no request yet."""
         return Targets(Instance.join(self.settings, self.dependencies), self.settings)
-
-    @property
-    def groups(self) -> GroupAdmin:
-        return GroupAdmin(self.targets)
-
-    @property
-    def offsets(self) -> OffsetAdmin:
-        return OffsetAdmin(self.targets)
-
-    @property
-    def dead_letters(self) -> DeadLetterAdmin:
-        return DeadLetterAdmin(self.targets)
-
-    @property
-    def topic_admin(self) -> TopicAdmin:
-        return TopicAdmin(self.targets)
 
     async def leave(self) -> None:
         if "targets" in vars(self):

@@ -14,7 +14,7 @@ def test_an_admin_works_only_between_start_and_stop() -> None:
         async with real_cluster() as c:
             admin = AsyncAdmin(str(NAME_SERVER), dependencies=c.dependencies(HOST), client_ip=HOST)
             with pytest.raises(WrongState, match="was not started"):
-                _ = admin.topics
+                await admin.topics.names()
             await admin.start()
             with pytest.raises(WrongState, match="is running"):
                 await admin.start()
@@ -24,7 +24,7 @@ def test_an_admin_works_only_between_start_and_stop() -> None:
             await admin.stop()
 
             with pytest.raises(WrongState, match="was stopped"):
-                _ = admin.groups
+                await admin.groups.names()
 
     run(main())
 

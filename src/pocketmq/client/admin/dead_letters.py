@@ -130,7 +130,7 @@ class DeadLetterAdmin(Operations):
         """
         letters = await self.count(group)
         try:
-            await TopicAdmin(self._targets).delete(f"{DLQ_PREFIX}{group}")
+            await TopicAdmin(self._client).delete(f"{DLQ_PREFIX}{group}")
         except TopicNotFound:
             return 0
         return letters

@@ -16,7 +16,7 @@ Queues are read with pulls that belong to no group:
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -247,11 +247,23 @@ class Targets:
             await self.ask_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRoute(topic, cluster))
 
 
+class AdminClient(Protocol):
+    """A client that administers a cluster."""
+
+    @property
+    def targets(self) -> Targets:
+        """Raises WrongState unless the client runs."""
+
+
 class Operations:
     """Base of the operations on one kind of thing."""
 
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    @property
+    def _targets(self) -> Targets:
+        return self._client.targets
 
 
 def _address(text: str) -> Address | None:

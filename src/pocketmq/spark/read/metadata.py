@@ -123,7 +123,7 @@ class ClientMetadata:
         )
 
     def topics(self) -> list[str]:
-        self._topics = self._routed(self._topics, lambda core: TopicAdmin(core.targets).names())
+        self._topics = self._routed(self._topics, lambda core: TopicAdmin(core).names())
         return self._topics.found
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -321,4 +321,4 @@ async def _create_group(core: ReadingCore, group: str, queue: MessageQueue) -> N
         await core.puller(group).pull(queue, 0, Subscription.parse(queue.topic), 1, SAMPLED_BYTES)
     except GroupNotFound:
         with suppress(ImpossibleRequest):  # another client created it in the meantime
-            await GroupAdmin(core.targets).create(group, brokers=[queue.broker_name])
+            await GroupAdmin(core).create(group, brokers=[queue.broker_name])
