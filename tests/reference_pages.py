@@ -30,7 +30,7 @@ from pocketmq.broker import setting_keys as broker_keys
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.cli import main
 from pocketmq.client.admin.admin import AsyncAdmin
-from pocketmq.client.admin.targets import AdminSettings
+from pocketmq.client.admin.targets import AdminSettings, Operations
 from pocketmq.client.consumer import settings as consumers
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.telemetry.metrics import ALL as CLIENT_METRICS
@@ -427,12 +427,10 @@ def first_sentence(value: object) -> str:
 
 
 def admin_calls() -> str:
-    families = {name: value for name, value in vars(AsyncAdmin).items() if isinstance(value, property)}
-    kinds = {name: inspect.signature(value.fget).return_annotation for name, value in families.items() if value.fget}
+    parts = {name: type(part) for name, part in vars(AsyncAdmin()).items() if isinstance(part, Operations)}
     rows = [
         (f"`{name}`", " ".join(f"`{call}`" for call in vars(kind) if not call.startswith("_")))
-        for name, kind in kinds.items()
-        if name != "settings"
+        for name, kind in parts.items()
     ]
     return table(("family", "calls"), rows)
 
