@@ -89,7 +89,7 @@ async def test_a_refused_send_is_told_the_cause_how_long_it_waited_and_when_to_c
                 "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 2"
             )
             assert f"ms, size of queue: {size}, cause: " in remark
-            assert "bytes wait for a sync of the disk; the limit is max_unsynced_bytes" in remark
+            assert "bytes are not synced to disk yet; the limit is max_unsynced_bytes" in remark
             assert retry_after_ms(remark) == 100
             assert one.answer.ext == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
         assert broker.turns.waiting.refused[Kind.SEND, Cause.TIMEOUT] >= 2

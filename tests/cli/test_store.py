@@ -71,7 +71,7 @@ def test_damage_in_the_log_is_damage(folder: Path) -> None:
     result = run("store", "verify", folder)
 
     assert result.exit_code == 2
-    assert "log-record: no sound record from log offset 0 to 201" in result.stdout
+    assert "log-record: no valid record from log offset 0 to 201" in result.stdout
     assert "Damaged:" in result.stdout
 
 
@@ -97,7 +97,7 @@ def test_findings_as_json_are_one_per_line_with_a_summary_at_the_end(folder: Pat
             "severity": "damage",
             "kind": "log-record",
             "path": "commitlog/00000000000000000000",
-            "text": "no sound record from log offset 0 to 201: a wrong body checksum",
+            "text": "no valid record from log offset 0 to 201: a wrong body checksum",
             "begin": 0,
             "end": 201,
         }
@@ -259,7 +259,7 @@ def test_a_dump_goes_on_behind_damage_and_says_so(folder: Path) -> None:
     result = run("store", "dump", folder, "--json")
 
     assert len(lines(result)) == 45
-    assert result.stderr.startswith("skipped: no sound record from log offset 0 to 201")
+    assert result.stderr.startswith("skipped: no valid record from log offset 0 to 201")
     assert result.exit_code == 2
 
 
@@ -333,7 +333,7 @@ def test_a_rebuild_over_damage_says_what_it_passed_over(folder: Path) -> None:
     result = run("store", "rebuild", "-y", folder)
 
     assert result.exit_code == 2
-    assert result.stderr.startswith("skipped: no sound record from log offset 0 to 201")
+    assert result.stderr.startswith("skipped: no valid record from log offset 0 to 201")
 
 
 def test_a_store_in_use_is_not_rebuilt(folder: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_cut_that_the_disk_refuses_says_so_and_can_be_made_again(disk: LogOnDi
     log = reopened(disk.files)
     disk.files.fail(call)  # type: ignore[arg-type]
 
-    with pytest.raises(StoreError, match="cutting the log at offset 1000 failed"):
+    with pytest.raises(StoreError, match="cannot truncate the log at offset 1000"):
         log.cut(1000)
     again = reopened(disk.files)
     again.cut(1000)
@@ -143,7 +143,7 @@ def test_a_recovered_log_is_synced_before_it_goes_on(disk: LogOnDisk) -> None:
     safe = reopened(disk.files.crash(Random(0), survives="nothing"))
     assert len(list(walk(safe))) == 2
     disk.files.fail("sync")
-    with pytest.raises(SyncFailed, match="syncing the recovered log failed"):
+    with pytest.raises(SyncFailed, match="cannot sync the recovered log"):
         log.sync_from(0)
 
 

@@ -124,9 +124,9 @@ def test_a_broker_conf_without_numbers_says_nothing(store: MadeStore) -> None:
     [
         (KnownSizes(log_file_bytes=5000), "no log file of this store has 5000 bytes; .* has 4096"),
         (KnownSizes(queue_file_entries=5), "no queue file of this store has 100 bytes; .* has 80"),
-        (KnownSizes(index_slots=7, index_entries=7), "which 7 slots and 7 entries do not make"),
-        (KnownSizes(index_slots=INDEX_SLOTS + 1), "Give both as the broker had them"),
-        (KnownSizes(index_entries=10**6), "do not make"),
+        (KnownSizes(index_slots=7, index_entries=7), "which 7 slots and 7 entries do not match"),
+        (KnownSizes(index_slots=INDEX_SLOTS + 1), "Set both to the values of the broker"),
+        (KnownSizes(index_entries=10**6), "do not match"),
     ],
 )
 def test_sizes_that_no_file_has_are_refused(store: MadeStore, known: KnownSizes, words: str) -> None:
@@ -145,7 +145,7 @@ def test_a_folder_that_is_not_there_is_an_error() -> None:
 
 
 def test_a_file_is_not_a_store(store: MadeStore) -> None:
-    with pytest.raises(StoreError, match="/store/checkpoint is a file; give the folder that holds commitlog/"):
+    with pytest.raises(StoreError, match="/store/checkpoint is a file; give the folder that contains commitlog/"):
         find_layout(store.files, ROOT / "checkpoint", NOTHING)
 
 

@@ -347,7 +347,7 @@ def test_room_is_not_asked_for_while_a_turn_is_under_way() -> None:
     opened = OpenStore.small()
     opened.stage(b"staged")
 
-    with pytest.raises(WrongState, match="under way"):
+    with pytest.raises(WrongState, match="in progress"):
         opened.store.check_space()
 
     opened.store.end_turn()

@@ -104,7 +104,7 @@ def test_a_damaged_table_falls_back_to_the_one_before_and_says_so_once(
 
     (flaw,) = tables.flaws
     assert flaw.startswith(f"{FOLDER / NAME} is damaged (")
-    assert flaw.endswith(f"; {NAME}.bak, the version before it, is used instead")
+    assert flaw.endswith(f"; {NAME}.bak, the previous version, is used instead")
     assert caplog.text.count("is used instead") == 1
 
 
@@ -134,7 +134,7 @@ def test_damage_to_both_is_an_error_that_names_both(files: FaultyFiles, data: by
 
     assert f"{FOLDER / NAME} is damaged" in str(caught.value)
     assert f"{FOLDER / NAME}.bak is damaged" in str(caught.value)
-    assert "Restore a sound copy" in str(caught.value)
+    assert "Restore a valid copy" in str(caught.value)
 
 
 def test_damage_without_a_table_before_is_an_error(files: FaultyFiles) -> None:
@@ -172,9 +172,9 @@ def test_the_folder_is_made_when_it_is_missing() -> None:
 
 @pytest.mark.parametrize("name", ["", "../topics.json", "a/b", "/etc/passwd", ".."])
 def test_a_name_that_is_a_path_is_refused(files: FaultyFiles, name: str) -> None:
-    with pytest.raises(InvalidName, match="is not the name of a table"):
+    with pytest.raises(InvalidName, match="invalid table name"):
         Tables(files, FOLDER).load(name)
-    with pytest.raises(InvalidName, match="is not the name of a table"):
+    with pytest.raises(InvalidName, match="invalid table name"):
         Tables(files, FOLDER).save(name, b"{}")
 
 

@@ -250,7 +250,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"permission {self.permission} is invalid; 2 is write, 4 is read, 6 is both, 0 is neither"
             )
         if not 10_000 <= self.register_interval_ms <= 60_000:
-            raise InvalidSetting("register_interval_ms must be from 10000 to 60000; name servers forget after 120000")
+            raise InvalidSetting(
+                "register_interval_ms must be from 10000 to 60000; name servers remove a broker "
+                "after 120000 ms without a registration"
+            )
         check_listen_address(
             self.address,
             has_accounts=bool(self.accounts),

@@ -156,7 +156,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.route_poll_ms < 1_000 or not 1_000 <= self.heartbeat_ms <= 60_000:
             raise InvalidSetting(
-                "route_poll_ms must be at least 1000, and heartbeat_ms from 1000 to 60000: brokers forget clients after 120000"
+                "route_poll_ms must be at least 1000, and heartbeat_ms from 1000 to 60000: brokers remove a "
+                "client after 120000 ms without a heartbeat"
             )
         parse_topic(self.trace_topic)
         if not self.instance_name or "@" in self.instance_name:

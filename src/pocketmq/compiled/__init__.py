@@ -291,7 +291,9 @@ def _of_this_revision(found: Any) -> Twin | None:
     """A library that was left from other sources would be called in a way that it does not know."""
     if found is not None and found.REVISION != REVISION:
         log.warning(
-            "the compiled twin is of revision %d, not %d, and is left out: install again", found.REVISION, REVISION
+            "the C twins have revision %d, expected %d; using pure Python instead. Install PocketMQ again",
+            found.REVISION,
+            REVISION,
         )
         return None
     twin: Twin | None = found

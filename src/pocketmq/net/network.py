@@ -57,7 +57,7 @@ class AcceptSettings(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         counts = self.backlog, self.max_hellos, self.max_hellos_per_host
         if min(*counts, self.hello_s, self.exhausted_pause_s) <= 0:
-            raise InvalidSetting(f"every limit of accepting must be above 0: {self}")
+            raise InvalidSetting(f"the limits for accepted connections must be above 0: {self}")
 
 
 class Acceptor:

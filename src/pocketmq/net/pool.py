@@ -44,7 +44,9 @@ class PoolSettings(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if min(self.connect_s, self.backoff_s, self.max_addresses) <= 0 or self.settled_s < 0:
-            raise InvalidSetting("connect_s, backoff_s and max_addresses must be above 0, settled_s not below")
+            raise InvalidSetting(
+                "connect_s, backoff_s and max_addresses must be above 0, and settled_s must not be negative"
+            )
         if self.backoff_max_s < self.backoff_s:
             raise InvalidSetting(f"backoff_max_s={self.backoff_max_s} is below backoff_s={self.backoff_s}")
 

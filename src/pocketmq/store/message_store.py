@@ -59,7 +59,7 @@ log = logging.getLogger("pocketmq.store")
 
 _WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PREPARED = SysFlag.TRANSACTION_PREPARED
-FOLLOW_UP_FAILED = "%d messages are stored, but what follows from that failed"
+FOLLOW_UP_FAILED = "%d messages are stored, but an internal step after that failed"
 _pack_entry = ENTRY.pack
 Ts = TypeVarTuple("Ts")
 Later = Callable[[StoreError | None], None]
@@ -89,7 +89,7 @@ class MessageStore(ReadableStore):
     ) -> None:
         self.settings = settings
         self.store_host = store_host
-        """Packed address of this broker, as records keep it. Clients connect to it for messages of an offset id."""
+        """Packed address of this broker, as in records. Clients connect to it for messages of an offset id."""
         self._clock = clock or SystemClock()
         super().__init__(
             StoreParts(settings, files or DiskFiles(), self._clock, post, self._written_behind, make_worker),
@@ -98,24 +98,24 @@ class MessageStore(ReadableStore):
         self._flusher, self._writer = self._parts.flusher, self._parts.writer
         self.facts = StoreFacts(self._parts)
         self.tables = self._parts.tables
-        """Topics, groups and offsets, which live in the same folder."""
+        """Topics, groups and offsets, in the same folder."""
         self._on_arrivals = on_arrivals or _ignore
         self._max_body_bytes, self._levels = settings.max_body_bytes, settings.delay_levels
         self._file_bytes = settings.log_file_bytes
         self._reserve, self._put = self._log.reserve, self._log.put
         self._staged: list[Entered] = []
         self.last_staged = -1
-        """The log offset of the last record that is staged in this turn; -1 when there is none."""
+        """The log offset of the last record staged in this turn; -1 if there is none."""
         self._behind: deque[tuple[int, int, list[Entered]]] = deque()
         self._turn_ms = 0
         self._state = _State.NEW
 
-    # life
+    # lifecycle
 
     def open(self) -> RecoveryReport:
-        """Take the folder, recover, and be ready. Raises StoreLocked, StoreDamaged. A store is opened once."""
+        """Lock the folder, recover, and start. Raises StoreLocked, StoreDamaged. A store can be opened once."""
         if self._state is not _State.NEW:
-            raise WrongState(f"this store is {self._state.value}; to open the folder again, make another one")
+            raise WrongState(f"this store is {self._state.value}; create another one to open the folder again")
         self._state = _State.CLOSED
         with ExitStack() as undo:
             undo.callback(self._parts.close, clean=False)
@@ -127,9 +127,9 @@ class MessageStore(ReadableStore):
         return report
 
     def close(self) -> None:
-        """Write and sync everything, say that the stop was clean, and give the folder back. Closing twice is harmless.
+        """Write and sync everything, mark the stop as clean, and unlock the folder. A second call does nothing.
 
-        When the disk refuses, the error is raised, and the next start recovers as after a crash.
+        Raises an error of the disk; the next start then recovers as after a crash.
         """
         if self._state is not _State.OPEN:
             return
@@ -140,7 +140,7 @@ class MessageStore(ReadableStore):
             try:
                 self._writer.close()
                 self._log.end_writing()
-            finally:  # also when the last write failed: what was written before it is synced
+            finally:  # also after a failed write: earlier writes must be synced
                 try:
                     self._upkeep.end_writing()
                 finally:
@@ -158,7 +158,7 @@ class MessageStore(ReadableStore):
         self.close()
 
     def tick(self) -> None:
-        """Do what is due: flushes, time-outs, checkpoint, index, retention. To be called every 10 ms or so."""
+        """Do the due work: flushes, timeouts, checkpoint, index, retention. The owner calls this about every 10 ms."""
         self._upkeep.tick()
 
     @property
@@ -172,20 +172,21 @@ class MessageStore(ReadableStore):
         return self._upkeep.is_flushing
 
     def hold_log(self, needed_from: Callable[[], int | None]) -> None:
-        """Let retention keep the log from the offset on that `needed_from` gives, unless the disk is almost full.
+        """Retention keeps the log from the offset that `needed_from` returns, unless the disk is almost full.
 
-        It is that of the first message that is still to be moved; None when there is none.
+        `needed_from` returns the log offset of the first delayed message that is not delivered yet; None if there is
+        none.
         """
         self._upkeep.retention.holders.append(needed_from)
 
     def hurry_index(self) -> None:
-        """A caller waits for the key index: for a second, ticks work on it though messages come."""
+        """A caller waits for the key index: for one second, ticks work on it even while messages arrive."""
         self._upkeep.hurry_index()
 
     # appending
 
     def queue(self, topic: TopicName, queue_id: int) -> ConsumeQueue:
-        """The queue to stage to, made when it is new. Not to be kept: its topic may be deleted and made again."""
+        """The queue for staging; created if it is new. Do not keep it: its topic may be deleted and created again."""
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             if not 0 <= queue_id <= MAX_QUEUE_ID:
@@ -206,9 +207,9 @@ class MessageStore(ReadableStore):
         prepared_offset: int = 0,
         stored_before: bool = False,
     ) -> tuple[int, int]:
-        """Put a message into this turn; its queue offset and log offset. Nothing is stored before `end_turn`.
+        """Add a message to this turn. Returns its queue offset and log offset. It is not stored before `end_turn`.
 
-        `stored_before`: it was taken once, and moves on. A limit that is lower by now is not meant for it.
+        `stored_before` skips the size limits: the broker moves a message that it accepted under an earlier limit.
         """
         if (len(body) > self._max_body_bytes and not stored_before) or len(properties) > MAX_PROPERTIES_BYTES:
             raise self._too_large(body, properties)
@@ -228,7 +229,7 @@ class MessageStore(ReadableStore):
         if 0 in properties and (moved := self._moved_on(properties, log_offset, size)) is not None:
             message = body, moved, flag, sys_flag, born_ms, born_host
             return self.stage(queue, *message, reconsume_times, prepared_offset, stored_before)
-        try:  # whatever fails from here on leaves the turn as it was before
+        try:  # a failure from here on leaves the turn unchanged
             position = queue.queue_id, flag, queue_offset, log_offset
             origin = sys_flag, born_ms, born_host, store_ms, store_host, reconsume_times, prepared_offset
             head = pack_head(size, queue.record_magic, crc32(body) & CRC_MASK, *position, *origin, len(body))
@@ -249,9 +250,10 @@ class MessageStore(ReadableStore):
         return queue_offset, log_offset
 
     def _moved_on(self, properties: bytes, log_offset: int, size: int) -> bytes | None:
-        """What properties with zeros become that would look as if a crash had cut their record; its reservation is given back then.
+        """Shifted properties, if their zeros would look like a record truncated by a crash; the reservation is then
+        cancelled.
 
-        None when they stay as they are.
+        None if no change is necessary.
         """
         at = (log_offset + size - len(properties)) % self._file_bytes
         stays = False
@@ -262,13 +264,13 @@ class MessageStore(ReadableStore):
             if not stays:
                 self._log.unreserve(log_offset)
         if found is None and not stays:
-            raise InvalidMessage("the properties hold zero bytes that would look like the damage of a crash")
+            raise InvalidMessage("the properties contain zero bytes, which recovery would treat as crash damage")
         return found
 
     def stage_batch(
         self, queue: ConsumeQueue, items: Iterable[BatchItem], sys_flag: int, born_ms: int, born_host: bytes
     ) -> tuple[int, list[int]]:
-        """Put all messages of a batch into this turn, or none; the first queue offset, and the log offsets."""
+        """Add all messages of a batch to this turn, or none. Returns the first queue offset, and the log offsets."""
         first, last_staged, staged = queue.next_offset, self.last_staged, len(self._staged)
         mark = self._log.mark()
         try:
@@ -287,9 +289,10 @@ class MessageStore(ReadableStore):
         return self._turn_ms or self._begin_turn(), self._log.end, self._log.limit
 
     def stage_run(self, records: bytes, end: int, entered: Sequence[Entered]) -> None:
-        """Put records into this turn that were laid out from the offset of `run_bounds` up to `end`, with their queue entries.
+        """Add records to this turn that were encoded from the offset of `run_bounds` up to `end`, with their queue
+        entries.
 
-        Each of the entries is of another queue. All or none.
+        Each entry is of another queue. Adds all or none.
         """
         moves = [(queue, queue.next_offset + len(entries) // ENTRY_BYTES) for queue, entries in entered]
         last_staged, staged = newest_log_offset(entered), len(self._staged)
@@ -304,23 +307,24 @@ class MessageStore(ReadableStore):
         self.last_staged = last_staged
 
     def _begin_turn(self) -> int:
-        """The store time of this turn, which never goes back; refuses when the store cannot take more."""
+        """The store time of this turn, which never decreases. Raises if the store cannot accept more."""
         parts = self._parts
         if self._upkeep.derived_failure is not None:
             raise type(self._upkeep.derived_failure)(*self._upkeep.derived_failure.args)
         if parts.disk_full:
-            raise StoreFull("the disk is fuller than disk_full_ratio allows; writing resumes when space returns")
+            raise StoreFull("the disk is full (disk_full_ratio); writes resume when space is free")
         unsynced = self._flusher.unsynced_bytes
         if unsynced > self.settings.max_unsynced_bytes:
-            raise StoreBusy(f"{unsynced} bytes wait for a sync of the disk; the limit is max_unsynced_bytes")
+            raise StoreBusy(f"{unsynced} bytes are not synced to disk yet; the limit is max_unsynced_bytes")
         parts.last_store_ms = self._turn_ms = max(self._clock.steady_ms(), parts.last_store_ms)
         return self._turn_ms
 
     def end_turn(self, later: Callable[[*Ts, StoreError | None], None] | None = None, *arguments: *Ts) -> bool:
-        """Write what was staged and make it readable. On an error, of whatever kind, nothing of the turn is stored.
+        """Write the staged messages and make them readable. After any error, no message of the turn is stored.
 
-        False while the disk is slow: a thread writes the turn, nothing is staged meanwhile, and `later` is called, with the
-        arguments, and None or the error. Without `later` the turn counts as stored at once, and is tried again until it is.
+        Returns False while the disk is slow: a thread then writes the turn, and nothing can be staged meanwhile. At
+        the end, `later` is called with the arguments, and None or the error. Without `later`, the turn counts as
+        stored at once, and its write is retried until it succeeds.
         """
         if self.last_staged < 0:
             self._turn_ms = 0
@@ -357,7 +361,9 @@ class MessageStore(ReadableStore):
         return True
 
     def count_slow_write(self, took_s: float) -> None:
-        """The turn that has just ended took `slow_write_ms` or longer. The store itself reads no clock for it."""
+        """The last turn took `slow_write_ms` or longer. The caller measures this, because the store reads no clock
+        for a turn.
+        """
         self._writer.record(took_s)
 
     def _write_to_pool(self, staged: list[Entered], store_ms: int) -> None:
@@ -397,16 +403,16 @@ class MessageStore(ReadableStore):
         self._writer.hand_over(enter, written, None if later is None else failed)
 
     def abandon_turn(self) -> None:
-        """Forget what was staged in this turn. One that a thread writes is not meant."""
+        """Drop the staged messages of this turn. A turn that a thread writes is not affected."""
         give_back(self._staged)
         self._staged.clear()
         self._turn_ms, self.last_staged = 0, -1
         self._log.discard()
 
     def check_space(self, size: int = SMALLEST_RECORD) -> None:
-        """Between two turns: raise what `stage` would raise for a record of `size` bytes, if anything."""
+        """Raises what `stage` would raise for a record of `size` bytes. Call it between two turns."""
         if self._turn_ms:
-            raise WrongState("a turn is under way: what it staged would be lost")
+            raise WrongState("a turn is in progress, and its staged messages would be lost")
         try:
             self._begin_turn()
             self._reserve(max(size, SMALLEST_RECORD))
@@ -414,7 +420,7 @@ class MessageStore(ReadableStore):
             self.abandon_turn()
 
     def _written_behind(self, upto: int) -> None:
-        """The transient pool has written the log up to here: those turns become readable."""
+        """The transient pool has written the log up to here: these turns become readable."""
         while self._behind and self._behind[0][0] <= upto:
             end, store_ms, staged = self._behind[0]
             touched, count = self._queues.enter_all(staged)
@@ -427,9 +433,8 @@ class MessageStore(ReadableStore):
     def _entered(
         self, staged: list[Entered], touched: Collection[ConsumeQueue], count: int, end: int, store_ms: int
     ) -> None:
-        """A turn that goes up to `end` is stored, and stays so whatever fails now.
-
-        The callers catch what fails, because the call itself can fail when memory is short.
+        """A turn that ends at `end` is stored, whatever fails from now on. Callers catch exceptions of this call,
+        because it may fail for lack of memory.
         """
         self._parts.messages_accepted += count
         self._flusher.mark_written(end, store_ms)
@@ -443,7 +448,7 @@ class MessageStore(ReadableStore):
             )
         most, why = self.settings.max_message_bytes, "max_message_bytes"
         if len(body) <= most:
-            most, why = self._max_body_bytes, "what fits into the answer to a pull"
+            most, why = self._max_body_bytes, "the size of a pull response"
         return InvalidMessage(f"the body has {len(body)} bytes; the limit is {why} = {most}")
 
     # safety
@@ -455,26 +460,28 @@ class MessageStore(ReadableStore):
 
     @property
     def busy_since(self) -> float | None:
-        """Monotonic time since which a slow disk has had a turn to write, and nothing can be staged; None when it has none."""
+        """Monotonic time since which a slow disk writes a turn, and nothing can be staged; None if there is no such
+        turn.
+        """
         return self._writer.busy_since
 
     def when_free(self, callback: Callable[[], None]) -> None:
-        """Call back when the turn that a slow disk has is written, or given back; at once, when there is none."""
+        """Call back when the running write of a turn ends or fails; immediately if there is none."""
         self._writer.when_free(callback)
 
     @property
     def synced(self) -> int:
-        """The log offset up to which everything is safe on the disk."""
+        """The log offset up to which everything is synced."""
         return self._log.synced
 
     def when_synced(self, upto: int, callback: Callable[[bool], None]) -> None:
-        """Call back with True once the log is synced up to `upto`, or with False when that takes too long."""
+        """Call back with True once the log is synced up to `upto`, or with False after the timeout."""
         self._flusher.when_synced(upto, callback)
 
-    # by hand
+    # maintenance
 
     def apply(self, settings: StoreSettings) -> None:
-        """Go by other limits, intervals and retention from now on. How files are laid out cannot change."""
+        """Apply these limits, intervals and retention settings from now on. File sizes cannot change."""
         self.settings = self._parts.settings = settings
         self._max_body_bytes = settings.max_body_bytes
         self._limits = ReadLimits.of(settings, self._parts.memory_bytes)
@@ -482,26 +489,28 @@ class MessageStore(ReadableStore):
         self._upkeep.retention.apply(settings)
 
     def drop_expired(self) -> int:
-        """Drop log files that are older than the retention time, whatever the hour; how many. A few hundred at most."""
+        """Delete log files that are older than the retention time, at any hour. Returns their number; a few hundred
+        at most.
+        """
         return self._upkeep.drop_expired()
 
     def drop_expired_entries(self) -> None:
-        """Let queues and index forget what is not in the log any more. They do it by themselves when log files go."""
+        """Drop queue and index entries of deleted log files now. Retention also does this by itself."""
         self._upkeep.follow_log_start()
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the queues of a topic, between two turns. Its messages stay in the log until retention takes them.
+        """Remove the queues of a topic, between two turns. Its messages stay in the log until retention deletes them.
 
-        Waits for the disk: a topic that is deleted stays deleted, whatever happens next.
+        Waits for the disk: the topic stays deleted after a crash.
         """
         if self._staged:
-            raise WrongState(f"topic {topic} cannot be deleted while a turn is under way: end it first")
+            raise WrongState(f"topic {topic} cannot be deleted during a turn; end the turn first")
         self._upkeep.delete_topic(topic)
 
     def was_deleted(self, topic: str, log_offset: int) -> bool:
-        """Whether the topic was deleted after this part of the log was written. It may have been made again."""
+        """Whether the topic was deleted after this part of the log was written. It may have been created again."""
         return log_offset < self._parts.deleted_topics.get(topic, 0)
 
 
 def _ignore(_event: object) -> None:
-    """The default listener to arrivals, and to what retention deleted."""
+    """The default for the callbacks for arrivals and for deletions by retention."""

@@ -32,9 +32,9 @@ class Owner:
         self._folder_lock: FolderLock | None = None
 
     def take(self) -> bool:
-        """Become the owner of the folder, which is made when it is missing; whether the last stop was clean.
+        """Lock the folder, which is created if it is missing. Returns whether the last stop was clean.
 
-        Raises StoreLocked when another process has it, StoreError when it cannot be written to.
+        Raises StoreLocked if another process has it, StoreError if it is not writable.
         """
         if self._lock is not None:
             raise WrongState(f"{self._folder} is already open in this process")
@@ -74,12 +74,12 @@ class Owner:
         return clean
 
     def _make_folder(self) -> None:
-        """Make the folder, and its name safe: nothing in it would survive a crash without it."""
+        """Create the folder and sync its name: without the name, its files would not survive a crash."""
         missing = [path for path in (self._folder, *self._folder.parents) if self._files.status(path) is None]
         self._files.make_dir(self._folder)
-        # When nothing is missing, a process that made the folder may have been killed before it came to this.
+        # Even if the folder exists: a process that created it may have been killed before the sync.
         for path in reversed(missing or [self._folder]):
-            with suppress(PermissionError):  # a folder above that may not be read is not ours to sync
+            with suppress(PermissionError):  # a parent folder without read permission is not ours to sync
                 self._files.sync_dir(path.parent)
 
     def _warn_if_open(self) -> None:
@@ -94,7 +94,7 @@ class Owner:
             )
 
     def _present_owner(self, holder: int | None) -> str:
-        """The process that holds the lock; if that cannot be seen, the one that the abort file names, if it still runs."""
+        """The process that holds the lock. If that is unknown, the process of the abort file, if it still runs."""
         if holder is not None and holder != os.getpid():
             return f"process {holder}"
         try:
@@ -104,7 +104,7 @@ class Owner:
         return f"process {int(pid)}" if pid.isdigit() and is_running(int(pid)) else "another process"
 
     def release(self, *, clean: bool) -> None:
-        """Give the folder back. `clean` says that everything is on the disk: the next start need not look for damage."""
+        """Unlock the folder. `clean` means that everything is on the disk: the next start need not check for damage."""
         if self._lock is None:
             return
         try:

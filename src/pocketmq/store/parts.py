@@ -52,26 +52,26 @@ class StoreParts:
         self.tables = Tables(files, settings.folder / "config")
         self.memory_bytes = settings.memory_bytes or memory_bytes()
         self.last_store_ms = 0
-        """Store time of the newest record; the next one is not older, whatever the clock says."""
+        """Store time of the newest record. The next one is not older, even if the clock goes back."""
         self.last_record = -1
-        """Log offset of the newest record; -1 when there is none."""
+        """Log offset of the newest record; -1 if there is none."""
         self.messages_accepted = 0
         """Messages that became readable since the store was opened."""
         self.damaged_ranges = 0
-        """How often entries of a consume queue were found that do not match the log."""
+        """How often entries of a consume queue did not match the log."""
         self.repaired_entries = 0
-        """Entries of consume queues that were made again from the log."""
+        """Entries of consume queues that were rebuilt from the log."""
         self.deleted_topics: dict[str, int] = {}
-        """Topics that were deleted while messages of theirs are in the log, and where the log ended then."""
+        """Deleted topics that still have messages in the log, with the end of the log at the deletion."""
         self.opened_at = 0
-        """Where the log ended when the store was opened."""
+        """The end of the log when the store was opened."""
         self.disk_full = False
-        """The disk is fuller than retention can bear: no message is taken."""
+        """The disk is too full: messages are rejected."""
         self.dropped_needed_files = 0
-        """Log files that went although messages in them still waited for their time."""
+        """Log files that were deleted with undelivered delayed messages."""
 
     def start(self) -> None:
-        """After recovery: open the log for writing, and the threads with it."""
+        """After recovery: open the log for writing, and start the threads."""
         self.index_builder = IndexBuilder(self.index, self._read_log, self.settings.log_file_bytes)
         self.opened_at = self.log.end
         self.log.begin(self.preparer, self.pool)
@@ -81,7 +81,9 @@ class StoreParts:
         return self.log.view(offset, size)
 
     def close(self, *, clean: bool) -> None:
-        """Let everything go. Only a clean close takes the mark away by which the next start knows of a crash."""
+        """Close everything. Only a clean close removes the abort file, which shows the next start whether there was a
+        crash.
+        """
         self.log.close()
         self.queue_writer.close(0)
         self.queues.close()

@@ -31,7 +31,7 @@ from pocketmq.store.upkeep import Upkeep
 
 MAX_KEY_RESULTS: Final = 64
 MAX_KEY_BYTES: Final = 4 * MIB
-"""Messages of one look-up by key; the first is given whatever its size."""
+"""The limit on messages of one query by key; the first one is returned at any size."""
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ log = logging.getLogger("pocketmq.store")
 class ReadableStore:
     """The reading half of a store. Owned by the store's thread.
 
-    Entries of queues that do not match the log are made again from it; QueueDamaged when that takes longer.
+    Entries of queues that do not match the log are rebuilt from it; QueueDamaged is raised if that takes longer.
     """
 
     def __init__(self, parts: StoreParts, on_dropped: Callable[[Dropped], None]) -> None:
@@ -54,8 +54,8 @@ class ReadableStore:
         self._sound = SoundEntries(parts.log, settings.delay_levels, self._limits.memory_bytes, self._twin)
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """One that is asked for begins where its messages do, though the others follow the log a few at a time: a reader must not be led past
-        what is gone as if nothing had been there.
+        """A queue. Its start is updated before the return, although other queues are updated a few at a time: a
+        reader must get an error for deleted messages.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is not None and queue.log_start < self._log.start:
@@ -82,12 +82,14 @@ class ReadableStore:
         return read_queue(self.find_queue(topic, queue_id), self._sound, *args)
 
     def _repair(self, damage: QueueDamaged, *, waits: bool = False) -> None:
-        """Make the damaged entries again; raises the damage when that is not done in a moment, or, for a caller that `waits`, at all."""
+        """Rebuild the damaged entries. Raises the damage if that is not done at once, or, for a caller that `waits`,
+        if it fails.
+        """
         if not self._upkeep.repair.repair_now(damage, waits=waits):
             raise damage
 
     def _repaired(self, look: Callable[[], T]) -> T:
-        """What `look` gives, after the repair of a queue if need be."""
+        """The result of `look`, after the repair of a queue if necessary."""
         try:
             return look()
         except QueueDamaged as damage:
@@ -95,7 +97,9 @@ class ReadableStore:
         return look()
 
     def entries(self, queue: ConsumeQueue, offset: int, count: int, *, waits: bool = False) -> Iterator[Entry]:
-        """Up to `count` entries from `offset` on, each compared with the log when it is asked for; none before the first message."""
+        """Up to `count` entries from `offset` on, each checked against the log when it is yielded; empty before the
+        first message.
+        """
         end, repaired_at = min(offset + count, queue.max_offset), -1
         while queue.min_offset <= offset < end:
             try:
@@ -109,15 +113,17 @@ class ReadableStore:
                 repaired_at = damage.offset
 
     def entry(self, queue: ConsumeQueue, offset: int) -> Entry | None:
-        """The entry at `offset`; None where there is none."""
+        """The entry at `offset`; None if there is none."""
         return self._repaired(lambda: self._sound.entry(queue, offset))
 
     def first_at_or_beyond(self, queue: ConsumeQueue, log_offset: int) -> int:
-        """Offset of the first entry that points at or beyond `log_offset`; the end of the queue when none does. Waits for a repair."""
+        """Offset of the first entry that points at or beyond `log_offset`; the end of the queue if there is none.
+        Waits for a repair.
+        """
         while True:
             found = queue.first_at_or_beyond(log_offset)
             try:
-                # The search was not led astray if both entries where it ended are true.
+                # The search is right if both entries around its result are valid.
                 self._sound.entry(queue, found - 1)
                 self._sound.entry(queue, found)
             except QueueDamaged as damage:
@@ -126,24 +132,24 @@ class ReadableStore:
                 return found
 
     def entry_reader(self, queue: ConsumeQueue, tag_codes: Collection[int] | None) -> Callable[[int, int, int], bytes]:
-        """For who reads a queue again and again: gives entries from an offset on, so many, and with those ahead so many."""
+        """For repeated reads of a queue: returns a number of entries from an offset on, and more ahead."""
         return partial(self._sound.read_ahead, queue, tag_codes)
 
     def read_bounds(self, max_count: int) -> compiled.ReadBounds:
-        """What `read` goes by at this moment, for pulls that read queues by `find_queue` and `map_at`."""
+        """The current limits of `read`, for pulls that read queues by `find_queue` and `map_at`."""
         return self._limits.bounds(self._log, max_count)
 
     @property
     def map_at(self) -> Callable[[int], tuple[memoryview | None, int]]:
-        """All bytes of the log file that holds an offset, and where it begins; None when it is not in the log."""
+        """All bytes of the log file with an offset, and its first offset; None if it is not in the log."""
         return self._log.map_at
 
     def record(self, log_offset: int) -> bytes | None:
-        """The record that begins at `log_offset`; None when there is none."""
+        """The record that begins at `log_offset`; None if there is none."""
         return self._log.record(log_offset)
 
     def message(self, log_offset: int) -> StoredMessage | None:
-        """The message that begins at `log_offset`; None when there is none, StoreDamaged when it is not as it was stored."""
+        """The message that begins at `log_offset`; None if there is none. Raises StoreDamaged if it is damaged."""
         raw = self._log.record(log_offset)
         try:
             return None if raw is None else decode_record(raw)
@@ -153,14 +159,15 @@ class ReadableStore:
     def find_by_key(
         self, topic: str, key: str, limit: int, begin_ms: int = 0, end_ms: int = 2**63 - 1, *, unique: bool = False
     ) -> list[StoredMessage]:
-        """Messages of `topic` with this key (or this unique key), newest first; few of them when they are large."""
+        """Messages of `topic` with this key (or this unique key), newest first; fewer if they are large."""
         self._upkeep.index_now()
         offsets = self._index.find(topic, key, begin_ms, end_ms, min(limit, MAX_KEY_RESULTS))
         found: list[StoredMessage] = []
         room = MAX_KEY_BYTES
-        # After a crash RocketMQ enters messages once more that its index knows already.
+        # After a crash, RocketMQ indexes some messages twice.
         for message in map(self._message_if_sound, dict.fromkeys(offsets)):
-            # The index compares hashes and whole seconds: another key may share a hash, and the time may be just outside.
+            # The index compares hashes and whole seconds: another key may have the same hash, and the time may be
+            # just outside.
             if (
                 message is not None
                 and message.topic == topic
@@ -178,10 +185,10 @@ class ReadableStore:
         try:
             return self.message(log_offset)
         except StoreDamaged as damage:
-            log.error("damaged record left out of a query: %s", damage)
+            log.error("query skipped a damaged record: %s", damage)
             return None
 
-    # where a queue stands
+    # offsets of queues
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.find_queue(topic, queue_id)
@@ -200,27 +207,27 @@ class ReadableStore:
         return self._repaired(lambda: offset_at_time(queue, self._sound, when_ms, boundary))
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether the message at `offset` is there and so young that it need not be read from the disk."""
+        """Whether the message at `offset` exists and is so new that reading it needs no disk access."""
         queue = self.find_queue(topic, queue_id)
         entry = None if queue is None else self.entry(queue, offset)
         return entry is not None and is_message(entry) and entry[0] >= self._log.written - self._limits.memory_bytes
 
     def store_ms(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """When the message at `offset` was stored; None when it is not there."""
+        """The store time of the message at `offset`; None if it does not exist."""
         queue = self.find_queue(topic, queue_id)
         if queue is None:
             return None
         try:
             return self._repaired(lambda: store_ms_of(queue, self._sound, offset))
         except QueueDamaged:
-            return None  # statistics ask for it, which cannot wait for the repair
+            return None  # for statistics, which cannot wait for the repair
 
     def topics(self) -> list[str]:
-        """Topics that have queues, whether or not anybody still knows them."""
+        """Topics that have queues, even if they are not in the topic table."""
         return list(dict.fromkeys(queue.topic for queue in self._queues))
 
     def topic_queues(self) -> dict[str, int]:
-        """Topics that have messages, each with how many queues it has at least: one more than the largest id."""
+        """Topics that have messages, each with its minimum number of queues: one more than the largest id."""
         found: dict[str, int] = {}
         for queue in self._queues:
             if queue.max_offset > queue.min_offset:
@@ -229,7 +236,7 @@ class ReadableStore:
 
 
 class StoreFacts:
-    """Facts of a store that is open. Asked on its thread, like everything else of it."""
+    """Facts about an open store. Call it on the store's thread."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
@@ -252,18 +259,18 @@ class StoreFacts:
 
     @property
     def indexed_to(self) -> int:
-        """The keys of all messages before this log offset can be looked up."""
+        """Queries find the keys of all messages before this log offset."""
         return self._parts.index_builder.indexed_to
 
     @property
     def earliest_ms(self) -> int | None:
-        """When the oldest message of the log was stored; None when there is none."""
+        """The store time of the oldest message in the log; None if there is none."""
         log = self._parts.log
         return log.store_ms_at(log.start) if log.written > log.start else None
 
     @property
     def unsynced_bytes(self) -> int:
-        """Acknowledged, and not safe on the disk yet."""
+        """Acknowledged bytes that are not synced yet."""
         return self._parts.log.end - self._parts.log.synced
 
     @property
@@ -272,10 +279,10 @@ class StoreFacts:
 
     @property
     def sync_times(self) -> Durations:
-        """How long it took to make the log safe, each time."""
+        """The duration of each sync of the log."""
         return self._parts.flusher.sync_times
 
-    # what came since it was opened
+    # since the store was opened
 
     @property
     def messages_accepted(self) -> int:
@@ -283,14 +290,14 @@ class StoreFacts:
 
     @property
     def bytes_accepted(self) -> int:
-        """How far the log grew, with the filler at the end of its files."""
+        """Bytes added to the log, including the filler at the end of its files."""
         return self._parts.log.end - self._parts.opened_at
 
-    # what is made from the log
+    # derived files
 
     @property
     def behind_bytes(self) -> int:
-        """How far what is made from the log is behind it: entries of queues, and keys if they are indexed."""
+        """The distance of the derived files from the end of the log: entries of queues, and keys if they are indexed."""
         parts = self._parts
         made_to = parts.log.written
         if parts.settings.index_enabled:
@@ -299,18 +306,18 @@ class StoreFacts:
 
     @property
     def unreadable_bytes(self) -> int:
-        """How far queues are behind the log: acknowledged, and in the transient pool yet."""
+        """The distance of the queues from the end of the log: acknowledged bytes that are still in the transient pool."""
         return self._parts.log.end - self._parts.log.written
 
     @property
     def last_indexed(self) -> tuple[int, int]:
-        """Store time and log offset of the message that was indexed last; zeros when there is none."""
+        """Store time and log offset of the last indexed message; zeros if there is none."""
         log, offset = self._parts.log, self._parts.index.indexed_to
         return (log.store_ms_at(offset), offset) if log.start <= offset < log.written else (0, 0)
 
     @property
     def unindexed_bytes(self) -> int:
-        """How far the key index is behind what is written."""
+        """The distance of the key index from the written end of the log."""
         parts = self._parts
         return max(0, parts.log.written - max(parts.index_builder.indexed_to, parts.log.start))
 
@@ -320,17 +327,17 @@ class StoreFacts:
 
     @property
     def damaged_ranges(self) -> int:
-        """How often entries of a consume queue were found that do not match the log."""
+        """How often entries of a consume queue did not match the log."""
         return self._parts.damaged_ranges
 
     @property
     def repaired_entries(self) -> int:
-        """Entries of consume queues that were made again from the log."""
+        """Entries of consume queues that were rebuilt from the log."""
         return self._parts.repaired_entries
 
     @property
     def unsaved_queues(self) -> int:
-        """Queues with entries that are in memory only; they can be made from the log again."""
+        """Queues with entries that are only in memory; they can be rebuilt from the log."""
         return self._parts.queues.dirty_count
 
     # the disk
@@ -341,10 +348,10 @@ class StoreFacts:
 
     @property
     def dropped_needed_files(self) -> int:
-        """Log files that the full disk took though messages in them still waited for their time."""
+        """Log files that a full disk forced to delete with undelivered delayed messages."""
         return self._parts.dropped_needed_files
 
     @property
     def free_pool_buffers(self) -> int | None:
-        """Buffers of the transient pool that are free; None when there is no pool."""
+        """Free buffers of the transient pool; None if there is no pool."""
         return None if self._parts.pool is None else self._parts.pool.free_buffers

@@ -28,24 +28,24 @@ from pocketmq.store.settings import MAX_ANSWER_BYTES, StoreSettings
 
 
 class ReadStatus(Enum):
-    """What became of a read; the next offset is where the reader continues."""
+    """The result of a read; the reader continues at the next offset."""
 
     FOUND = auto()
     NO_MATCH = auto()
-    """Messages are there, none passes the filter."""
+    """There are messages, but none passes the filter."""
     REMOVED = auto()
-    """The queue has entries, but their messages are not in the log any more."""
+    """The queue has entries, but their messages are no longer in the log."""
     NO_QUEUE = auto()
     NO_MESSAGE = auto()
     """The queue never had a message."""
     OFFSET_TOO_SMALL = auto()
     OVERFLOW_ONE = auto()
-    """Just behind the last message: all is read."""
+    """Just after the last message: all messages are read."""
     OVERFLOW_BADLY = auto()
 
 
 class ReadResult(msgspec.Struct):
-    """What a read found. `pieces` are views of whole records, in order; `far_behind`: a slave should serve this reader."""
+    """The result of a read. `pieces` are views of whole records, in order. `far_behind`: the reader should use a slave."""
 
     status: ReadStatus
     next_offset: int
@@ -57,19 +57,19 @@ class ReadResult(msgspec.Struct):
     far_behind: bool = False
 
     def body(self) -> bytes:
-        """The records back to back, as they travel."""
+        """The records as one bytes object, as in a response."""
         return b"".join(self.pieces)
 
 
 Matches = Callable[[bytes], bool]
-"""Decides on a whole record: for filters that need more than the tag's hash."""
+"""Checks a whole record: for filters that need more than the tag's hash."""
 
 HasTime = Callable[[], bool]
-"""Whether a read may look at another record. Filters can be slow, and everybody else waits meanwhile."""
+"""Whether a read may examine another record. Filters can be slow, and other requests wait meanwhile."""
 
 
 class ReadLimits(msgspec.Struct, frozen=True):
-    """How much one read gives. A reader far behind the end of the log reads from the disk and gets less at a time."""
+    """The limits of one read. A reader far behind the end of the log reads from the disk and gets less at a time."""
 
     entries: int
     hot_bytes: int
@@ -90,7 +90,7 @@ class ReadLimits(msgspec.Struct, frozen=True):
         )
 
     def bounds(self, log: CommitLog, max_count: int) -> compiled.ReadBounds:
-        """What a read of up to `max_count` messages goes by at this moment."""
+        """The current limits of a read of up to `max_count` messages."""
         return compiled.ReadBounds(
             log.start,
             log.written,
@@ -115,10 +115,9 @@ def read_queue(
     twin: compiled.Twin | None = None,
     has_time: HasTime | None = None,
 ) -> ReadResult:
-    """Up to `max_count` messages of `queue` from `offset` on; a `max_count` below one means one. QueueDamaged when the entry at
-    `offset` does not match the log.
-
-    `has_time` is asked whenever `matches` did not want a message; when it has none, the reader comes again for the rest.
+    """Up to `max_count` messages of `queue` from `offset` on; a `max_count` below one means one. Raises QueueDamaged
+    if the entry at `offset` does not match the log. `has_time` is called after each message that `matches` rejects.
+    If it returns False, the read ends, and the reader continues with the next pull.
     """
     if queue is None:
         return ReadResult(ReadStatus.NO_QUEUE, 0)
@@ -133,7 +132,7 @@ def read_queue(
     log, max_count = sound.log, max(1, max_count)
     bounds = limits.bounds(log, max_count)
     most = max(limits.entries, max_count)
-    # Unfiltered, one more than it may have is enough to see where to stop.
+    # Without a filter, one entry more than the limit shows where to stop.
     first = most if tag_codes is not None or matches is not None else min(limits.hot_count + 1, max_count + 1, most)
 
     def pick(most: int) -> compiled.Picked:
@@ -144,7 +143,7 @@ def read_queue(
 
     picked = pick(first)
     if not picked.stopped and picked.scanned == first < most:
-        # Messages of these entries are gone, so it may have some that come later.
+        # Messages of these entries are deleted, so later ones may be within the limit.
         picked = pick(most)
     unfound = ReadStatus.REMOVED if picked.removed else ReadStatus.NO_MATCH
     return ReadResult(
@@ -167,7 +166,7 @@ def _pick_entries(
     matches: Matches | None,
     has_time: HasTime | None,
 ) -> compiled.Picked:
-    """Which messages a reader gets: those that it wants, until it has what it may have at once."""
+    """Selects messages for a reader, up to its limits."""
     log_start, log_end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, _, max_count = bounds
     hot_count, cold_count = min(hot_count, max_count), min(cold_count, max_count)
     looked = count = total = 0
@@ -211,7 +210,9 @@ def _pick_entries(
 def offset_at_time(
     queue: ConsumeQueue, sound: SoundEntries, when_ms: int, boundary: BoundaryType = BoundaryType.LOWER
 ) -> int:
-    """The offset that `boundary` asks for, between the queue's min and max. QueueDamaged where an entry does not match the log."""
+    """The offset for `boundary`, between the queue's min and max. Raises QueueDamaged if an entry does not match the
+    log.
+    """
     if boundary is BoundaryType.LOWER:
         return _first_from(queue, sound, when_ms)
     return max(queue.min_offset, _first_from(queue, sound, when_ms + 1) - 1)
@@ -232,7 +233,7 @@ def _first_from(queue: ConsumeQueue, sound: SoundEntries, when_ms: int) -> int:
 
 
 def store_ms_of(queue: ConsumeQueue, sound: SoundEntries, offset: int) -> int | None:
-    """When the message at `offset` was stored; None when there is no such message any more."""
+    """The store time of the message at `offset`; None if it is deleted."""
     entry = sound.entry(queue, offset)
     return _store_ms_at(sound.log, entry[0]) if entry is not None and is_message(entry) else None
 

@@ -2,9 +2,9 @@
 
     config/resume.json    {"crc": …, "point": {"version": 1, "clean": …, "checkpoint": …, "log_end": …, "queues": …}}
 
-It is written at a clean stop and sometimes while the store runs. In the second case the bounds are those that are safe
-on disk, and a queue that recovery finds shorter has lost entries. A file that is missing, damaged or of another version
-is ignored. RocketMQ does not know the file, so recovery compares it with the other files first.
+It is written at a clean stop and sometimes while the store runs. In the second case, it contains the bounds that are
+safe on disk, and a queue that is shorter has lost entries. Recovery ignores a missing or damaged file, or one of
+another version. RocketMQ does not update the file, so recovery compares it with the other files first.
 """
 
 import logging
@@ -21,28 +21,28 @@ log = logging.getLogger(__name__)
 QueueKey = tuple[str, int]
 """Topic and queue id."""
 Bounds = tuple[int, int]
-"""Smallest offset, and the one behind the last."""
+"""The smallest offset, and the end offset."""
 
 
 class ResumePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What was on the disk at one moment."""
+    """The state on disk at one time."""
 
     clean: bool
-    """Written at a clean stop: the bounds are exact, else they are lower bounds."""
+    """Written at a clean stop: the bounds are exact. Otherwise they are lower bounds."""
     checkpoint: bytes = b""
-    """The checkpoint at that moment: if it differs now, another program wrote to the store since."""
+    """The checkpoint at that time: if it differs now, another program wrote to the store since."""
     log_end: int = 0
     last_record: int = -1
-    """Log offset of the last record; -1 when there is none."""
+    """Log offset of the last record; -1 if there is none."""
     queues: dict[QueueKey, Bounds] = {}
     unfinished: list[QueueKey] = []
-    """Queues that were being rebuilt: their files may look whole, and are not."""
+    """Queues that were being rebuilt: their files may look complete, but are not."""
     deleted: dict[str, int] = {}
-    """Topics that were deleted, and where the log ended then: their messages before it must not be restored."""
+    """Deleted topics, and the end of the log at that time: earlier messages must not be restored."""
 
 
 class _SavedPoint(msgspec.Struct, frozen=True):
-    """A point as the file has it: each topic is named once, with the id and the bounds of each of its queues."""
+    """A resume point in the form of the file: each topic once, with the id and the bounds of each queue."""
 
     version: Literal[1]
     clean: bool
@@ -73,14 +73,16 @@ class ResumeFile:
         self._new = self.path.with_name(self.path.name + ".tmp")
 
     def save(self, point: ResumePoint) -> None:
-        """Replace the file and wait for the disk; after a crash it is the old one or the new."""
+        """Replace the file and wait for the disk. After a crash, it is the old or the new file."""
         new = self.write(point)
         with self._files.open(new) as file:
             file.sync()
         self._files.sync_dir(self.publish())
 
     def write(self, point: ResumePoint) -> Path:
-        """The first half of `save`, for who does not wait: writes a new file beside the old one. Sync it, then `publish`."""
+        """The first half of `save`, without waiting: writes a new file beside the old one. Sync it, then call
+        `publish`.
+        """
         queues: dict[str, list[tuple[int, int, int]]] = {}
         for (topic, queue_id), (low, high) in point.queues.items():
             queues.setdefault(topic, []).append((queue_id, low, high))
@@ -98,12 +100,12 @@ class ResumeFile:
         return self._new
 
     def publish(self) -> Path:
-        """Let what was written, and is safe, replace the old file; the folder whose names must be synced."""
+        """Replace the old file with the synced new one. Returns the folder to sync."""
         self._files.replace(self._new, self.path)
         return self.path.parent
 
     def load(self) -> ResumePoint | None:
-        """The point in the file; None when there is none that can be trusted."""
+        """The point in the file; None if there is no valid one."""
         if self._files.status(self.path) is None:
             return None
         try:

@@ -6,10 +6,11 @@
     pinned files    stay         stay             deleted, logged
     writes          accepted     accepted         accepted         refused, until below again
 
-A file is pinned while a delayed message in it must still be delivered. Such files exist only on a machine that slept
-for longer than delayed messages stay in their first file. A file is released when its messages have been stored again.
+A file is pinned while a delayed message in it must still be delivered. Such files exist only after a long pause of
+the machine: the broker normally moves delayed messages to newer files in time. A file is released when its messages
+have been stored again.
 
-The decision is a pure function; `Retention` applies it. Queue files and index files follow the log.
+The decision is a pure function; `Retention` applies it. Queue files and index files are deleted after the log files.
 """
 
 import logging
@@ -26,18 +27,18 @@ HOUR_MS = 3_600_000
 
 
 class AgedFile(NamedTuple):
-    """A log file: where it begins, and when it was last written."""
+    """A log file: its first offset, and the time of its last write."""
 
     first_offset: int
     modified_ms: int
 
 
 QueueRanges = dict[tuple[str, int], tuple[int, int]]
-"""Topic and queue id to the first queue offset of a range, and the one behind it."""
+"""Topic and queue id to the first offset and the end offset of a range."""
 
 
 class Dropped(NamedTuple):
-    """Log files that retention deleted: their log offsets, the messages that were in them, and why."""
+    """Log files that retention deleted: their log offsets, their messages, and the reason."""
 
     first_offset: int
     end_offset: int
@@ -46,7 +47,7 @@ class Dropped(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How many of the oldest files go now, and whether writes are refused."""
+    """How many of the oldest files to delete now, and whether to reject writes."""
 
     drop: int
     refuse_writes: bool
@@ -54,7 +55,7 @@ class Verdict(NamedTuple):
     needed: bool = False
     """Whether one more file would be deleted if its messages were not needed."""
     overruled: int = 0
-    """How many of the deleted files are needed, but the disk is too full to keep them."""
+    """How many of the deleted files are still needed, but the disk is too full to keep them."""
 
 
 def decide(
@@ -66,10 +67,9 @@ def decide(
     by_hand: bool = False,
     held_from: int | None = None,
 ) -> Verdict:
-    """What to do about these files, oldest first, on a disk that is this full.
-
-    `by_hand`: at the request of an administrator. Expired files are then deleted at any hour, and no others.
-    `held_from`: the log offset of the first message that is still needed; None when there is none.
+    """Decide about these files, oldest first, at this disk usage. `by_hand`: at the request of an administrator.
+    Expired files are then deleted at any hour, and no others. `held_from`: the log offset of the first message that
+    is still needed; None if there is none.
     """
     refuse = used_ratio > settings.disk_full_ratio
     any_age = used_ratio > settings.disk_force_ratio and settings.force_clean and not by_hand
@@ -91,11 +91,11 @@ def decide(
 
 
 class Retention:
-    """Applies verdicts: `drop_first` removes the oldest log file, `follow` lets the derived files follow it.
+    """Applies verdicts: `drop_first` deletes the oldest log file, `follow` updates the derived files.
 
-    `follow(first_offset, end_offset, why)` is called with what was dropped.
-    `aged_files` gives the files that may be dropped, oldest first, and then one that may not: the newest, or one that is not safe.
-    Each of `holders` gives the log offset of the first message that it still needs, None when it needs none.
+    `follow(first_offset, end_offset, why)` is called for the dropped files. `aged_files` returns the files that may
+    be dropped, oldest first, and then one that may not: the newest, or one that is not synced. Each of `holders`
+    returns the log offset of the first message that it still needs; None if it needs none.
     """
 
     def __init__(
@@ -114,21 +114,21 @@ class Retention:
         self.holders: list[Callable[[], int | None]] = []
         self.dropped_files = 0
         self.dropped_needed_files = 0
-        """Of those, files that were held, and went because the disk was too full."""
+        """Pinned files that were deleted because the disk was too full."""
         self.holds_files = False
-        """Whether files stay that would have gone."""
+        """Whether pinned files were kept that would otherwise be deleted."""
         self.refuses_writes = False
 
     def apply(self, settings: StoreSettings) -> None:
-        """Go by these settings from now on."""
+        """Apply these settings from now on."""
         self._settings = settings
 
     def run(self, now_ms: int) -> None:
-        """Look once, and act."""
+        """Check once, and act."""
         self._look(now_ms)
 
     def run_by_hand(self, now_ms: int, most: int) -> int:
-        """Let aged files go, as long as there are any, up to `most`; how many went."""
+        """Delete aged files, up to `most`. Returns their number."""
         dropped = 0
         while dropped < most and (some := self._look(now_ms, by_hand=True)):
             dropped += some
@@ -161,7 +161,7 @@ class Retention:
         return min((offset for offset in needed if offset is not None), default=None)
 
     def _report(self, verdict: Verdict, used: float) -> None:
-        """Say what is unusual, once."""
+        """Log unusual states, once each."""
         if verdict.overruled:
             log.error(
                 "%d of the dropped log files had undelivered delayed messages: the disk is %.0f %% full",

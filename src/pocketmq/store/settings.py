@@ -16,11 +16,12 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 PAGE_BYTES = 4 * KIB
 MAX_ANSWER_BYTES: Final = DEFAULT_LIMITS.frame_bytes - 64 * KIB
-"""What bodies may take in the answer to a pull, whatever is set: no client reads a larger frame. It would hang up, and pull again. The
-rest is for the header, and for what else the record of one message holds."""
+"""The fixed limit on bodies in a pull response: clients close the connection at a larger frame, and pull again. The
+rest of a frame is for the header and the other fields of a record.
+"""
 
 LARGEST_FILE_BYTES: Final = 2**31 - 1
-"""What Java maps. Apache's brokers could not open a store with larger files."""
+"""The largest file that Java can map. A RocketMQ broker could not open a store with larger files."""
 
 
 class FlushMode(StrEnum):
@@ -31,10 +32,10 @@ class FlushMode(StrEnum):
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is laid out and when it does what. Intervals in ms, sizes in bytes, unless the name says otherwise."""
+    """File sizes, limits and intervals of a store. Intervals in ms, sizes in bytes, unless the name says otherwise."""
 
     folder: Path
-    """The folder of the store. `storePathCommitLog` may only name its subfolder `commitlog`."""
+    """The folder of the store. `storePathCommitLog` must name its subfolder `commitlog`."""
 
     # commit log
     log_file_bytes: int = GIB
@@ -60,12 +61,12 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_unsynced_bytes: int = 512 * MIB
     """Limit on bytes that are written and not synced. Above it, sends wait and are refused."""
     slow_write_ms: int = 20
-    """A log write that takes this long is slow: a thread writes the log until the disk is calm again. 0: a thread
+    """A log write that takes this long is slow: a thread writes the log until the disk is fast again. 0: a thread
     always writes it."""
     retry_ms: int = 500
-    """Pause before a log file that could not be made, or a write behind that failed, is tried again."""
+    """Pause before a retry, if creating a log file or a delayed write failed."""
     close_timeout_ms: int = 30_000
-    """How long closing waits for the disk before it gives up and leaves the rest to recovery."""
+    """How long closing waits for the disk. After that, it stops without the rest, and the next start recovers."""
 
     # transient pool
     transient_pool: bool = False
@@ -79,9 +80,9 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     queue_file_entries: int = 300_000
     """Size of a file of a consume queue, in bytes."""
     queue_least_pages: int = 2
-    """Pages of a consume queue that must be unsynced before a sync …"""
+    """A consume queue is synced when this many pages are unsynced …"""
     queue_thorough_ms: int = 10_000
-    """… and the time after which it is synced in any case, in ms. With 10,000 queues in use, half a minute."""
+    """… and after this time in any case, in ms. With 10,000 active queues, it takes half a minute."""
     max_open_queue_files: int = 512
     """Limit on open files of consume queues."""
 
@@ -106,7 +107,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     cold_read_count: int = 8
     """Limit on the messages of one pull of older messages."""
     memory_bytes: int = 0
-    """Memory of the machine, by which a read is hot or cold; 0 means ask the operating system."""
+    """Memory of the machine, which decides whether a read is recent; 0 means ask the operating system."""
     memory_ratio: float = 0.4
     """Messages within this percentage of the machine's memory count as recent."""
 
@@ -129,11 +130,11 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_interval_ms: int = 1_000
     resume_interval_ms: int = 60_000
     delay_levels: DelayLevels = DELAY_LEVELS
-    """The delay levels: how long each one waits."""
+    """The delay levels: the delay of each."""
 
     @property
     def max_body_bytes(self) -> int:
-        """The largest body that can be taken, and given back."""
+        """The largest body that can be stored, and returned."""
         return min(self.max_message_bytes, MAX_ANSWER_BYTES)
 
     def __post_init__(self) -> None:
@@ -148,14 +149,16 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
             if not least <= value <= most:
                 raise InvalidSetting(f"store setting {name} = {value} must be from {least} to {most}")
         if not 0 < self.disk_clean_ratio <= self.disk_force_ratio <= self.disk_full_ratio <= 1:
-            raise InvalidSetting("disk ratios must rise: 0 < disk_clean_ratio ≤ disk_force_ratio ≤ disk_full_ratio ≤ 1")
+            raise InvalidSetting(
+                "disk ratios must be in ascending order: 0 < disk_clean_ratio ≤ disk_force_ratio ≤ disk_full_ratio ≤ 1"
+            )
         if not self.delete_hours or not all(0 <= hour < 24 for hour in self.delete_hours):
-            raise InvalidSetting(f"delete_hours = {self.delete_hours} are not hours of the day, 0 to 23")
+            raise InvalidSetting(f"delete_hours = {self.delete_hours} must be hours of the day, 0 to 23")
 
 
 _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "log_file_bytes": (PAGE_BYTES, LARGEST_FILE_BYTES),
-    "prepared_files": (1, 1_000),  # with none, the first message of every log file would be refused
+    "prepared_files": (1, 1_000),  # with 0, the first message of every log file would be rejected
     "max_message_bytes": (1, 2**63 - 1),
     "max_unsynced_bytes": (1, 2**63 - 1),
     "pool_buffers": (1, 100_000),
@@ -163,7 +166,7 @@ _BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "queue_file_entries": (1, LARGEST_FILE_BYTES // 20),  # bytes of an entry
     "max_read_entries": (1, 2**63 - 1),
 }
-"""What a store cannot do without, and more than any disk or memory has."""
+"""The minimum for a working store, and a maximum above any real disk or memory."""
 
 EMBEDDED_LOG_FILE_BYTES = 64 * MIB
-"""Log files of a store that lives inside another program or on a laptop."""
+"""Size of log files for a store inside another program or on a laptop."""

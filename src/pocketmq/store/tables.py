@@ -24,33 +24,32 @@ from pocketmq.store.log.segments import disk_error
 log = logging.getLogger(__name__)
 
 TABLE_LIMITS: Final = JsonLimits(document_bytes=1 << 30, values=100_000_000)
-"""What was saved must be read again, however large it is; the limits for bodies from the network do not apply."""
+"""Limits for reading saved tables: any size, unlike bodies from the network."""
 
 T = TypeVar("T")
 
 
 def read_table(data: bytes) -> Any:
-    """The value of a table's bytes; ProtocolError for what is not JSON, as Java would write it."""
+    """The value of a table's bytes. Raises ProtocolError if they are not JSON, as Java writes it."""
     value = read_json(data, TABLE_LIMITS)
     if value is None:
-        raise ProtocolError("JSON is nothing but null")
+        raise ProtocolError("the JSON is null")
     return value
 
 
 class Tables:
-    """The tables of a store, by name (`topics.json`). Not for two threads at once."""
+    """The tables of a store, by name (`topics.json`). For one thread at a time."""
 
     def __init__(self, files: Files, folder: Path) -> None:
         self._files = files
         self._folder = folder
         self._sound: set[str] = set()
         self.flaws: list[str] = []
-        """What was wrong with tables that were read; each was logged when it was found."""
+        """The errors of tables that were read; each was logged when it was found."""
 
     def load(self, name: str, parse: Callable[[bytes], T] = read_table) -> T | None:
-        """The value of a table, None when there is none. `parse` raises ProtocolError for bytes that are not one.
-
-        A table that cannot be read is replaced by the one that was saved before it; StoreDamaged when that is no better.
+        """The value of a table; None if there is none. `parse` raises ProtocolError for invalid bytes. If a table
+        cannot be read, the previous version is used. Raises StoreDamaged if that cannot be read either.
         """
         path, backup = self._path(name), self._path(name, ".bak")
         value, flaw = self._read(path, parse)
@@ -60,16 +59,16 @@ class Tables:
         self._sound.discard(name)
         older, older_flaw = self._read(backup, parse)
         if older is not None:
-            self._say(f"{flaw or f'{path} is missing'}; {backup.name}, the version before it, is used instead")
+            self._say(f"{flaw or f'{path} is missing'}; {backup.name}, the previous version, is used instead")
         elif flaw or older_flaw:
             raise StoreDamaged(
-                f"{flaw or f'{path} is missing'}, and {older_flaw or f'there is no {backup.name}'}. "
-                f"Restore a sound copy, or move both files away to start without this table"
+                f"{flaw or f'{path} is missing'}, and {older_flaw or f'there is no {backup.name}'}. Restore a "
+                "valid copy, or move both files away to start without this table"
             )
         return older
 
     def _read(self, path: Path, parse: Callable[[bytes], T]) -> tuple[T | None, str]:
-        """The value in a file, or None and what is wrong with it; None and nothing for a file that is not there."""
+        """The value in a file, or None and the error; None and an empty text if the file does not exist."""
         if self._files.status(path) is None:
             return None, ""
         try:
@@ -85,7 +84,7 @@ class Tables:
             log.warning("%s", flaw)
 
     def save(self, name: str, data: bytes) -> None:
-        """Replace a table and wait for the disk. When this raises, it is the old table or the new one, as after a crash."""
+        """Replace a table and wait for the disk. After an exception, as after a crash, it is the old or the new table."""
         path, new = self._path(name), self._path(name, ".tmp")
         try:
             self._make_folder()
@@ -106,7 +105,7 @@ class Tables:
             self._files.sync_dir(self._folder.parent)
 
     def _move_aside(self, name: str, path: Path) -> None:
-        """Keep what the table is now: as .bak if it can be read, so that there is always one that can."""
+        """Keep the current table: as .bak if it is readable, so that one readable version always exists."""
         if self._files.status(path) is None:
             return
         if name not in self._sound:
@@ -119,5 +118,5 @@ class Tables:
 
     def _path(self, name: str, suffix: str = "") -> Path:
         if not name or "/" in name or name.startswith("."):
-            raise InvalidName(f"{name!r} is not the name of a table, which is a file name without a folder")
+            raise InvalidName(f"invalid table name {name!r}; expected a file name without a folder")
         return self._folder / (name + suffix)

@@ -1,7 +1,8 @@
-"""The background work of a store, a little at every tick, so that no turn waits for it.
+"""The background work of a store, in small steps at every tick, so that no turn waits for it.
 
     every tick        timeouts and syncs of the log; a slice of the key index, smaller while messages arrive, and its
-                      next write; a slice of what follows retention; a slice of the repair of a damaged consume queue
+                      next write; a part of the cleanup after retention; a slice of the repair of a damaged consume
+                      queue
     every 0.1 s       write the entries of queues that have many pending, in a thread
     every second      write the checkpoint, if it changed, in the same thread
     every 10 s        write all pending queue entries, some at a time, then sync them; less often if there are many
@@ -33,37 +34,39 @@ from pocketmq.store.settings import MIB
 log = logging.getLogger("pocketmq.store")
 
 INDEX_SLICE_S = 0.005
-"""How long one tick may spend on the key index; while messages come, a part of it: as large a part as there is backlog."""
+"""How long one tick may spend on the key index; while messages arrive, a part of it, in proportion to the backlog."""
 INDEX_STEP = 128
-"""Messages indexed between two looks at the clock."""
+"""Messages indexed between two checks of the clock."""
 INDEX_PAYBACK = 2
 """Messages that are indexed for each new one when the backlog is full."""
 LOOKUP_SLICE_S = 0.01
-"""How long a look-up by key may keep its caller with the index; who can wait for more, waits for the ticks."""
+"""How long a query by key may block while the index catches up; a caller that can wait longer waits for the ticks."""
 LOOKUP_HURRY_S = 1.0
-"""How long after a look-up each tick spends as much on the index as the look-up itself."""
+"""How long after a query each tick spends as much time on the index as the query itself."""
 STALLED_S = 0.1
-"""How long the disk may take for a write to the log before nothing else is written to it."""
+"""How long a write to the log may take before nothing else is written to the disk."""
 FULL_QUEUES_S = 0.1
-"""How often entries of queues that have many pending are written. Each write of the thread costs the loop two switches, so few large ones are better."""
+"""How often entries of queues with many pending ones are written. Each write of the thread costs two thread switches,
+so few large ones are better.
+"""
 MAX_PENDING_BYTES = 64 * MIB
-"""Queue entries that may gather in memory while the disk does not take them; beyond that no message is taken."""
+"""The limit on queue entries in memory while the disk does not accept them; above it, messages are rejected."""
 DELETE_WAIT_S = 0.2
-"""How long the deletion of a topic waits for a write to consume queues that is under way."""
+"""How long the deletion of a topic waits for a running write to consume queues."""
 FLUSHED_QUEUES_PER_S = 400
-"""How many queues are flushed per second in the long run. To sync a file costs as much as fifty messages, so with thousands of
-queues in use the next flush waits longer: with ten thousand, half a minute."""
+"""How many queues are flushed per second in the long run. Syncing a file costs as much as fifty messages, so with
+thousands of queues in use the next flush waits longer: with ten thousand, half a minute."""
 RETENTION_S = 10.0
 MAX_DROPS_BY_HAND = 200
-"""Log files that one request of an administrator drops."""
+"""Log files that one request of an administrator deletes."""
 FOLLOW_STEP = 100
-"""Queues that follow the log's start in one tick."""
-_NEEDED = ("queues", "index", "index files", "marks of deleted topics")
-"""What must be written before more is taken: it would gather in memory, or count as deleted."""
+"""Queues whose start is updated in one tick."""
+_NEEDED = ("queues", "index", "index files", "resume file")
+"""These writes must succeed before more messages are accepted."""
 
 
 class Upkeep:
-    """Keeps the derived files, the checkpoint and the disk in order. Owned by the store's thread."""
+    """Keeps the derived files, the checkpoint and the disk usage up to date. Owned by the store's thread."""
 
     def __init__(self, parts: StoreParts, on_dropped: Callable[[Dropped], None]) -> None:
         self._parts = parts
@@ -86,7 +89,7 @@ class Upkeep:
         self._dropped: Dropped | None = None
         self._failures: dict[str, StoreError] = {}
         self.derived_failure: StoreError | None = None
-        """Why queue or index files cannot be written; nothing is lost by it, but no message is taken meanwhile."""
+        """Why queue or index files cannot be written; nothing is lost, but messages are rejected meanwhile."""
         self._resume = ResumeUpkeep(parts)
         self.repair = QueueRepair(parts)
         self.retention = Retention(
@@ -110,7 +113,7 @@ class Upkeep:
         self._parts.writer.tick(now, self._parts.flusher.long_sync_seconds(now), queues_s)
         if self._parts.writer.is_stalled(now, STALLED_S) or queues_s >= STALLED_S:
             self._limit_pending(now, queues_s)
-            return  # the disk does not answer: whatever is written here would wait for it, and everybody with it
+            return  # the disk does not respond: a write here would block the event loop
         if "marks of deleted topics" in self._failures:
             self.write_failed()
         if "queues" in self._failures or (now >= self._thorough_at and not self._flushing):
@@ -130,12 +133,12 @@ class Upkeep:
         if "index files" in self._failures or self._parts.index.is_flushing:
             self._guarded("index files", self._flush_index)
         if self._followers:
-            self._guarded("files behind the log", self._follow_some)
+            self._guarded("derived files", self._follow_some)
 
     # queues
 
     def entered(self, touched: Collection[ConsumeQueue], count: int, store_ms: int) -> None:
-        """So many queue entries were appended; the last of them belongs to a record with this store time."""
+        """So many queue entries were appended; the last one belongs to a record with this store time."""
         self._entered_ms = store_ms
         parts = self._parts
         parts.queues.entered(touched)
@@ -144,13 +147,13 @@ class Upkeep:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether queue entries are being written, some at every tick."""
+        """Whether queue entries are being written, in parts at every tick."""
         return self._unwritten is not None
 
     def _begin_flush(self, now: float) -> None:
-        """All that is pending now shall be written, in slices; then the checkpoint may speak of it.
+        """Mark all pending entries for writing, in parts; afterwards the checkpoint may cover them.
 
-        Not while the thread writes: of a queue that it has, later entries are pending, too, and it would count as written.
+        Not while the thread writes: later entries of its queues are pending, too, and would count as written.
         """
         if self._unwritten is None and not self._parts.queue_writer.is_writing:
             self._unwritten = dict.fromkeys(self._parts.queues.dirty())
@@ -158,7 +161,9 @@ class Upkeep:
             self._flushed = self._parts.log.written, self._entered_ms
 
     def _write_queues(self, now: float) -> None:
-        """Let the thread write entries, unless it does: of queues that have many, and of those that the flush has still to write."""
+        """Let the thread write entries, unless it is busy: of queues with many pending entries, and of the rest of a
+        flush.
+        """
         parts = self._parts
         if parts.queue_writer.is_writing:
             return
@@ -183,21 +188,21 @@ class Upkeep:
             self._sync_queues()
 
     def _queues_refused(self, error: OSError | StoreError) -> None:
-        """A refusal counts until all are written: those that are may not be the ones refused."""
+        """A rejection counts until all entries are written."""
         self._fail("queues", error)
 
     def _limit_pending(self, now: float, queues_s: float) -> None:
-        """Entries stay in memory while the disk does not take them; when these are too many, no message is taken."""
+        """Entries stay in memory while the disk does not accept them; if these are too many, messages are rejected."""
         if now < self._pending_at:
             return
         self._pending_at = now + 1
         pending = self._parts.queues.pending_bytes
         if pending > MAX_PENDING_BYTES:
-            why = f"{pending} bytes of queue entries wait: a write has taken {queues_s * 1000:.0f} ms so far"
+            why = f"{pending} bytes of queue entries are waiting: a write has taken {queues_s * 1000:.0f} ms so far"
             self._fail("queues", StoreBusy(why))
 
     def _sync_queues(self) -> None:
-        """All entries of this flush are in files: have them synced."""
+        """All entries of this flush are in files: start their sync."""
         parts = self._parts
         flushed = self._flushed
         noted = self._resume.due_bounds()
@@ -216,7 +221,7 @@ class Upkeep:
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic, with their files."""
-        if not self._parts.queue_writer.drain(DELETE_WAIT_S):  # it could make a file again that was removed
+        if not self._parts.queue_writer.drain(DELETE_WAIT_S):  # it could create a deleted file again
             raise StoreBusy(f"topic {topic} cannot be removed while a write to consume queues is not finished")
         try:
             self._resume.forget_topic(topic)
@@ -225,7 +230,7 @@ class Upkeep:
             raise disk_error(f"the queues of topic {topic} cannot be removed", error) from error
 
     def write_failed(self) -> None:
-        """A turn was given back that had moved the end of the log."""
+        """A turn was rolled back, and the log may end earlier."""
         self._guarded("marks of deleted topics", self._resume.lower_deletions)
 
     # index
@@ -236,31 +241,30 @@ class Upkeep:
         return self._parts.index_builder.backlog_bytes(self._parts.log.written)
 
     def hurry_index(self) -> None:
-        """A caller waits for the index: for a while it is worked on though messages come."""
+        """A caller waits for the index: for a while, ticks work on it even while messages arrive."""
         self._hurried_until = self._parts.clock.monotonic() + LOOKUP_HURRY_S
 
     def index_now(self) -> None:
-        """Let the index catch up before a look-up, for as long as a caller can wait."""
+        """Let the index catch up before a query, within the time limit of a blocking call."""
         self.hurry_index()
         self._guarded("index", lambda: self.index_for(LOOKUP_SLICE_S))
 
     def index_for(self, seconds: float) -> None:
-        """Spend up to `seconds` on the index, but take one step in any case."""
+        """Spend up to `seconds` on the index, with at least one step."""
         clock = self._parts.clock
         stop_at = clock.monotonic() + seconds
         while self._index_some(INDEX_STEP) and clock.monotonic() < stop_at:
             pass
 
     def _index_some(self, count: int) -> bool:
-        """Index up to `count` messages; whether there are more."""
+        """Index up to `count` messages. Returns whether there are more."""
         parts = self._parts
         return parts.settings.index_enabled and parts.index_builder.work(parts.log.start, parts.log.written, count)
 
     def _index_slice_s(self, now: float) -> float:
-        """What this tick may spend: a whole slice when no message came since the last, else as much as the backlog asks for.
-
-        A short burst is over before its keys cost anything; in a long one the backlog grows until they are worked off as fast
-        as they come.
+        """The time for the index in this tick: a whole slice if no message arrived since the last tick, else in
+        proportion to the backlog. A short burst ends before its keys are indexed; in a long one, the backlog grows
+        until keys are indexed as fast as they arrive.
         """
         seen, self._written_seen = self._written_seen, self._parts.log.written
         if now < self._hurried_until:
@@ -270,7 +274,7 @@ class Upkeep:
         return INDEX_SLICE_S * min(1.0, self.index_backlog_bytes / max(1.0, self._max_backlog_bytes))
 
     def _flush_index(self) -> None:
-        """Take the next step of writing the index back; each step waits for the sync of the one before."""
+        """Take the next step of flushing the index; each step waits for the sync of the one before."""
         parts = self._parts
         if self._index_flushing:
             return
@@ -307,7 +311,7 @@ class Upkeep:
         self._fail("checkpoint", error)
 
     def _keys_covered(self) -> tuple[float, float]:
-        """Up to which log offset keys were entered, and up to which store time they are safe of what was entered."""
+        """The log offset up to which keys are indexed, and the store time up to which these are synced."""
         parts = self._parts
         if not parts.settings.index_enabled:
             return inf, inf
@@ -316,7 +320,7 @@ class Upkeep:
     # retention
 
     def _aged_files(self) -> list[AgedFile]:
-        """The oldest log files that may go, as many as one run drops, and one more, which stays."""
+        """The oldest log files that may be deleted, up to the limit of one run, and one more, which stays."""
         most = min(self._parts.log.droppable, self._parts.settings.max_deletes_per_run)
         statuses = self._parts.log.file_statuses(most + 1)
         ends = [first for first, _ in statuses[1:]]
@@ -326,9 +330,10 @@ class Upkeep:
         ]
 
     def _written_ms(self, modified_ms: int, end: int | None) -> int:
-        """When a log file that ends at `end` was last written.
+        """The time of the last write to a log file that ends at `end`.
 
-        Its own date is by the wall clock, which may have been wrong just then. The store time of the next record never goes back.
+        The modification time of the file is from the wall clock, which may have been wrong. The store time of the
+        next record never decreases.
         """
         record = None if end is None else self._parts.log.record(end)
         if record is None:
@@ -341,7 +346,7 @@ class Upkeep:
         return self._parts.files.usage(self._parts.settings.folder).used_ratio
 
     def drop_expired(self) -> int:
-        """Drop log files that are older than the retention time, whatever the hour; how many."""
+        """Delete log files that are older than the retention time, at any hour. Returns their number."""
         dropped = self.retention.run_by_hand(self._parts.clock.now_ms(), MAX_DROPS_BY_HAND)
         self._record_retention()
         return dropped
@@ -354,13 +359,13 @@ class Upkeep:
         before = self._dropped
         if before is None:
             self._dropped = Dropped(first_offset, end_offset, why, {})
-        else:  # the queues have not all followed it yet: both are reported together
+        else:  # not all queues are updated yet: both deletions are reported together
             self._dropped = before._replace(end_offset=end_offset, why=why)
         self.follow_log_start()
 
     def follow_log_start(self) -> None:
-        """The oldest log files went: queues and index follow, the queues a few at a time."""
-        # Where each begins is noted now: a reader makes its queue follow before its turn.
+        """The oldest log files were deleted: update the index, and the queues a few at a time."""
+        # Record the start of each queue now: a reader may update its queue earlier.
         known = self._followers
         self._followers = {queue: known.get(queue, queue.min_offset) for queue in self._parts.queues}
         self._parts.index.drop_before(self._parts.log.start)
@@ -369,7 +374,7 @@ class Upkeep:
         queues, dropped = self._parts.queues, self._dropped
         for _ in range(min(FOLLOW_STEP, len(self._followers))):
             queue, first = self._followers.popitem()
-            # One that was deleted meanwhile must not take the files of its successor with it.
+            # A queue that was deleted meanwhile must not delete files of its successor.
             if queues.find(*queue.key) is queue:
                 queues.follow(queue, self._parts.log.start)
                 if dropped is not None and queue.min_offset > first:
@@ -382,21 +387,22 @@ class Upkeep:
     # stopping
 
     def end_writing(self) -> None:
-        """Wait for queue entries that are being written. StoreError when the disk does not answer."""
+        """Wait for queue entries that are being written. Raises StoreError if the disk does not respond."""
         timeout_s = self._parts.settings.close_timeout_ms / 1000
         if not self._parts.queue_writer.close(timeout_s):
             raise StoreError(
-                f"the result of the last write to consume queues is unknown: no answer within {timeout_s:g} s"
+                "the result of the last write to consume queues is unknown: the disk did not respond within "
+                f"{timeout_s:g} s"
             )
 
     def stop(self) -> None:
-        """After the log took its last record and is synced: bring everything derived to the disk, for a quick start."""
+        """After the last record is synced: write and sync all derived files, so that the next start is quick."""
         parts = self._parts
         self.repair.close()
         try:
             while self._followers:
                 self._follow_some()
-            # All of it: a broker of the other kind that opens this store next never looks back for missing keys.
+            # Completely: a RocketMQ broker that opens this store next never searches for missing keys.
             self.index_for(parts.settings.close_timeout_ms / 1000)
             self._unsynced.update(dict.fromkeys(parts.queues.flush()))
             self._new_folders.update(dict.fromkeys(parts.queues.take_new_folders()))
@@ -422,7 +428,9 @@ class Upkeep:
     # what fails
 
     def _guarded(self, what: str, step: Callable[[], object]) -> None:
-        """Run a step that writes files. A disk that refuses derived files stops the taking of messages, not the program."""
+        """Run a step that writes files. If the disk rejects derived files, the store rejects messages, but the
+        program continues.
+        """
         try:
             step()
         except (OSError, StoreError) as error:
@@ -449,7 +457,7 @@ class Upkeep:
 
 
 def _sync(parts: StoreParts, path: Path) -> None:
-    """Sync a file, unless it went meanwhile, with its topic or by retention."""
+    """Sync a file, unless it was deleted meanwhile, with its topic or by retention."""
     if parts.files.status(path) is None:
         return
     with parts.files.open(path) as file:

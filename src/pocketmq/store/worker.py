@@ -19,7 +19,7 @@ from typing import TypeVar
 from pocketmq.errors import WrongState
 
 Post = Callable[[Callable[[], None]], object]
-"""Runs a callback on the owner's thread soon; `loop.call_soon_threadsafe` is one."""
+"""Runs a callback on the owner's thread soon; for example `loop.call_soon_threadsafe`."""
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ log = logging.getLogger("pocketmq.store")
 
 
 class Worker:
-    """One thread, one job after the other. It starts with the first job; `close` ends it."""
+    """One thread that runs jobs one after the other. It starts with the first job; `close` ends it."""
 
     def __init__(self, name: str, post: Post | None = None) -> None:
         self._name = name
@@ -42,16 +42,16 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether a job was submitted whose outcome the owner has not seen."""
+        """Whether there is a submitted job whose result the owner has not processed."""
         return self._unsettled > 0
 
     @property
     def lacks_thread(self) -> bool:
-        """Whether jobs wait because the system has no thread to give."""
+        """Whether jobs wait because the system cannot start a thread."""
         return self._unsettled > 0 and self._thread is None
 
     def submit(self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
-        """Run `work` over there; then `done` or `failed` here, on the owner's thread."""
+        """Run `work` on the thread; then `done` or `failed` on the owner's thread."""
         if self._closed:
             raise WrongState(f"{self._name} is closed")
         self._unsettled += 1
@@ -59,11 +59,11 @@ class Worker:
         self._start()
 
     def _start(self) -> None:
-        """Start the thread, unless it runs. When the system has none to give, jobs wait, and the next `settle` tries again."""
+        """Start the thread, unless it runs. If the system cannot start one, jobs wait, and the next `settle` retries."""
         if self._thread is not None:
             return
-        # A daemon: a program that ends without closing its store must be able to end. That is a crash to the store.
-        # Known before it runs: an outcome may come, and submit the next job, before `start` returns.
+        # A daemon: a program must be able to end without closing its store, which is a crash for the store. Set
+        # before the start: an outcome may arrive, and submit the next job, before `start` returns.
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         try:
             self._thread.start()
@@ -77,7 +77,7 @@ class Worker:
             log.warning("started the thread %s after %d failed attempts", self._name, self.failed_starts)
 
     def settle(self) -> None:
-        """Owner: take the outcomes that have come. To be called at every tick, too: a thread that could not be started is tried again."""
+        """Owner: process the finished jobs. Call it at every tick, too: it also retries to start the thread."""
         if self._unsettled and self._thread is None and not self._closed:
             self._start()
         while True:
@@ -89,7 +89,7 @@ class Worker:
             outcome()
 
     def drain(self, timeout_s: float) -> bool:
-        """Owner: wait until all jobs submitted so far are done, and settle; False when the time is up first."""
+        """Owner: wait until all jobs submitted so far are done, and process them; False after the timeout."""
         if self._unsettled:
             self._start()
         if self._thread is not None:
@@ -103,16 +103,15 @@ class Worker:
         return True
 
     def _run_here(self) -> None:
-        """Without a thread, the owner does the jobs itself: only when it would wait for them anyway."""
+        """Without a thread, the owner runs the jobs itself: only if it would wait for them anyway."""
         while not self._jobs.empty():
             job = self._jobs.get()
             if job is not None:
                 job()
 
     def close(self, timeout_s: float) -> bool:
-        """Owner: end the thread after the jobs submitted so far. Closing twice is harmless.
-
-        False when it did not end in time: a call to the disk has not returned. It ends by itself when the call does.
+        """Owner: end the thread after the jobs submitted so far. A second call does nothing. Returns False after the
+        timeout: a call to the disk has not returned. The thread ends when the call returns.
         """
         self._closed = True
         if self._thread is None:
@@ -131,16 +130,16 @@ class Worker:
     def _carry_out(self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         try:
             result = work()
-        except Exception as error:  # whatever it is, the owner must hear of it
+        except Exception as error:  # the owner must receive every exception
             self._outcomes.put(partial(failed, error))
         else:
             self._outcomes.put(partial(done, result))
-        # An owner that closes settles by itself, and its loop may be gone.
+        # An owner that closes processes results itself, and its loop may be closed.
         if self._post is not None and not self._closed:
             try:
                 self._post(self.settle)
             except (
                 RuntimeError,
                 MemoryError,
-            ):  # a closed loop, no memory: the owner's next tick takes the outcome, and the thread goes on
+            ):  # a closed loop, or no memory: the owner's next tick processes the outcome, and the thread continues
                 log.exception("%s could not wake the event loop; the next tick processes the result", self._name)

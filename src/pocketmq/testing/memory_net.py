@@ -53,9 +53,9 @@ class Weather(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.delay_s[0] <= self.delay_s[1]:
-            raise InvalidSetting(f"delay_s={self.delay_s} is not a smallest and a largest delay")
+            raise InvalidSetting(f"delay_s={self.delay_s} must be a minimum and a maximum delay")
         if not 0 < self.segment_bytes[0] <= self.segment_bytes[1]:
-            raise InvalidSetting(f"segment_bytes={self.segment_bytes} is not a smallest and a largest size")
+            raise InvalidSetting(f"segment_bytes={self.segment_bytes} must be a minimum and a maximum size")
         if min(self.window_bytes, self.log_lines) <= 0:
             raise InvalidSetting("window_bytes and log_lines must be above 0")
 

@@ -195,7 +195,7 @@ def test_damage_costs_the_rest_of_its_file_and_is_told(
     assert log.found("a") == [offset for offset in offsets[::-1] if not offsets[3] <= offset < FILE_BYTES]
     assert log.builder.skipped_bytes == FILE_BYTES - offsets[3]
     assert (
-        f"no sound record at log offset {offsets[3]}; keys of messages from there to {FILE_BYTES} are not"
+        f"no valid record at log offset {offsets[3]}; keys of messages from there to {FILE_BYTES} are not"
         in caplog.text
     )
 

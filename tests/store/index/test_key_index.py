@@ -242,7 +242,7 @@ def test_foreign_files_are_listed_and_left_alone(place: Place) -> None:
 def test_an_index_without_room_is_refused(slots: int, entries: int) -> None:
     settings = msgspec.structs.replace(SETTINGS, index_slots=slots, index_entries=entries)
 
-    with pytest.raises(InvalidSetting, match="index_slots ≥ 1 and index_entries ≥ 2"):
+    with pytest.raises(InvalidSetting, match="index_slots must be at least 1, and index_entries at least 2"):
         KeyIndex(settings, FaultyFiles(), FakeClock())
 
 
@@ -250,7 +250,7 @@ def test_an_index_without_room_is_refused(slots: int, entries: int) -> None:
 def test_an_index_larger_than_a_file_may_be_is_refused(slots: int, entries: int) -> None:
     settings = msgspec.structs.replace(SETTINGS, index_slots=slots, index_entries=entries)
 
-    with pytest.raises(InvalidSetting, match="a file may have 2147483647"):
+    with pytest.raises(InvalidSetting, match="the limit is 2147483647"):
         KeyIndex(settings, FaultyFiles(), FakeClock())
 
 
@@ -258,7 +258,9 @@ def test_a_file_made_with_other_settings_is_refused(place: Place) -> None:
     place.messages(1)
     place.settle()
 
-    with pytest.raises(StoreDamaged, match="Set index_slots and index_entries to the values of its creation"):
+    with pytest.raises(
+        StoreDamaged, match="Set index_slots and index_entries to the values that the file was created with"
+    ):
         place.open(msgspec.structs.replace(SETTINGS, index_entries=12))
 
 

@@ -351,7 +351,7 @@ def test_a_failed_sync_ends_writing_and_is_not_tried_again(disk: LogOnDisk) -> N
     assert told == [False]
     assert disk.flusher.synced == 0
     with pytest.raises(
-        SyncFailed, match="written behind log offset 0 may be lost; no message is accepted until a restart"
+        SyncFailed, match="after log offset 0 may be lost; the store accepts no messages until a restart"
     ):
         disk.append(100)
     disk.tick(after_ms=60_000)
@@ -532,7 +532,7 @@ def test_closing_gives_up_on_a_sync_that_hangs() -> None:
         running.turn(told.append)
         stall.wait_until_reached()
 
-        with pytest.raises(SyncFailed, match=r"no answer from the disk within 0.01 s"):
+        with pytest.raises(SyncFailed, match=r"the disk did not respond within 0.01 s"):
             running.flusher.close()
 
         assert told == [False]

@@ -192,7 +192,7 @@ def test_a_ready_file_that_somebody_removed_is_made_again_and_never_written_to(
     for number in (1, 2):
         bench.files.unlink(FOLDER / f"{number * LOG_FILE_BYTES:020d}")
 
-    with pytest.raises(StoreBusy, match=f"offset {LOG_FILE_BYTES} is created again"):
+    with pytest.raises(StoreBusy, match=f"offset {LOG_FILE_BYTES} is missing because another program removed it"):
         bench.preparer.take()
     bench.worker.run()
     with pytest.raises(StoreBusy, match=f"offset {LOG_FILE_BYTES} is still being created"):
@@ -305,7 +305,7 @@ def test_an_unused_file_that_cannot_be_removed_is_left_and_does_no_harm(caplog: 
 
     bench.preparer.close()
 
-    assert "unused log files could not be removed" in caplog.text
+    assert "cannot remove unused log files" in caplog.text
     again = Bench(bench.files)
     assert again.segments.end_of_files == 3 * LOG_FILE_BYTES
 
@@ -359,6 +359,6 @@ def test_closing_leaves_a_thread_behind_that_the_disk_does_not_answer(caplog: py
 
         preparer.close()
 
-        assert "leaving its thread" in caplog.text
+        assert "closing without waiting for its thread" in caplog.text
     segments.load()
     assert segments.end_of_files == 3 * LOG_FILE_BYTES

@@ -141,7 +141,7 @@ def test_a_file_goes_on_where_the_last_one_ends() -> None:
     disk = run_of(0)
     segments = loaded(disk)
 
-    with pytest.raises(AssertionError, match="no holes"):
+    with pytest.raises(AssertionError, match="no gaps"):
         segments.add(200, disk.open(FOLDER / name_of(200), create=True))
     segments.add(100, disk.open(FOLDER / name_of(100), create=True))
 

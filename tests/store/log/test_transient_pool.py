@@ -386,7 +386,7 @@ def test_closing_gives_up_on_a_disk_that_does_not_answer() -> None:
         log.write()
         stall.wait_until_reached()
 
-        with pytest.raises(StoreError, match="1000 acknowledged bytes are lost: the disk does not answer"):
+        with pytest.raises(StoreError, match="1000 acknowledged bytes are lost: the disk does not respond"):
             log.close()
         with pytest.raises(WrongState):
             log.reserve(100)

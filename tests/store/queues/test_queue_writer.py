@@ -303,7 +303,7 @@ def test_entries_that_gather_in_memory_are_limited(monkeypatch: pytest.MonkeyPat
         threads.tick(1000)
         threads.send()
         threads.tick(1000)
-        with pytest.raises(StoreBusy, match="120 bytes of queue entries wait: a write has taken 2000 ms so far"):
+        with pytest.raises(StoreBusy, match="120 bytes of queue entries are waiting: a write has taken 2000 ms so far"):
             threads.send()
         threads.store.abandon_turn()
     threads.written()

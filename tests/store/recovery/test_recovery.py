@@ -341,7 +341,7 @@ def test_nothing_behind_a_hole_survives_not_even_whole_files() -> None:
 
     assert again.store.end == hole
     assert len(again.bodies()) == offsets.index(hole)
-    assert again.report.cut == f"at log offset {hole}: nothing was written there, but there are bytes behind it"
+    assert again.report.cut == f"at log offset {hole}: nothing was written there, but there are bytes after it"
     assert again.report.cut_bytes > 8192
     assert not any(any(again.disk.read(LOG / name)) for name in again.names("commitlog")[2:])
 

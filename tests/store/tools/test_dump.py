@@ -166,7 +166,7 @@ def test_log_order_goes_on_behind_damage(store: MadeStore) -> None:
         offset for offset in store.records if offset != at
     ]
     [skip] = [item for item in found if isinstance(item, Skipped)]
-    assert f"no sound record from log offset {at} to {following}" in skip.text
+    assert f"no valid record from log offset {at} to {following}" in skip.text
 
 
 def test_damage_before_the_wanted_offsets_is_not_told(store: MadeStore) -> None:
@@ -193,7 +193,7 @@ def test_an_entry_that_leads_to_another_message_is_told(store: MadeStore) -> Non
 
     [text] = skipped(store, Order.QUEUE, topic="Orders", queue_id=0)
 
-    assert text.endswith("is not there: the record there is of another message")
+    assert text.endswith("is missing: the record there is of another message")
 
 
 def test_missing_entries_are_told_and_later_ones_follow(store: MadeStore) -> None:

@@ -239,7 +239,7 @@ def test_a_folder_of_the_same_name_that_is_somebody_elses_is_refused(store: Made
     store.write("rebuild/photos/cat.jpg", b"mine")
     before = contents(store.files, ROOT, ".")
 
-    with pytest.raises(StoreError, match=r"cat\.jpg was not made by a rebuild"):
+    with pytest.raises(StoreError, match=r"cat\.jpg is in .* no rebuild created it"):
         rebuild(store.files)
 
     assert contents(store.files, ROOT, ".") == before
@@ -267,7 +267,7 @@ def test_messages_behind_damage_keep_their_offsets(store: MadeStore) -> None:
 
     report, skipped = rebuild(store.files)
 
-    assert skipped == [f"no sound record from log offset {at} to {following}: a wrong body checksum"]
+    assert skipped == [f"no valid record from log offset {at} to {following}: a wrong body checksum"]
     assert (report.gaps, report.queue_entries) == (1, 42)
     assert contents(store.files, ROOT, *UNTOUCHED) == before
     assert [kind for kind, *_ in store.told()] == ["log-record"]
@@ -290,7 +290,7 @@ def test_a_record_of_no_queue_is_left_out(store: MadeStore) -> None:
 
     _, skipped = rebuild(store.files)
 
-    assert skipped == [f"the record at log offset {at} fits into no queue and was left out"]
+    assert skipped == [f"the record at log offset {at} fits into no queue and was skipped"]
 
 
 def test_without_a_log_nothing_is_done(store: MadeStore) -> None:
@@ -304,7 +304,7 @@ def test_without_the_shape_of_the_index_nothing_is_done(store: MadeStore) -> Non
     for path in store.index_paths:
         store.write(path, b"\1" * 40)
 
-    with pytest.raises(InvalidSetting, match="Give index_slots and index_entries"):
+    with pytest.raises(InvalidSetting, match="Set index_slots and index_entries"):
         plan_rebuild(store.files, store.layout(KnownSizes()))
 
 

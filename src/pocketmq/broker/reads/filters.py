@@ -85,7 +85,8 @@ class Filters:
             return Filter(tag_codes=frozenset(subscription.code_set))
         if subscription.expression_type != ExpressionType.SQL92:
             raise InvalidExpression(
-                f"topic {subscription.topic} is subscribed by {subscription.expression_type!r}; use TAG or SQL92"
+                f"topic {subscription.topic} has the unknown expression type {subscription.expression_type!r}; "
+                "use TAG or SQL92"
             )
         return self._of_expression(subscription.sub_string)
 

@@ -112,7 +112,7 @@ class DirectPulls:
             if code == ResponseCode.PULL_OFFSET_MOVED:
                 raise error_for(code, answer.remark)  # the message may exist: an administrator has reset the group
             if is_hole(code, header.next_begin_offset, offset):
-                raise ProtocolError(f"there is a hole in the queue at offset {offset}")
+                raise ProtocolError(f"the queue has a gap at offset {offset}")
             if takes_all and passes_over(code, buffer, offset):
                 raise ProtocolError(f"the response skips messages at offset {offset}")
         except PocketMQError as error:

@@ -141,8 +141,8 @@ def _offsets_at(
         missing := sorted(queue for queue, offset in offsets.items() if offset >= bounds[queue].max)
     ):
         raise InvalidSetting(
-            f"the option {option}: {_named(missing)} has no message that is that new; "
-            "set startingOffsetsByTimestampStrategy = latest to start at the end there"
+            f"the option {option}: {_named(missing)} has no message at or after that time; set "
+            "startingOffsetsByTimestampStrategy = latest to start at the end of such queues"
         )
     return offsets
 

@@ -239,5 +239,5 @@ def _column(buffer: Any, pack: Pack) -> Any:
     numbers = np.frombuffer(starts, "<i4")
     # Arrow does not check offsets, and would read other memory.
     if numbers[0] or numbers[-1] > bodies.size or (numbers[1:] < numbers[:-1]).any():
-        raise ProtocolError("the offsets of a pack of bodies do not ascend within its bodies")
+        raise ProtocolError("the offsets of a body pack are not in ascending order")
     return pa.Array.from_buffers(pa.binary(), pack.rows, [None, starts, bodies])

@@ -60,11 +60,13 @@ PAGE_MASK: Final = PAGE_SLOTS - 1
 _PAGE_BYTES: Final = PAGE_SLOTS * SLOT_BYTES
 
 Piece = tuple[int, bytes]
-"""Bytes, and where in the file they belong."""
+"""Bytes and their position in the file."""
 
 
 class SlotTable:
-    """Slot s is `pages[s >> PAGE_SHIFT][s & PAGE_MASK]`, once that page is read; a writer marks the page dirty."""
+    """The slot table. Slot s is `pages[s >> PAGE_SHIFT][s & PAGE_MASK]`, once that page is read; a writer marks the
+    page dirty.
+    """
 
     __slots__ = ("_file", "_slots", "dirty", "pages")
 
@@ -75,7 +77,7 @@ class SlotTable:
         self.dirty = bytearray(len(self.pages))
 
     def read_page(self, page: int) -> "array[int]":
-        """Read a page that is not there yet."""
+        """Read a page that is not in memory yet."""
         first = page << PAGE_SHIFT
         size = min(PAGE_SLOTS, self._slots - first) * SLOT_BYTES
         numbers = array("i", self._file.read_at(HEADER_BYTES + first * SLOT_BYTES, size))
@@ -94,7 +96,7 @@ class SlotTable:
         self.dirty[page] = 1
 
     def slots_outside(self, end: int) -> list[int]:
-        """The slots whose number is negative, or `end` or more. Reads all of the file's table that was ever written."""
+        """The slots whose number is negative, or `end` or more. Reads every written part of the table."""
         found = []
         table_end = HEADER_BYTES + self._slots * SLOT_BYTES
         at = self._file.next_data(HEADER_BYTES)
@@ -108,7 +110,7 @@ class SlotTable:
         return found
 
     def take_dirty(self) -> list[Piece]:
-        """A copy of the pages that changed since the last time, neighbours joined."""
+        """A copy of the pages that changed since the last call; adjacent pages are joined."""
         pieces = []
         dirty, clean = self.dirty, bytearray(len(self.dirty))
         first = dirty.find(1)
@@ -118,7 +120,7 @@ class SlotTable:
             pages = [_file_bytes(page) for page in self.pages[first:behind] if page is not None]
             pieces.append((HEADER_BYTES + first * _PAGE_BYTES, b"".join(pages)))
             first = dirty.find(1, behind)
-        self.dirty = clean  # only now: without memory for a copy, all of them stay to be written
+        self.dirty = clean  # only now: if memory is too short for a copy, all pages stay dirty
         return pieces
 
 
@@ -134,7 +136,7 @@ KEY_BYTES: Final = 20
 
 
 class PackedKeys(Sequence[KeyEntry]):
-    """A sequence of keys like any other; `raw` are the bytes."""
+    """A sequence of keys; `raw` contains their bytes."""
 
     __slots__ = ("raw",)
 
@@ -162,12 +164,12 @@ class PackedKeys(Sequence[KeyEntry]):
             return _KEY.unpack_from(self.raw, range(len(self))[at] * KEY_BYTES)
         start, stop, step = at.indices(len(self))
         if step != 1:
-            raise ValueError("keys are cut in one piece")
+            raise ValueError("slices of keys have no step")
         return PackedKeys(self.raw[start * KEY_BYTES : stop * KEY_BYTES])
 
 
 PENDING_BYTES: Final = 256 * 1024
-"""New entries that are kept in memory; when there are more they go to the file, still unsynced."""
+"""The limit on new entries in memory; more entries are written to the file, unsynced."""
 
 _pack_entry = ENTRY.pack
 
@@ -183,7 +185,7 @@ class _Step(Enum):
 
 
 class GrowingIndexFile:
-    """The newest file of an index, or one that became full and is not all on the disk yet. Owned by the store's thread."""
+    """The newest file of an index, or a full file that is not completely on the disk yet. Owned by the store's thread."""
 
     def __init__(self, files: Files, path: Path, shape: IndexShape, header: IndexHeader) -> None:
         """Continue the file at `path`, which is created if it is missing."""
@@ -197,7 +199,7 @@ class GrowingIndexFile:
         except (OSError, MemoryError):
             self._file.close()
             if header.is_empty:
-                with suppress(OSError):  # an empty file in between would look as if its keys were lost
+                with suppress(OSError):  # an empty file before it would look as if its keys were lost
                     files.unlink(path)
             raise
         self._pending = bytearray()
@@ -221,7 +223,9 @@ class GrowingIndexFile:
 
     @property
     def end_offset(self) -> int:
-        """Log offset of the last message that was entered; without a header, which needs memory. -1 when there is none."""
+        """Log offset of the last message that was entered; -1 if there is none. The header contains it only after a
+        flush.
+        """
         return self._end_offset if self._next > 1 else -1
 
     @property
@@ -244,7 +248,7 @@ class GrowingIndexFile:
         last_ms, seconds = begin_ms, 0
         try:
             for key_hash, log_offset, store_ms in keys:
-                if store_ms != last_ms:  # most come many to a turn, which has one store time
+                if store_ms != last_ms:  # most messages come in large turns, and a turn has one store time
                     last_ms = store_ms
                     seconds = min(max(0, (store_ms - begin_ms) // 1000), LARGEST_SECONDS)
                 slot = key_hash % slots
@@ -254,7 +258,7 @@ class GrowingIndexFile:
                 previous = page[slot]
                 next_number, next_used = number + 1, used_slots + (not previous)
                 pending += _pack_entry(key_hash, log_offset, seconds, previous)
-                # From here on nothing needs memory: a slot never points to an entry that is not there.
+                # Nothing below allocates memory, so a slot never points to a missing entry.
                 page[slot] = number
                 dirty[number_of_page] = 1
                 number, used_slots, end_offset, end_ms = next_number, next_used, log_offset, store_ms
@@ -263,7 +267,7 @@ class GrowingIndexFile:
         return number - first
 
     def _put_compiled(self, twin: compiled.Twin, keys: PackedKeys) -> int:
-        """The same by the C twin, which leaves reading pages to this class."""
+        """The same with the C twin. Only this class reads pages."""
         table, slots, begin_ms = self._slots, self.shape.slots, self._begin_ms
         done = 0
         while done < len(keys):
@@ -283,17 +287,17 @@ class GrowingIndexFile:
                 self._end_offset, self._end_ms = end_offset, end_ms
             if done < len(keys):
                 page = keys[done][0] % slots >> PAGE_SHIFT
-                if table.pages[page] is None:  # else there was no memory: the next call tries again, or says so
+                if table.pages[page] is None:  # memory was short: the next call retries, or raises
                     table.read_page(page)
         return done
 
     def write_surplus(self) -> None:
-        """Write new entries to the file when many have gathered."""
+        """Write new entries to the file when there are many."""
         if len(self._pending) >= PENDING_BYTES:
             self._write_entries()
 
     def find(self, query: KeyQuery) -> None:
-        """Add to `query` what this file knows."""
+        """Add the entries of this file to `query`."""
         number = self._slots[query.key_hash % self.shape.slots]
         on_disk = EntryBlocks(self._file, self.shape).entry
 
@@ -311,16 +315,18 @@ class GrowingIndexFile:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that was put is safe, the header included."""
+        """Whether all keys are safe, including the header."""
         return self._step is _Step.NOTHING and self._snapshot_header.next_number == self._next
 
     @property
     def is_flushing(self) -> bool:
-        """Whether a flush has begun and some of its steps are still to come."""
+        """Whether a flush has begun and is not finished."""
         return self._step is not _Step.NOTHING
 
     def flush(self, log_synced: int, checkpoint_ms: int) -> bool:
-        """Take the next step; whether the file must be synced before the next call. After an OSError the step is open."""
+        """Take the next step. Returns whether the file must be synced before the next call. An OSError leaves the
+        step to do.
+        """
         header = self._snapshot_header
         match self._step:
             case _Step.NOTHING:
@@ -353,10 +359,10 @@ class GrowingIndexFile:
         if self.is_settled:
             return False
         before = self._snapshot_header
-        # Without older keys there are none to protect; and keys of one message on both sides of an end cannot be told apart.
+        # Without older keys there are none to protect. Keys of one message on both sides of an end look the same.
         is_apart = not before.is_empty and self.entry(before.next_number)[1] > before.end_offset
         self._counted = before._replace(next_number=self._next) if is_apart else None
-        # What needs memory comes first: pages that were taken must not be taken for written.
+        # Allocate memory first: pages must not count as written if this fails.
         header, step = self.header, _Step.ENTRIES
         self._write_entries()
         self._snapshot = self._slots.take_dirty()
@@ -376,15 +382,15 @@ class GrowingIndexFile:
 
 
 def put_slots_right(files: Files, index_file: IndexFile) -> int:
-    """After a crash, lead slots that are ahead of the header back to entries that it counts; how many there were.
+    """After a crash, point slots that are ahead of the header to entries that it counts. Returns their number.
 
-    The file is synced at once, because the entries behind the header's end are about to be overwritten. StoreDamaged when a
-    slot does not lead back.
+    The file is synced at once, because the entries behind the header's end are about to be overwritten. Raises
+    StoreDamaged if a slot has no such entry.
     """
     end, shape = index_file.header.next_number, index_file.shape
     with files.open(index_file.path) as file:
         if file.size() != shape.file_bytes:
-            return 0  # nothing was ever written to it
+            return 0  # the file was never written
         table = SlotTable(file, shape.slots)
         ahead = table.slots_outside(end)
         blocks = EntryBlocks(file, shape)
@@ -405,7 +411,7 @@ def _led_back(index_file: IndexFile, slot: int, number: int, blocks: EntryBlocks
             if key_hash % shape.slots == slot and previous < number:
                 number = previous
                 continue
-        raise StoreDamaged(f"slot {slot} of {index_file.path} points to entry {number}, which is not its own")
+        raise StoreDamaged(f"slot {slot} of {index_file.path} points to entry {number}, which belongs to another slot")
     if number < 0:
         raise StoreDamaged(f"slot {slot} of {index_file.path} points to entry {number}")
     return number

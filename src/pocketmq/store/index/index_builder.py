@@ -33,11 +33,11 @@ from pocketmq.store.index.index_file import KeyEntry
 from pocketmq.store.index.key_index import KeyIndex
 
 KNOWN_PARTS: Final = 4096
-"""Fronts and rests that are remembered; when there are more, all are forgotten. The same for middles, and for tails."""
+"""The limit on remembered fronts and rests; above it, all are dropped. The same for middles, and for tails."""
 MAX_KNOWN_BYTES: Final = 1024
-"""Records whose topic and properties are longer are never remembered, so that a few of them cannot fill the memory."""
+"""Records with a longer topic and properties are never remembered, so that they cannot fill the memory."""
 LEARN_EVERY: Final = 8
-"""One of so many records that fit no mould is remembered: most may never recur."""
+"""One in so many records that fit no mould is remembered: most never recur."""
 
 _MIDDLE_BYTES: Final = 9
 _TAIL_BYTES: Final = 3
@@ -49,11 +49,15 @@ _unpack_head = struct.Struct(">II28xi16xq20xI").unpack_from
 """size, magic, sysFlag, store ms and body length of a record with IPv4 hosts. A negative length is one that no record has."""
 
 _Mould = tuple[int, dict[bytes, int], set[bytes]]
-"""How many bytes of the record stand behind the front, the hashes of fronts, and rests. A plain tuple: it is unpacked per message."""
+"""The bytes of the record after the front, the hashes of fronts, and the rests. A plain tuple: it is unpacked per
+message.
+"""
 
 
 class _PartHashes(dict[bytes, int]):
-    """Hashes of parts of keys, all of one length, times 31ⁿ for the n characters behind them. KeyError for what is no such part."""
+    """Hashes of parts of keys, all of one length, times 31ⁿ for the n characters behind them. Raises KeyError for
+    other parts.
+    """
 
     def __init__(self, part_bytes: int, behind: int) -> None:
         super().__init__()
@@ -83,7 +87,7 @@ class RecordKeys:
     def read(self, chunk: bytes | memoryview, base: int, most: int) -> tuple[Sequence[KeyEntry], int, int]:
         """The keys of up to `most` records that lie whole in `chunk`, which begins at log offset `base`.
 
-        With them, how many records these are, and how many bytes. Reading ends at the first incomplete record.
+        Also returns the number of these records and of their bytes. Reading ends at the first incomplete record.
         """
         if self._twin is not None:
             return self._read_compiled(self._twin, chunk, base, most)
@@ -100,7 +104,7 @@ class RecordKeys:
                     behind, fronts, rests = mould
                     key_at = end - behind
                     tail_at, rest_at = key_at + 9, key_at + 12
-                    # A record that ends behind the chunk has no rest here, or no tail.
+                    # A record that ends beyond the chunk has no rest here, or no tail.
                     if chunk[rest_at:end] in rests and magic == MAGIC_V1 and not sys_flag & _UNUSUAL:
                         value = (
                             fronts[chunk[topic_at:key_at]]
@@ -123,7 +127,7 @@ class RecordKeys:
     def _read_compiled(
         self, twin: compiled.Twin, chunk: bytes | memoryview, base: int, most: int
     ) -> tuple[PackedKeys, int, int]:
-        """The same by the C twin, which needs no memory of earlier records to be quick."""
+        """The same with the C twin, which is fast without a memory of earlier records."""
         raw, done, at = twin.read_keys(chunk, 0, base, most)
         while done < most and at < len(chunk):
             irregular: list[KeyEntry] = []
@@ -137,7 +141,7 @@ class RecordKeys:
         return PackedKeys(raw), done, at
 
     def _read_one(self, chunk: bytes, at: int, base: int, keys: list[KeyEntry]) -> int:
-        """Add the keys of any record; how many bytes it has, 0 when there is none or not all of it."""
+        """Add the keys of any record. Returns its size; 0 if there is no complete record."""
         parts = parts_of(chunk, at)
         if parts is None:
             return 0
@@ -149,7 +153,7 @@ class RecordKeys:
         return size
 
     def _remember(self, record: bytes, topic: bytes, properties: bytes) -> None:
-        """Know records like this one again, if its only key is a unique one that is not short."""
+        """Remember records like this one, if its only key is a unique key that is not short."""
         alike = 3 + len(topic) + len(properties)
         if alike > MAX_KNOWN_BYTES or b"KEYS\x01" in properties:
             return
@@ -174,11 +178,11 @@ class RecordKeys:
 
 
 Parts = tuple[int, int, int, bytes, bytes]
-"""Of a record: size, sysFlag, store ms, topic, properties."""
+"""Size, sysFlag, store ms, topic and properties of a record."""
 
 
 def parts_of(data: bytes, at: int) -> Parts | None:
-    """What the index needs of the record at `at`; None when there is none, or not all of it. The body is not looked at."""
+    """The fields for the index of the record at `at`; None if there is no complete record. Does not read the body."""
     try:
         size, magic, sys_flag, store_ms, body_bytes = _unpack_head(data, at)
         body_at = at + 88
@@ -201,7 +205,7 @@ def parts_of(data: bytes, at: int) -> Parts | None:
 
 
 def _behind_long_hosts(data: bytes, at: int, sys_flag: int) -> tuple[int, int, int]:
-    """Where the body begins, store ms and body length of a record with IPv6 hosts: each moves what follows by 12 bytes."""
+    """The start of the body, store ms and body length of a record with IPv6 hosts: each host is 12 bytes longer."""
     born = 12 if sys_flag & SysFlag.BORN_HOST_V6 else 0
     body_at = at + 88 + born + (12 if sys_flag & SysFlag.STORE_HOST_V6 else 0)
     (store_ms,) = struct.unpack_from(">q", data, at + 56 + born)
@@ -212,13 +216,13 @@ def _behind_long_hosts(data: bytes, at: int, sys_flag: int) -> tuple[int, int, i
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 64 * 1024
-"""What is read at a time: more than one call takes in of small messages, because the rest is read again."""
+"""The bytes of one read. One call processes fewer small messages, and the rest is read again."""
 
 
 class IndexBuilder:
     """Feeds a `KeyIndex` from a log.
 
-    `read(offset, size)` gives bytes of the log, at most `size` of them and none beyond the file that holds `offset`.
+    `read(offset, size)` returns up to `size` bytes of the log, all from the file that contains `offset`.
     """
 
     def __init__(self, index: KeyIndex, read: Callable[[int, int], bytes | memoryview], log_file_bytes: int) -> None:
@@ -229,16 +233,16 @@ class IndexBuilder:
         self.indexed_to = max(0, index.indexed_to)
         """Every message before this log offset is in the index."""
         self.skipped_bytes = 0
-        """Bytes of the log that held no sound record, so that no keys could be read from them."""
+        """Bytes of the log without a valid record, so without keys."""
 
     def backlog_bytes(self, written: int) -> int:
-        """Bytes of a log written up to `written` that are not indexed yet."""
+        """Bytes of the log up to `written` that are not indexed yet."""
         return max(0, written - self.indexed_to)
 
     def work(self, start: int, written: int, budget: int) -> bool:
-        """Enter up to `budget` messages of a log that has bytes from `start` to `written`; whether there are more.
+        """Index up to `budget` messages of a log with offsets `start` to `written`. Returns whether there are more.
 
-        An OSError, of a full disk for instance, leaves the work where it was.
+        After an OSError, such as a full disk, the next call continues at the same offset.
         """
         self.indexed_to = max(self.indexed_to, start)
         while budget > 0 and self.indexed_to < written:
@@ -250,7 +254,7 @@ class IndexBuilder:
         return self.indexed_to < written
 
     def _index_records(self, chunk: bytes | memoryview, budget: int) -> int:
-        """Enter the messages whose records lie whole in `chunk`, which begins at `indexed_to`; how many there were."""
+        """Index the messages with complete records in `chunk`, which begins at `indexed_to`. Returns their number."""
         keys, done, passed_bytes = self._keys.read(chunk, self.indexed_to, budget)
         self._index.put(keys)
         self.indexed_to += passed_bytes
@@ -266,5 +270,5 @@ class IndexBuilder:
         self.indexed_to = end
         if magic != MAGIC_BLANK:
             self.skipped_bytes += end - at
-            log.error("no sound record at log offset %d; keys of messages from there to %d are not indexed", at, end)
+            log.error("no valid record at log offset %d; keys of messages from there to %d are not indexed", at, end)
         return 0

@@ -49,17 +49,17 @@ ENTRY_BYTES: Final = 20
 LARGEST_SECONDS: Final = 0x7FFFFFFF
 
 _BLOCK_ENTRIES = 64
-"""Entries that are read at once: those of a key that comes often lie close together."""
+"""Entries of one read: the entries of a frequent key are often adjacent."""
 
 Entry = tuple[int, int, int, int]
 """key hash, log offset, seconds since the file's begin, number of the previous entry of the slot."""
 
 KeyEntry = tuple[int, int, int]
-"""key hash, log offset, store ms: a key to be entered."""
+"""key hash, log offset, store ms: a key to add."""
 
 
 class IndexShape(NamedTuple):
-    """How many slots and entries the files of an index have."""
+    """The numbers of slots and entries in each file of an index."""
 
     slots: int
     entries: int
@@ -74,7 +74,7 @@ class IndexShape(NamedTuple):
 
 
 class IndexHeader(NamedTuple):
-    """What a file says about itself. `next_number` is the entry to write next, so 1 means none was written."""
+    """The header of a file. `next_number` is the next entry to write; 1 means that no entry was written."""
 
     begin_ms: int = 0
     end_ms: int = 0
@@ -89,7 +89,7 @@ class IndexHeader(NamedTuple):
         return header if header.next_number else header._replace(next_number=1)
 
     def flaw(self, shape: IndexShape) -> str:
-        """What is impossible in a file of this shape; empty if nothing is."""
+        """The impossible part of this header, for a file of this shape; empty if there is none."""
         if not 1 <= self.next_number <= shape.entries or not 0 <= self.used_slots <= shape.slots:
             return f"it counts {self.next_number - 1} entries in {self.used_slots} slots"
         if not 0 <= self.begin_offset <= self.end_offset:
@@ -101,7 +101,7 @@ class IndexHeader(NamedTuple):
         return self.next_number == 1
 
     def counted_back(self, entry_at: Callable[[int], Entry]) -> "IndexHeader":
-        """Without the entries behind its own end: after a crash a header may count some of these."""
+        """Without the entries beyond its end: after a crash, a header may count some of these."""
         number = self.next_number
         while number > 1 and entry_at(number - 1)[1] > self.end_offset:
             number -= 1
@@ -129,9 +129,9 @@ class KeyQuery:
         return not header.is_empty and header.begin_ms <= self.end_ms and header.end_ms >= self.begin_ms
 
     def follow(self, number: int, begin_ms: int, entry_at: Callable[[int], Entry]) -> None:
-        """Collect what matches along a chain of a file that begins at `begin_ms`.
+        """Collect the matches of one chain in a file that begins at `begin_ms`.
 
-        Times are kept in whole seconds, so a match may lie up to a second outside of the range that was asked for.
+        Times are stored in whole seconds, so a match may be up to a second outside the requested range.
         """
         key_hash, found, limit = self.key_hash, self.found, self.limit
         earliest, latest = (self.begin_ms - begin_ms - 999) / 1000, (self.end_ms - begin_ms) / 1000
@@ -145,7 +145,7 @@ class KeyQuery:
             if entry_hash == key_hash and seconds <= latest and not (found and found[-1] == log_offset):
                 found.append(log_offset)
             if previous >= number:
-                break  # a chain leads back; this one is damaged
+                break  # this chain has a loop; it is damaged
             number = previous
         self.visits_left = visits_left
 
@@ -177,17 +177,18 @@ class IndexFile:
     __slots__ = ("_files", "flaw", "header", "path", "shape")
 
     def __init__(self, files: Files, path: Path, shape: IndexShape) -> None:
-        """Read the header. StoreDamaged for a file of another size; one with a `flaw` counts as empty."""
+        """Read the header. Raises StoreDamaged for a file of another size. A file with a `flaw` counts as empty."""
         self._files = files
         self.path = path
         self.shape = shape
         with files.open(path, write=False) as file:
             size, head = file.size(), file.read_at(0, HEADER_BYTES)
-        # One that was made just before a crash may be shorter, but then nothing was ever written to it.
+        # A file that was created just before a crash may be shorter, but it was never written.
         if size != shape.file_bytes and (any(head) or size > shape.file_bytes):
             raise StoreDamaged(
                 f"{path} has {size} bytes; index files of this store have {shape.file_bytes}. Set index_slots and "
-                f"index_entries to the values of its creation, or move {path.parent} away: it is rebuilt from the log"
+                f"index_entries to the values that the file was created with, or move {path.parent} away; the "
+                "index is then rebuilt from the log"
             )
         header = IndexHeader.parse(head.ljust(HEADER_BYTES, b"\0"))
         self.flaw = header.flaw(shape)
@@ -198,12 +199,12 @@ class IndexFile:
         return self.header.next_number >= self.shape.entries
 
     def count_back(self) -> None:
-        """After a crash, forget entries that the header counts though it ends before them."""
+        """After a crash, drop entries that the header counts but that are beyond its end."""
         with self._files.open(self.path, write=False) as file:
             self.header = self.header.counted_back(EntryBlocks(file, self.shape).entry)
 
     def find(self, query: KeyQuery) -> None:
-        """Add to `query` what this file knows."""
+        """Add the entries of this file to `query`."""
         slot = query.key_hash % self.shape.slots
         with self._files.open(self.path, write=False) as file:
             number = int.from_bytes(file.read_at(HEADER_BYTES + slot * SLOT_BYTES, SLOT_BYTES), "big", signed=True)
@@ -216,11 +217,11 @@ class IndexFile:
 
 
 KNOWN_HEADS: Final = 8192
-"""Parts that are remembered; when there are more, all are forgotten."""
+"""The limit on remembered parts; above it, all are dropped."""
 KNOWN_TAILS: Final = 16_384
 KNOWN_TOPICS: Final = 16_384
 MAX_KNOWN_CHARS: Final = 128
-"""Longer keys are hashed without memory, so that a few of them cannot fill it."""
+"""Longer keys are not cached, so that a few of them cannot fill the memory."""
 
 _TAIL_CHARS: Final = 3
 _FAMILY_CHARS: Final = 12
@@ -230,19 +231,19 @@ _MASK: Final = 0xFFFFFFFF
 _POWERS: Final[list[tuple[int, list[int]]]] = [
     (31**size & _MASK, [31**n & _MASK for n in range(size)][::-1]) for size in range(65)
 ]
-"""By the size of a text: the factor for what stands before it, and for each of its own characters."""
+"""By the size of a text: the factor for the text before it, and for each of its own characters."""
 _TAIL_FACTOR: Final[int] = 31**_TAIL_CHARS
 _FACTORS: Final[list[int]] = [31**size & _MASK for size in range(MAX_KNOWN_CHARS + 1)]
 """By the size of a key: the factor for the topic before it."""
 
 
 def key_hash(topic: str, key: str) -> int:
-    """The hash of one key of one topic, without any memory. Java's smallest int has no opposite: RocketMQ takes 0 for it."""
+    """The hash of a key of a topic, without a cache. Java's smallest int has no absolute value: RocketMQ uses 0 for it."""
     return abs(java_hash(f"{topic}#{key}")) & 0x7FFFFFFF
 
 
 class KeyHashes:
-    """`key_hash` with a memory for the parts that keys share; takes the bytes that a record holds."""
+    """`key_hash` with a cache of the parts that keys share. Its arguments are bytes, as a record contains them."""
 
     def __init__(self) -> None:
         self._topics: dict[bytes, int] = {}
@@ -273,7 +274,7 @@ class KeyHashes:
         family = key[:-_FAMILY_CHARS]
         known = self._heads.get(family)
         if known is None:
-            # The first of its family, and maybe the only one: a key made of random digits has none.
+            # The first key with this head, and maybe the only one: random keys share no heads.
             known = _extended(0, family)
             _remember(self._heads, family, known, KNOWN_HEADS)
             return _extended(known, key[-_FAMILY_CHARS:])
@@ -287,14 +288,14 @@ class KeyHashes:
 
 
 def _remember(known: dict[bytes, int], part: bytes, value: int, most: int) -> None:
-    """Keep the hash of a part. When there are too many all are forgotten: those in use are soon known again."""
+    """Cache the hash of a part. A full cache is cleared; the parts in use are soon cached again."""
     if len(known) >= most:
         known.clear()
     known[part] = value
 
 
 def _extended(start: int, text: bytes) -> int:
-    """The hash of a text that begins with one whose hash is `start` and continues with `text`."""
+    """The hash of a text that begins with a part of hash `start` and continues with `text`."""
     if len(text) < len(_POWERS):
         factor, powers = _POWERS[len(text)]
         own: int = sum(map(mul, text, powers))
@@ -309,7 +310,7 @@ _CHUNK_BYTES: Final = 1024 * 1024
 
 
 def list_index_files(files: Files, folder: Path) -> list[Path]:
-    """The files in `folder` that are named as index files are, oldest first."""
+    """The index files in `folder`, oldest first."""
     paths = [folder / name for name in files.list(folder) if _NAME.fullmatch(name)]
     return [path for path in paths if (status := files.status(path)) is not None and not status.is_dir]
 
@@ -325,7 +326,7 @@ def find_shape(
 ) -> IndexShape | None:
     """The shape of the index files at `paths`, None if it cannot be determined.
 
-    `slots` and `entries` are what is known for sure, as far as it is; `hinted` is true if the files have its size.
+    `slots` and `entries` are certain if set. `hinted` is a guess; it counts if the files have its size.
     """
     sizes = Counter(status.size for path in paths if (status := files.status(path)) is not None and status.size)
     if not sizes:
@@ -351,9 +352,9 @@ def _shape_of_size(size: int, slots: int | None, entries: int | None, folder: Pa
     shape = IndexShape(slots, entries)
     if slots < 1 or entries < 2 or shape.file_bytes != size:
         raise InvalidSetting(
-            f"files in {folder} have {size} bytes, which {slots} slots and {entries} entries do not make "
-            f"({HEADER_BYTES} + {SLOT_BYTES} × slots + {ENTRY_BYTES} × entries). Give both as the broker had them "
-            "(maxHashSlotNum, maxIndexNum), or neither"
+            f"files in {folder} have {size} bytes, which {slots} slots and {entries} entries do not match "
+            f"({HEADER_BYTES} + {SLOT_BYTES} × slots + {ENTRY_BYTES} × entries). Set both to the values of the "
+            "broker (maxHashSlotNum, maxIndexNum), or neither"
         )
     return shape
 
@@ -365,12 +366,12 @@ def _shape_by_first_entry(files: Files, path: Path, size: int, log_files: list[L
         header = IndexHeader.parse(file.read_at(0, HEADER_BYTES))
         wanted = [] if header.is_empty else _first_entries(files, header, log_files)
         places = sorted(at for entry in wanted for at in _positions(file, entry))
-    # Further keys of the record follow the first at once, and would fit to a shape of their own.
+    # The next keys of the record have the next entries, and would match a wrong shape.
     return next((shape for at in places if (shape := _shape_for_position(at, size)) is not None), None)
 
 
 def _first_entries(files: Files, header: IndexHeader, log_files: list[LogFile]) -> list[bytes]:
-    """What entry 1 may be: a key of the first record that the file speaks of, whose other keys the file before may have."""
+    """Possible bytes of entry 1: a key of the first record in the file. The file before it may contain the other keys."""
     for log_file in log_files:
         if 0 <= header.begin_offset - log_file.first < log_file.size:
             with files.open(log_file.path, write=False) as file:

@@ -36,9 +36,9 @@ from pocketmq.store.settings import LARGEST_FILE_BYTES, StoreSettings
 log = logging.getLogger(__name__)
 
 MAX_FOUND: Final = 64
-"""Most results of one look-up."""
+"""The limit on results of one query."""
 MAX_VISITED: Final = 100_000
-"""Most entries that one look-up reads; older messages with a key that comes that often are not found."""
+"""The limit on entries that one query reads; it does not find older messages with very frequent keys."""
 
 _TRANSACTION: Final = SysFlag.TRANSACTION_MASK
 _ROLLED_BACK: Final = SysFlag.TRANSACTION_ROLLBACK
@@ -50,12 +50,14 @@ class KeyIndex:
 
     def __init__(self, settings: StoreSettings, files: Files, clock: Clock) -> None:
         if settings.index_slots < 1 or settings.index_entries < 2:
-            raise InvalidSetting("an index needs index_slots ≥ 1 and index_entries ≥ 2, as one of these is never used")
+            raise InvalidSetting(
+                "index_slots must be at least 1, and index_entries at least 2, because one entry is never used"
+            )
         self._shape = IndexShape(settings.index_slots, settings.index_entries)
         if self._shape.file_bytes > LARGEST_FILE_BYTES:
             raise InvalidSetting(
                 f"an index of {settings.index_slots} index_slots and {settings.index_entries} index_entries takes "
-                f"{self._shape.file_bytes} bytes; a file may have {LARGEST_FILE_BYTES}"
+                f"{self._shape.file_bytes} bytes; the limit is {LARGEST_FILE_BYTES}"
             )
         self._files = files
         self._clock = clock
@@ -65,18 +67,18 @@ class KeyIndex:
         self._growing: list[GrowingIndexFile] = []
         self._new_names = False
         self.indexed_to = -1
-        """Log offset of the last message that was entered; -1 when there is none."""
+        """Log offset of the last message that was entered; -1 if there is none."""
         self.newest_ms = 0
-        """What the checkpoint may say of the index: keys of messages up to this store time are on the disk."""
+        """The index time for the checkpoint: keys of messages up to this store time are on the disk."""
         self.recorded_ms = 0
         """The files on disk contain the keys of messages up to this store time without any repair."""
         self.foreign: list[Path] = []
-        """Things in the folder that are not index files; they are left alone."""
+        """Entries of the folder that are not index files; they are not changed."""
 
     # loading
 
     def recover(self, log_start: int, log_end: int, *, crashed_at_ms: int | None) -> int:
-        """Find the files, and make them match a recovered log; returns how many were deleted.
+        """Find the files, and make them match a recovered log. Returns the number of deleted files.
 
         `crashed_at_ms` is the index time of the checkpoint when the last stop was a crash, None when it was clean.
         """
@@ -86,7 +88,7 @@ class KeyIndex:
         return len(discarded)
 
     def load(self) -> None:
-        """Find the files. StoreDamaged for one of another size than the settings say."""
+        """Find the files. Raises StoreDamaged for a file of another size than in the settings."""
         if self._files.status(self.folder) is None:
             self._files.make_dir(self.folder)
             self._files.sync_dir(self.folder.parent)
@@ -101,10 +103,11 @@ class KeyIndex:
         self._save_end()
 
     def discard_after(self, log_end: int, checkpoint_ms: int | None = None) -> list[Path]:
-        """Delete files that may be wrong, which are rebuilt from the log; returns the deleted files.
+        """Delete files that may be wrong, and return them. They are rebuilt from the log.
 
-        That is any file whose header cannot be, or that speaks of records at or behind `log_end`; after a crash, when
-        `checkpoint_ms` is the index time of the checkpoint, also any newer than that. Later files go with it.
+        A file may be wrong if its header is invalid or names records at or after `log_end`. After a crash,
+        `checkpoint_ms` is the index time of the checkpoint, and any newer file may be wrong. Later files are deleted
+        with it.
         """
         kept = self._count_sound(log_end, checkpoint_ms)
         for file in self._table[kept:]:
@@ -123,23 +126,23 @@ class KeyIndex:
         return gone
 
     def _count_sound(self, log_end: int, checkpoint_ms: int | None) -> int:
-        """How many files, from the oldest on, can be trusted."""
+        """How many files can be trusted, counted from the oldest."""
         for number, file in enumerate(self._table):
             if not self._is_sound(file, log_end, checkpoint_ms):
                 return number
-            # A file is begun when the one before it is full. After a crash, one that is not full is the last.
+            # A file is created when the one before it is full. After a crash, a file that is not full is the last one.
             if checkpoint_ms is not None and not file.is_full:
                 return number if file.header.is_empty else number + 1
         return len(self._table)
 
     def _write_header_again(self, file: IndexFile | GrowingIndexFile) -> None:
-        """A failed sync may have left this header where it can be read, but not on the disk; a later one would not tell."""
+        """A failed sync may have left this header readable but not on the disk; a second sync would not report that."""
         with self._files.open(file.path) as opened:
             opened.write_at(0, HEADER.pack(*file.header))
             opened.sync()
 
     def _is_sound(self, file: IndexFile | GrowingIndexFile, log_end: int, checkpoint_ms: int | None) -> bool:
-        assert isinstance(file, IndexFile), "nothing was put yet"
+        assert isinstance(file, IndexFile), "no key was added yet"
         if file.flaw:
             log.warning("invalid header of %s: %s", file.path, file.flaw)
             return False
@@ -164,18 +167,18 @@ class KeyIndex:
     # adding
 
     def index_record(self, topic: bytes, raw_properties: bytes, sys_flag: int, log_offset: int, store_ms: int) -> None:
-        """Enter a message by what its record holds."""
+        """Add the keys of a message, by the fields of its record."""
         self.put(self.keys_of(topic, raw_properties, sys_flag, log_offset, store_ms))
 
     def keys_of(
         self, topic: bytes, raw_properties: bytes, sys_flag: int, log_offset: int, store_ms: int
     ) -> list[KeyEntry]:
-        """What a message enters with: its unique key and each of its keys. Nothing if it was rolled back."""
+        """The unique key of a message and each of its keys. Empty if it was rolled back."""
         if sys_flag & _TRANSACTION == _ROLLED_BACK:
             return []
         found: list[KeyEntry] = []
         hash_of = self._hash_of
-        # What `raw_property` does, at half the price, unless a name is the end of a longer one.
+        # Like `raw_property`, at half the cost, unless a name is the end of a longer one.
         before, name, behind = raw_properties.rpartition(b"UNIQ_KEY\x01")
         if name:
             is_whole = not before or before[-1] == 2
@@ -193,11 +196,11 @@ class KeyIndex:
         return found
 
     def put(self, keys: Sequence[KeyEntry]) -> None:
-        """Enter the keys of whole messages, in the order of the log; what was entered before is left out.
+        """Add the keys of complete messages, in the order of the log. Skips messages that were added before.
 
         After an OSError, or a MemoryError, call it again.
         """
-        self._save_entered()  # the last call may have failed before it could
+        self._save_entered()  # the last call may have failed before this
         if keys and keys[0][1] <= self.indexed_to:
             keys = self._not_yet_entered(keys)
         if not keys:
@@ -223,7 +226,7 @@ class KeyIndex:
         return last[self._entered_of(self.indexed_to) :] + later if last else later
 
     def _entered_of(self, log_offset: int) -> int:
-        """How many keys of the message that was entered last are there: a stop may have come between two of them."""
+        """How many keys of the last message are in the index: a stop may have separated them."""
         entered = 0
         for file in reversed(self._table):
             number = file.header.next_number - 1
@@ -235,7 +238,7 @@ class KeyIndex:
         return entered
 
     def _grow(self) -> GrowingIndexFile:
-        """The file to put into from now on: the newest one unless it is full, else a new one."""
+        """The file for new keys: the newest file, or a new one if that is full."""
         last = self._table[-1] if self._table else None
         if isinstance(last, IndexFile) and not last.is_full and not last.flaw:
             growing = GrowingIndexFile(self._files, last.path, self._shape, last.header)
@@ -248,7 +251,7 @@ class KeyIndex:
         return growing
 
     def _new_path(self) -> Path:
-        """A name that no file has and that sorts behind all others, whatever the clock says."""
+        """A name that no file has and that sorts after all others, at any time of the clock."""
         now_ms = self._clock.now_ms()
         made_at = datetime.fromtimestamp(now_ms // 1000) + timedelta(milliseconds=now_ms % 1000)
         newest = _made_at(self._table[-1].path.name) if self._table else None
@@ -261,10 +264,10 @@ class KeyIndex:
     # looking up
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
-        """Log offsets of messages that may have this key and were stored in this time, newest first.
+        """Log offsets of messages that may have this key and were stored in this range of time, newest first.
 
-        The caller must compare key and topic, since another key may have the same hash, and the time, which is
-        kept in whole seconds.
+        The caller must compare key and topic, because another key may have the same hash, and the time, which is
+        stored in whole seconds.
         """
         query = KeyQuery(key_hash(topic, key), begin_ms, end_ms, min(limit, MAX_FOUND), MAX_VISITED)
         for file in reversed(self._table):
@@ -281,7 +284,7 @@ class KeyIndex:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether some of what was put is on its way to the disk, and the next step waits for its turn."""
+        """Whether a flush is in progress and its next step waits."""
         return bool(self._growing) and self._growing[0].is_flushing
 
     @property
@@ -290,11 +293,11 @@ class KeyIndex:
         return all(file.is_settled for file in self._growing)
 
     def flush(self, log_synced: int, checkpoint_ms: int) -> list[Path]:
-        """Take the next step of writing back: sync what it returns, then call again. None: nothing to do now.
+        """Take the next step of a flush: sync the paths that it returns, then call again. None: nothing to do now.
 
-        The folder itself may be among the paths: its names must be synced. `log_synced` is how far the log is safe, and
-        `checkpoint_ms` what the checkpoint on the disk says of the index: one step waits for each. After an OSError, call it
-        again; nothing is forgotten.
+        The paths may include the folder, whose names must be synced. The log is safe up to `log_synced`, and
+        `checkpoint_ms` is the index time of the checkpoint on disk: one step waits for each. After an OSError, call
+        it again; nothing is lost.
         """
         while self._growing:
             file = self._growing[0]
@@ -312,8 +315,8 @@ class KeyIndex:
         return []
 
     def settle(self, log_synced: int, save_checkpoint: Callable[[int], None]) -> None:
-        """Write everything back and wait for the disk: for a clean stop. Calls `save_checkpoint` with the index time."""
-        assert log_synced > self.indexed_to, "the log is synced before what is made from it"
+        """Flush everything and wait for the disk: for a clean stop. Calls `save_checkpoint` with the index time."""
+        assert log_synced > self.indexed_to, "the log is synced before the index"
         saved_ms = -1
         while not self.is_settled:
             paths = self.flush(log_synced, saved_ms)
@@ -324,7 +327,7 @@ class KeyIndex:
                 save_checkpoint(saved_ms)
 
     def sync_newer(self, checkpoint_ms: int) -> None:
-        """Sync the files that a checkpoint with this index time does not vouch for."""
+        """Sync the files that are newer than a checkpoint with this index time."""
         for file in self._table:
             if file.header.end_ms > checkpoint_ms:
                 self._sync(file.path)
@@ -337,7 +340,7 @@ class KeyIndex:
             file.sync()
 
     def drop_before(self, log_offset: int) -> int:
-        """Follow the log after its oldest files went; how many index files went with them. The newest always stays."""
+        """Delete the index files of deleted log files, and return their number. The newest always stays."""
         dropped = 0
         while len(self._table) > 1:
             oldest = self._table[0]
@@ -349,7 +352,7 @@ class KeyIndex:
         return dropped
 
     def close(self) -> None:
-        """Let the files go. What is not flushed is made again from the log."""
+        """Close the files. Unflushed keys are read from the log again."""
         for file in self._growing:
             file.close()
         self._growing.clear()
@@ -361,7 +364,7 @@ def _has_flaw(file: IndexFile | GrowingIndexFile) -> bool:
 
 
 def _made_at(name: str) -> datetime | None:
-    """When the file of this name was made; None when it is not a name of ours."""
+    """The creation time in the name of a file; None if it is not the name of an index file."""
     if len(name) != 17 or not (name.isascii() and name.isdecimal()):
         return None
     try:

@@ -13,11 +13,11 @@ A turn is `reserve` and `put` for each record, or `put_run` for many records, th
 files. If less than the eight bytes of a filler's head would remain after a record, the record begins the next file, and
 a filler marks the rest of this one.
 
-A failed write takes back the whole turn. A part of the turn may be on disk, including whole records, and nothing would
-tell these from real ones once the log grows up to them. So this range is `stale`. The log assigns no offset until the
+A failed write rolls back the whole turn. A part of the turn may be on disk, including whole records. Once the log
+grows up to them, they would look like valid records. So this range is `stale`. The log assigns no offset until the
 flusher has overwritten the range with zeros and synced it; a power loss cannot restore the records then.
 
-On a slow disk a thread writes the turn (`writing`): `begin_write` takes it out, `end_write` or `fail_write` ends it.
+On a slow disk a thread writes the turn (`writing`): `begin_write` starts it, `end_write` or `fail_write` ends it.
 The log accepts nothing in between, so `end` may be ahead of `written` by one turn, as with the transient pool.
 """
 
@@ -58,19 +58,21 @@ class LogRange(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes that go to one file, from log offset `at` on."""
+    """Bytes for one file, from log offset `at` on."""
 
     segment: Segment
     at: int
     data: bytes
 
     def write(self) -> None:
-        """May be called by a thread: the file of the segment is open."""
+        """A thread may call it: the file of the segment is open."""
         self.segment.file.write_at(self.at - self.segment.first, self.data)
 
 
 class Mark(NamedTuple):
-    """A moment of a turn: the end of the log, the parts of records staged since the last file, and the files filled before it."""
+    """A point in a turn: the end of the log, the parts of records staged since the last file, and the filled files
+    before it.
+    """
 
     end: int
     parts: int
@@ -78,7 +80,7 @@ class Mark(NamedTuple):
 
 
 class CommitLog(ReadableLog):
-    """The log. Owned by the store's thread. Until `begin` it can be read, scanned and cut, but not written."""
+    """The log. Owned by the store's thread. Before `begin`, it can be read, scanned and truncated, but not written."""
 
     def __init__(
         self,
@@ -103,25 +105,27 @@ class CommitLog(ReadableLog):
         self._staged: list[bytes] = []
         self._rolled: list[Piece] = []
         self.limit = _CLOSED_LIMIT
-        """Up to which offset records are taken without a second look."""
+        """Records up to this offset are accepted without further checks."""
         self.put = self._staged.extend
-        """Takes the bytes of the record that was reserved last, in as many parts as they come."""
+        """Adds the bytes of the record that was reserved last, in one or more parts."""
 
     # lifecycle
 
     def load(self) -> None:
-        """Find the files; all of them count as written until recovery says where the log ends."""
+        """Find the files. All of them count as written until recovery finds the end of the log."""
         self.segments.load()
         self.start = self.segments.start
         self.set_end(self.segments.end_of_files)
 
     def set_end(self, offset: int) -> None:
-        """Say where the log ends: everything before it is whole, written and synced."""
+        """Set the end of the log: everything before it is complete, written and synced."""
         self.synced = self.written = self.end = self._turn_start = self._staged_from = offset
         self._segment = self.segments.file_at(offset)
 
     def cut(self, offset: int) -> int:
-        """End the log at `offset` for good: later files go, later bytes become zero. How many bytes that were in use."""
+        """Truncate the log at `offset`: delete later files, overwrite later bytes with zeros. Returns how many bytes
+        were not zero.
+        """
         try:
             dropped = sum(self._used_behind(segment, offset) for segment in self.segments.files)
             self.segments.drop_after(offset)
@@ -129,7 +133,7 @@ class CommitLog(ReadableLog):
             if last is not None and zero_from(last.file, offset - last.first, self._file_bytes):
                 last.file.sync()
         except OSError as error:
-            raise disk_error(f"cutting the log at offset {offset} failed", error) from error
+            raise disk_error(f"cannot truncate the log at offset {offset}", error) from error
         self.set_end(offset)
         return dropped
 
@@ -146,13 +150,13 @@ class CommitLog(ReadableLog):
         return used - start
 
     def sync_from(self, offset: int) -> None:
-        """Wait until everything from `offset` on is safe. For recovery, which may wait; later it is the flusher's work."""
+        """Wait until everything from `offset` on is synced. For recovery, which may wait; later the flusher does this."""
         try:
-            # With the file that goes on at the end, though nothing may be in it yet: its size must be safe too.
+            # Includes the file that continues at the end, even if it is empty: its size must be safe, too.
             for file in self.files_between(offset, self.end + 1):
                 file.sync()
         except OSError as error:
-            raise SyncFailed(f"syncing the recovered log failed: {error}") from error
+            raise SyncFailed(f"cannot sync the recovered log: {error}") from error
 
     def begin(self, preparer: FilePreparer, pool: TransientPool | None = None) -> None:
         """Open the log for writing, at its end."""
@@ -166,19 +170,21 @@ class CommitLog(ReadableLog):
         self._set_limit()
 
     def tick(self) -> None:
-        """Let what failed in the background be tried again."""
+        """Retry failed background work."""
         if self._preparer is not None:
             self._preparer.tick()
         if self._pool is not None:
             self._pool.tick()
 
     def halt(self, error: PocketMQError) -> None:
-        """Refuse every message with `error` from now on; what is written can still be read."""
+        """Reject every message with `error` from now on; written messages can still be read."""
         self._refusal = error
         self.limit = _CLOSED_LIMIT
 
     def end_writing(self) -> None:
-        """Take no more; write what the pool holds and end the threads. The flusher's last sync comes after it."""
+        """Accept no more messages, write the content of the pool and end the threads. The flusher's last sync comes
+        after it.
+        """
         if not isinstance(self._refusal, StoreError):
             self.halt(WrongState("the log is closed"))
         self.discard()
@@ -192,18 +198,19 @@ class CommitLog(ReadableLog):
             preparer.close()
 
     def close(self) -> None:
-        """Close the files. Views that are out live on."""
+        """Close the files. Existing views stay valid."""
         try:
             self.end_writing()
         finally:
-            # A thread that hangs in a write still uses its file; closed, the number could become another file's.
+            # A thread that hangs in a write still uses its file descriptor; after a close, another file could get its
+            # number.
             if self._writing is None and (self._pool is None or not self._pool.busy):
                 self.segments.close()
 
     # appending
 
     def reserve(self, size: int) -> int:
-        """The offset of a record of `size` bytes, which must be `put` next. Refuses when the log cannot take it."""
+        """The offset of a record of `size` bytes, which must be `put` next. Raises if the log cannot accept it."""
         at = self.end
         end = at + size
         if end > self.limit:
@@ -212,22 +219,22 @@ class CommitLog(ReadableLog):
         return at
 
     def unreserve(self, at: int) -> None:
-        """Give back the last reservation, which was at this offset, and for which nothing was `put`."""
+        """Cancel the last reservation, which was at this offset and has no `put`."""
         self.end = at
 
     def put_run(self, records: bytes, upto: int) -> None:
-        """Take records that were laid out from `end` up to `upto`, which is within the `limit`."""
-        assert upto <= self.limit, "records are laid out within the limit"
+        """Add records that were encoded from `end` up to `upto`, which is within the `limit`."""
+        assert upto <= self.limit, "records are encoded within the limit"
         self._staged.append(records)
         self.end = upto
 
     def mark(self) -> Mark:
-        """Where the turn stands, for `take_back`."""
+        """The point in the turn, for `take_back`."""
         return Mark(self.end, len(self._staged), len(self._rolled))
 
     def take_back(self, mark: Mark) -> None:
-        """Give back what was reserved since `mark`; the rest of the turn stays."""
-        if len(self._rolled) > mark.rolled:  # the turn has gone on in another file since
+        """Roll back everything reserved since `mark`; the rest of the turn stays."""
+        if len(self._rolled) > mark.rolled:  # the turn has continued in another file since
             self._segment, self._staged_from, data = self._rolled[mark.rolled]
             self._staged[:] = [data[: mark.end - self._staged_from]]
             del self._rolled[mark.rolled :]
@@ -237,7 +244,7 @@ class CommitLog(ReadableLog):
         self._set_limit()
 
     def write(self) -> None:
-        """End the turn: one write for each file it touches. When it fails the turn is given back, and an error raised."""
+        """End the turn: one write for each file. A failed write rolls back the turn and raises."""
         end, start, segment = self.end, self._staged_from, self._segment
         if end == self._turn_start:
             return
@@ -276,11 +283,13 @@ class CommitLog(ReadableLog):
 
     @property
     def writing(self) -> bool:
-        """Whether a thread has a turn, and has not written it yet."""
+        """Whether a thread has a turn to write."""
         return self._writing is not None
 
     def begin_write(self) -> tuple[Piece, ...]:
-        """End the turn without writing it: what to write, before anything else is taken. Not with a transient pool."""
+        """End the turn without writing it. Returns the writes, which must be done before anything else is added. Not
+        for a transient pool.
+        """
         assert self._segment is not None
         assert self._pool is None, "the pool has a thread of its own"
         try:
@@ -300,7 +309,7 @@ class CommitLog(ReadableLog):
         return pieces
 
     def refuse_meanwhile(self, refusal: StoreError) -> None:
-        """The turn could not be written for this reason, and is retried; refuse messages meanwhile."""
+        """The turn could not be written for this reason, and is retried; reject messages meanwhile."""
         self._writing = refusal
 
     def end_write(self) -> None:
@@ -310,7 +319,7 @@ class CommitLog(ReadableLog):
         self._set_limit()
 
     def fail_write(self, pieces: Sequence[Piece], error: Exception) -> StoreError:
-        """Take back the turn that could not be written; returns the error."""
+        """Roll back the turn that could not be written, and return the error."""
         self._writing = None
         try:
             self._fail(pieces, self._write_start, error)
@@ -318,7 +327,7 @@ class CommitLog(ReadableLog):
             return failure
 
     def discard(self) -> None:
-        """Give back what was reserved in this turn."""
+        """Roll back everything reserved in this turn."""
         self._staged.clear()
         self._rolled.clear()
         self.end = self._staged_from = self._turn_start
@@ -326,7 +335,7 @@ class CommitLog(ReadableLog):
         self._set_limit()
 
     def repaired(self) -> None:
-        """The stale ranges are zeros and synced: the log accepts messages again."""
+        """The stale ranges are overwritten with zeros and synced: the log accepts messages again."""
         self.stale = []
         self._stale_cause = None
         self._set_limit()
@@ -357,7 +366,7 @@ class CommitLog(ReadableLog):
             )
 
     def _why_not(self) -> PocketMQError | None:
-        """Why no offset is given out now."""
+        """Why no offset is assigned now."""
         pool_failure = self._pool.failure if self._pool is not None else None
         return self._refusal or self._stale_cause or self._writing or pool_failure
 
@@ -366,7 +375,7 @@ class CommitLog(ReadableLog):
         assert self._preparer is not None
         if self._pool is not None and BLANK_SIZE + size > self._pool.free_bytes - self._staged_bytes():
             raise self._pool_is_empty(size)
-        # A turn that was given back may have left the next file in the run.
+        # A turn that was rolled back may have left the next file in the sequence.
         following = self.segments.file_at(self.end if self._segment is None else self._segment.end)
         if following is None:
             following = self._preparer.take()
@@ -379,7 +388,7 @@ class CommitLog(ReadableLog):
         self._set_limit()
 
     def _set_limit(self) -> None:
-        """Up to which offset reservations are given out without a second look."""
+        """Offsets up to this one are reserved without further checks."""
         if self._segment is None or self._why_not() is not None:
             self.limit = _CLOSED_LIMIT
             return
@@ -396,7 +405,7 @@ class CommitLog(ReadableLog):
         self._turn_start = self._staged_from = self.end
 
     def _fail(self, touched: Sequence[Piece], start: int, error: BaseException) -> NoReturn:
-        """Give back the turn from `start` on, of which a part may be on the disk, and raise why."""
+        """Roll back the turn from `start` on, which may be partly on the disk, and raise the reason."""
         self.stale = [
             LogRange(segment.file, at - segment.first, at - segment.first + len(data)) for segment, at, data in touched
         ]
@@ -425,7 +434,7 @@ class CommitLog(ReadableLog):
             self.discard()
             raise
         self.limit = _CLOSED_LIMIT
-        try:  # the turn is in the pool: whatever fails now, the next tick does again
+        try:  # the turn is in the pool; after a failure here, the next tick retries
             pool.write_behind()
             self._set_limit()
         except Exception:
@@ -448,11 +457,11 @@ class CommitLog(ReadableLog):
 
     @property
     def droppable(self) -> int:
-        """How many of the oldest files may be dropped: those that are synced, and never the newest."""
+        """How many of the oldest files may be dropped: synced files, and never the newest."""
         return sum(segment.end <= self.synced for segment in self.segments.files[:-1])
 
     def drop_first(self) -> None:
-        """Forget the oldest file, which must be droppable; it is unlinked in the background, and views of it live on."""
+        """Drop the oldest file, which must be droppable. It is deleted in the background; existing views stay valid."""
         if self._preparer is None or not self.droppable:
             raise WrongState("the oldest log file cannot be dropped: it is also the newest, or not yet synced")
         self._preparer.remove(self.segments.forget_first())

@@ -8,10 +8,10 @@
 The async policy syncs every `flush_interval_ms` when at least `flush_least_pages` are new, and every
 `flush_thorough_ms` in any case. A send that waits longer than `sync_timeout_ms` gets False: stored, not yet safe.
 
-If a file cannot be opened (for example because too many are open), the thread tries again.
-A failed sync ends writing: the system may have dropped the bytes and reports that only once, so a second sync proves
-nothing. The log is halted with SyncFailed until a restart has read what is on disk.
-A sync that hangs blocks only its thread. `close` waits `close_timeout_ms` for it, then raises SyncFailed.
+If a file cannot be opened, for example because too many are open, the thread retries. After a failed sync, the store
+accepts no more writes: the system may have dropped the bytes and reports that only once, so a second sync proves
+nothing. The log is halted with SyncFailed until a restart has read what is on disk. A sync that hangs blocks only its
+thread. `close` waits `close_timeout_ms` for it, then raises SyncFailed.
 """
 
 import logging
@@ -35,20 +35,22 @@ log = logging.getLogger("pocketmq.store")
 
 
 DERIVED_STEP = 64
-"""Derived files that the thread gets at a time: there may be tens of thousands, and a sync of the log may be due meanwhile."""
+"""Derived files in one job of the thread: there may be tens of thousands, and a sync of the log may become due
+meanwhile.
+"""
 
 
 LONG_SYNC_S = 1.0
-"""A sync of the log that runs for so long, though there may be much to sync, announces that writes may stall, too."""
+"""A sync of the log that runs for so long, even with much to sync, is a sign that writes may stall, too."""
 LEAST_LONG_SYNC_S = 0.2
 UNUSUAL_FACTOR = 3
-"""So does one that runs for so many times the usual, and for `LEAST_LONG_SYNC_S` at least."""
+"""The same for a sync that takes so many times the usual duration, and at least `LEAST_LONG_SYNC_S`."""
 _FORGET = 0.95
-"""What the longest sync so far counts after each further one."""
+"""The factor by which the longest duration so far decreases with each sync."""
 
 
 class _Waiter(NamedTuple):
-    """A callback for the time when the log is safe up to an offset."""
+    """A callback for the moment when the log is safe up to an offset."""
 
     upto: int
     deadline: float
@@ -95,10 +97,10 @@ class Flusher:
         self.syncs = 0
         """Log syncs that were done."""
         self.sync_times = Durations()
-        """How long each of them took, with the way to the thread and back."""
+        """The duration of each sync, including the way to the thread and back."""
 
     def apply(self, settings: StoreSettings) -> None:
-        """Use these settings from now on."""
+        """Apply these settings from now on."""
         self._interval_s = settings.flush_interval_ms / 1000
         self._thorough_s = settings.flush_thorough_ms / 1000
         self._least_pages = settings.flush_least_pages
@@ -111,7 +113,7 @@ class Flusher:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Written to the log and not safe yet."""
+        """Bytes written to the log and not safe yet."""
         return self._log.written - self._log.synced
 
     @property
@@ -120,13 +122,13 @@ class Flusher:
         return self._worker.busy
 
     def long_sync_seconds(self, now: float) -> float:
-        """For how long a sync of the log has been under way, if that is unusually long; else 0."""
+        """For how long a sync of the log has been running, if that is unusually long; else 0."""
         took_s = now - self._clean_at if self._syncing else 0.0
         long_s = min(LONG_SYNC_S, max(LEAST_LONG_SYNC_S, UNUSUAL_FACTOR * self._typical_s))
         return took_s if took_s >= long_s else 0.0
 
     def begin(self, store_ms: int) -> None:
-        """Start where recovery ended: the log is safe up to its end, and `store_ms` is its last record's time."""
+        """Start at the end of recovery: the log is safe up to its end, and `store_ms` is its last record's time."""
         self._written = self._log.synced
         self._written_ms = self.synced_ms = store_ms
         self._clean_at = self._clock.monotonic()
@@ -141,9 +143,9 @@ class Flusher:
             self._go_on()
 
     def when_synced(self, upto: int, callback: Callable[[bool], None]) -> None:
-        """Call back with True once the log is safe up to `upto`; with False when that fails or takes too long.
+        """Call back with True once the log is safe up to `upto`; with False if that fails or times out.
 
-        Callbacks come in the order of their offsets, on the owner's thread; at once, when there is nothing to wait for.
+        Callbacks run in the order of their offsets, on the owner's thread; immediately if the log is safe already.
         """
         if upto <= self._log.synced or self.failed is not None:
             callback(upto <= self._log.synced)
@@ -152,16 +154,16 @@ class Flusher:
         self._go_on()
 
     def sync_files(self, paths: Iterable[Path], done: Callable[[], None]) -> None:
-        """Sync derived files when the log leaves time for it, then call `done`. A file that is gone by then needs none.
-        Of a folder, its names are synced.
+        """Sync derived files when no sync of the log is due, then call `done`. Deleted files are skipped. The sync of
+        a folder makes its names safe.
 
-        Paths and not open files, as the owner closes those whenever it likes.
+        Takes paths instead of open files, because the owner may close its files at any time.
         """
         self._derived.append(_Batch(deque(paths), done))
         self._go_on()
 
     def tick(self, now: float) -> None:
-        """Owner, every 10 to 100 ms: time-outs, the async policy, and what failed harmlessly is tried again."""
+        """The owner calls this every 10 to 100 ms: timeouts, the async policy, and retries of harmless failures."""
         self._worker.settle()
         while self._waiters and self._waiters[0].deadline <= now:
             self._waiters.popleft().callback(False)
@@ -177,7 +179,7 @@ class Flusher:
         return dirty_s >= self._thorough_s or (dirty_s >= self._interval_s and pages >= self._least_pages)
 
     def close(self) -> None:
-        """Sync what is left, log and derived files, and end the thread. SyncFailed when that is not possible."""
+        """Sync the rest, log and derived files, and end the thread. Raises SyncFailed if that fails."""
         self._closing = True
         patience_s = self._close_timeout_s
         while self._is_unfinished():
@@ -186,7 +188,7 @@ class Flusher:
             self._go_on()
             if not self._worker.drain(patience_s):
                 patience_s = 0
-                self._fail(TimeoutError(f"no answer from the disk within {self._close_timeout_s:g} s"))
+                self._fail(TimeoutError(f"the disk did not respond within {self._close_timeout_s:g} s"))
         self._worker.close(patience_s)
         self._give_up_waiters()
         if self.failed is not None:
@@ -198,7 +200,7 @@ class Flusher:
     # what the thread does next
 
     def _go_on(self) -> None:
-        """Give the thread something to do, unless it has."""
+        """Give the thread its next job, if it has none."""
         if self._waiters and self._written > self._log.synced:
             self._urgent = True
         if self._at_work or self.failed is not None:
@@ -258,7 +260,9 @@ class Flusher:
         self._worker.submit(partial(self._sync_paths, some), self._derived_synced, self._fail)
 
     def _sync_paths(self, paths: tuple[Path, ...]) -> tuple[int, OSError | None]:
-        """On the thread: how many were synced before the log needed the thread, and why the next could not be opened."""
+        """On the thread: how many files were synced before a sync of the log became due, and why the next could not
+        be opened.
+        """
         for count, path in enumerate(paths):
             if count and (self._urgent or self._log.stale):
                 return count, None
@@ -279,7 +283,9 @@ class Flusher:
         return len(paths), None
 
     def _open_to_sync(self, path: Path) -> File | None:
-        """On the thread: the file, None for a folder. An OSError is no failed sync: nothing was given to the disk, or asked of it."""
+        """On the thread: the open file, or None for a folder. An OSError here is not a failed sync: no bytes were
+        involved.
+        """
         status = self._files.status(path)
         return None if status is not None and status.is_dir else self._files.open(path)
 
@@ -301,8 +307,8 @@ class Flusher:
     def _fail(self, error: Exception) -> None:
         self._at_work = self._syncing = False
         self.failed = SyncFailed(
-            f"syncing to the disk failed: {error}. What was written behind log offset {self._log.synced} may be lost; "
-            "no message is accepted until a restart has recovered the log"
+            f"syncing to the disk failed: {error}. Messages after log offset {self._log.synced} may be lost; the "
+            "store accepts no messages until a restart recovers the log"
         )
         log.critical("%s", self.failed)
         self._log.halt(self.failed)

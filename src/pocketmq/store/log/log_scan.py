@@ -1,12 +1,12 @@
 """Reads the log record by record: for recovery, verification, dumps and rebuilds.
 
-`RecoveryScan` ends at the first bytes that are not a whole, sound record, and reports what they are. What follows may
-be the rest of a torn write and was never acknowledged in order, so recovery must not restore it.
+`RecoveryScan` ends at the first bytes that are not a complete, valid record, and reports them. Later bytes may be the
+rest of a torn write and were never acknowledged in order, so recovery must not restore them.
 
     record ─ record ─ record ─ filler │ record ─ record ─ zeros       one file after the other
                                                         └─ the end: nothing was written here
 
-`LogScan` reads all that is readable, also behind damage. It finds the next record by its magic number and by the log
+`LogScan` reads every readable record, also after damage. It finds the next record by its magic number and by the log
 offset in it.
 
     record ─ record ─ ??? ─ record ─ filler │ record ─ record ─ zeros
@@ -19,14 +19,14 @@ A record's checksum covers only its body, so `has_lost_part` detects lost sector
       sizes agree   checksum        └── text: lost bytes are zeros
 
 A crash may lose any unsynced sector, and a failed write may end anywhere. Lost bytes read as zeros, up to the end of
-the sector or of the record. In the head they make the sizes disagree, in the body the checksum is wrong, and in topic
-and properties the text goes over into zeros. A real message with zeros at that position would look the same. So the
-writer shifts its properties by a few bytes, with separators that mean nothing:
+the sector or of the record. In the head they contradict the sizes, in the body the checksum is wrong, and in topic
+and properties the text ends in zeros. A real message with zeros at that position would look the same. So the writer
+shifts its properties by a few bytes, with separators that mean nothing:
 
     | … properties: name 1 va 0 | lue 2 |            the zero ends a sector
     | … properties: 2 name 1 va | 0 lue 2 |          and now it does not
 
-The writer refuses a message that is full of zeros or ends in one.
+The writer rejects a message that is full of zeros or ends in one.
 """
 
 import re
@@ -53,9 +53,9 @@ from pocketmq.protocol.record import (
 from pocketmq.store.log.segments import MAX_OFFSET, NAME_DIGITS
 
 CHUNK_BYTES = 1024 * 1024
-"""What is read at a time; no less than the head of a record."""
+"""The bytes of one read; at least the head of a record."""
 _LENGTHS_BYTES: Final = 3
-"""What the lengths of topic and properties take."""
+"""The bytes of the lengths of topic and properties."""
 
 
 class ScanEnd(Enum):
@@ -68,7 +68,7 @@ class ScanEnd(Enum):
 class RecoveryScan:
     """Iterate over it for (log offset, message); afterwards `end`, `ending` and `reason` say where and why it stopped.
 
-    `read(offset, size)` gives bytes of the log, `size` of them unless the file ends before; offsets are the log's own.
+    `read(offset, size)` returns `size` bytes of the log, or fewer at the end of a file; offsets are log offsets.
     """
 
     def __init__(
@@ -109,14 +109,14 @@ class RecoveryScan:
             if message.log_offset != at:
                 self._damage(f"the record contains log offset {message.log_offset}")
                 return
-            # Counted before it is handed out, so that whoever breaks off finds `end` behind what was given.
+            # Counted before the yield, so that `end` is after the last yielded record if the caller stops.
             offset = at
             self.end = at = at + message.size
             self.records += 1
             yield offset, message
 
     def refuse(self, offset: int, what: str) -> None:
-        """The caller found that the last record, at `offset`, is not sound: end the scan before it."""
+        """The caller found that the last record, at `offset`, is invalid: end the scan before it."""
         self.end = offset
         self.records -= 1
         self._damage(what)
@@ -135,13 +135,13 @@ class RecoveryScan:
 
 
 def _more(chunk: bytes, at: int, readable: int) -> int:
-    """How many bytes to read for the record that begins at `at` of the chunk; 0 when more would not help."""
+    """How many bytes to read for the record that begins at `at` of the chunk; 0 if more bytes would not help."""
     here = len(chunk) - at
     if here >= readable:
         return 0
     if at:
         return min(CHUNK_BYTES, readable)
-    # Larger than a chunk, or damaged. A size that does not fit to the body's is not worth a gigabyte of memory.
+    # Larger than a chunk, or damaged. If the record size does not match the body size, do not read a gigabyte.
     size, sys_flag = int.from_bytes(chunk[:4], "big"), int.from_bytes(chunk[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
     body_at = record_size(0, 0, 0, sys_flag) - _LENGTHS_BYTES
     body_size = int.from_bytes(chunk[body_at - 4 : body_at], "big")
@@ -165,7 +165,7 @@ class LogFile(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A range of the log that holds no sound record, though sound ones follow. Without `path`, a file is missing."""
+    """A range of the log without a valid record, followed by valid ones. Without `path`, a file is missing."""
 
     begin: int
     end: int
@@ -174,7 +174,7 @@ class Unreadable(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Bytes behind the end of the log that are not zero, in one file."""
+    """Bytes of one file, beyond the end of the log, that are not zero."""
 
     path: Path
     begin: int
@@ -182,7 +182,7 @@ class Tail(NamedTuple):
 
 
 def list_log_files(files: Files, folder: Path) -> list[LogFile]:
-    """The files of the log in `folder`, by their first offset; anything with another name is left out."""
+    """The files of the log in `folder`, by their first offset; ignores files with other names."""
     found = []
     for name in files.list(folder):
         path = folder / name
@@ -193,15 +193,16 @@ def list_log_files(files: Files, folder: Path) -> list[LogFile]:
 
 
 def is_offset_name(name: str) -> bool:
-    """Whether a file's name is an offset, as files of the log and of the queues are named."""
+    """Whether the name of a file is an offset, as for log and queue files."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdecimal() and int(name) <= MAX_OFFSET
 
 
 class LogScan:
-    """Iterate over it for messages and `Unreadable` ranges, in order; afterwards `end`, `ending` and `tails` describe its end.
+    """Iterate over it for messages and `Unreadable` ranges, in order; afterwards `end`, `ending` and `tails` describe
+    its end.
 
-    Reads only, and may be used on a log that is being written: then it ends where the log ended when it came there. `begin` is
-    where a record begins, or lies before the log.
+    Only reads. It may scan a log that is being written, and then ends at the end that it finds. `begin` is the start
+    of a record, or before the log.
     """
 
     def __init__(self, files: Files, log_files: list[LogFile], file_bytes: int, begin: int = 0) -> None:
@@ -210,11 +211,11 @@ class LogScan:
         self._file_bytes = file_bytes
         self._begin = begin
         self.end = max(log_files[0].first, begin) if log_files else 0
-        """Where the last sound record or filler ends."""
+        """The end of the last valid record or filler."""
         self.ending = ""
         """Why the bytes at `end` are not a record."""
         self.tails: list[Tail] = []
-        """Bytes behind `end` that are not zero."""
+        """Bytes after `end` that are not zero."""
         self._open_ends: list[Unreadable] = []
 
     def __iter__(self) -> Iterator[StoredMessage | Unreadable]:
@@ -240,17 +241,18 @@ class LogScan:
             yield Unreadable(behind, log_file.first, "its file is missing", None)
 
     def _scan_file(self, log_file: LogFile) -> Iterator[StoredMessage | Unreadable]:
-        """What is in a file. Nothing is yielded before a sound record is found in it."""
+        """The content of a file. Yields nothing before the first valid record is found."""
         at, stop = max(log_file.first, self._begin), log_file.first + min(log_file.size, self._file_bytes)
         try:
             opened = self._files.open(log_file.path, write=False)
-        except FileNotFoundError:  # a broker that uses the store has removed it meanwhile: its messages expired
-            self._open_ends.append(Unreadable(at, at + self._file_bytes, "the file is gone", None))
+        except FileNotFoundError:  # a broker that uses the store has deleted it meanwhile: its messages expired
+            self._open_ends.append(Unreadable(at, at + self._file_bytes, "the file was deleted", None))
             return
         with opened as file:
             part = _FilePart(file, log_file.first, stop)
             while True:
-                # Where the file ends is told by `stop`: a name that is no multiple of the size must not matter here.
+                # `stop` is the end of the file; its name must not matter here, because it may be no multiple of the
+                # size.
                 walk = RecoveryScan(part.read, MAX_OFFSET, at, stop)
                 for _, message in walk:
                     self.end = walk.end
@@ -264,7 +266,7 @@ class LogScan:
                 if following is None:
                     self._open_ends.append(Unreadable(at, log_file.first + self._file_bytes, reason, log_file.path))
                     return
-                # A record that was being written a moment ago may be whole by now.
+                # A record that was just being written may be complete by now.
                 if not part.is_record(at):
                     yield Unreadable(at, following, reason, log_file.path)
                     at = following
@@ -311,7 +313,7 @@ class _FilePart:
             return False
 
     def next_sound(self, offset: int) -> int | None:
-        """Where the next sound record or the file's filler begins, behind `offset`; None when there is none."""
+        """The start of the next valid record or of the file's filler after `offset`; None if there is none."""
         at = self._file.next_data(offset - self._first)
         while at is not None and at < self._stop - self._first:
             chunk = self._file.read_at(at, SCAN_CHUNK_BYTES)
@@ -326,7 +328,7 @@ class _FilePart:
 
 
 def nonzero_range(file: File, begin: int, end: int) -> tuple[int, int] | None:
-    """From the first to behind the last byte of `file` between `begin` and `end` that is not zero; None when all are."""
+    """The range of bytes of `file` between `begin` and `end` that are not zero; None if all are zero."""
     first = last = None
     at = file.next_data(begin)
     while at is not None and at < end:
@@ -341,7 +343,7 @@ def nonzero_range(file: File, begin: int, end: int) -> tuple[int, int] | None:
 
 
 def written_bytes(files: Files, log_files: list[LogFile]) -> int:
-    """About how long the log is: files that were made ahead and hold nothing yet are not counted."""
+    """The approximate size of the log, without files that were created ahead and are empty."""
     total = 0
     for log_file in log_files:
         with suppress(FileNotFoundError), files.open(log_file.path, write=False) as file:
@@ -363,7 +365,9 @@ def looks_cut(text: bytes, at: int) -> bool:
 
 
 def moved_on(properties: bytes, at: int) -> bytes | None:
-    """The same properties, shifted so that they do not look cut at position `at` of their file; None when that cannot be."""
+    """The same properties, shifted so that they do not look truncated at position `at` of their file; None if
+    impossible.
+    """
     if properties.endswith(b"\0"):
         return None
     sector_ends = SECTOR_BYTES - 1 - at
@@ -374,7 +378,7 @@ def moved_on(properties: bytes, at: int) -> bytes | None:
 
 
 def has_lost_part(message: StoredMessage, at: int) -> bool:
-    """Whether the record of `message`, which begins at `at` of its file, has lost a part that its checksum does not cover."""
+    """Whether the record of `message`, at position `at` of its file, has lost a part that its checksum does not cover."""
     properties_at = at + message.size - len(message.raw_properties)
     if looks_cut(message.raw_properties, properties_at):
         return True

@@ -5,12 +5,12 @@
       └─ a write was quick, and the last slow one is ten times ──┘
          as long ago as it took, 0.1 s at least and 10 s at most
 
-A write to a healthy page cache takes microseconds, less than passing it to a thread. A thread for every write halves
-the rate of a sequential client. So the owner's thread makes the first slow write, and waits for it. This wait is
-avoided when another operation is slow first: a sync of the log, or a write to consume queues or the checkpoint.
+A write to a healthy page cache takes microseconds, less than passing it to a thread. Using a thread for every write
+halves the rate of a sequential client. So the owner's thread makes the first slow write, and waits for it. There is
+no such wait if another operation is slow first: a sync of the log, or a write to consume queues or the checkpoint.
 RWF_NOWAIT does not help: ext4 does not support it, and XFS also refuses harmless writes, one after each clock tick.
 
-If the thread cannot write a turn of sends, the turn is taken back, as on the owner's thread. A turn with the broker's
+If the thread cannot write a turn of sends, the turn is rolled back, as on the owner's thread. A turn with the broker's
 own messages is kept and retried until the disk accepts it, because the broker's offsets already include it.
 """
 
@@ -29,18 +29,21 @@ from pocketmq.store.worker import Post, Worker
 log = logging.getLogger("pocketmq.store")
 
 LONG_QUEUE_WRITE_S: Final = 0.25
-"""A write to consume queues or the checkpoint that a thread has made for so long announces that writes to the log may stall, too. A thread that
-waits for a busy processor needs some of it."""
+"""A write to consume queues or the checkpoint that takes a thread so long is a sign that log writes may stall, too.
+On a busy processor, threads start late, so the limit is not lower.
+"""
 CALM_FACTOR: Final = 10
 LEAST_CALM_S: Final = 0.1
-"""A busy processor makes a write look slow, too: that must not cost much."""
+"""A write also looks slow on a busy processor; that must not cost much."""
 MOST_CALM_S: Final = 10.0
 STALLED_S: Final = 1.0
-"""A write that has taken so long is reported while it still runs."""
+"""A running write that has taken so long is logged."""
 
 
 class _Turn:
-    """A turn that the thread has. `is_revoked`: the thread shall not write it any more. `is_refused`: the disk has refused it before."""
+    """A turn for the thread. `is_revoked`: the thread must no longer write it. `is_refused`: the disk has rejected it
+    before.
+    """
 
     __slots__ = ("enter", "failed", "is_refused", "is_revoked", "pieces", "since", "written")
 
@@ -60,7 +63,7 @@ class _Turn:
 
 
 class LogWriter:
-    """Decides who writes a turn, and owns the thread. Owned by the store's thread."""
+    """Decides which thread writes a turn, and owns the writing thread. Owned by the store's thread."""
 
     def __init__(
         self, settings: StoreSettings, clock: Clock, commit_log: CommitLog, post: Post, worker: Worker | None = None
@@ -76,7 +79,7 @@ class LogWriter:
         self._is_stall_reported = False
         self._waiting: list[Callable[[], None]] = []
         self.slow_s = settings.slow_write_ms / 1000
-        """A write that takes so long is slow."""
+        """A write that takes at least so long is slow."""
         self.is_calm = self.slow_s > 0
         """Whether the owner's thread writes turns itself."""
         self.slow_writes = 0
@@ -89,23 +92,23 @@ class LogWriter:
 
     @property
     def busy_since(self) -> float | None:
-        """Monotonic time since which a thread has had a turn; None when it has none."""
+        """Monotonic time since which the thread has had a turn; None if it has none."""
         return None if self._turn is None else self._turn.since
 
     @property
     def end(self) -> int:
-        """The log offset behind everything that is stored, or will be in any case."""
+        """The log offset after all messages that are stored, or will certainly be stored."""
         turn = self._turn
         return self._log.end if turn is None or turn.failed is None else self._log.written
 
     def is_stalled(self, now: float, longer_than_s: float) -> bool:
-        """Whether the thread has waited so long for the disk that others should not try to write.
+        """Whether the thread has waited so long for the disk that other writes should wait, too.
 
-        A disk that refused the turn has answered: retention may have to free it before the turn can be written.
+        A disk that rejected the turn does respond: retention may have to free space before the turn can be written.
         """
         return self._turn is not None and self._retry_at is None and now - self._turn.since >= longer_than_s
 
-    # who writes
+    # which thread writes
 
     def record(self, took_s: float) -> None:
         """Record the duration of a write."""
@@ -119,7 +122,9 @@ class LogWriter:
         self._leave_loop(now, took_s, f"a write to the log took {took_s * 1000:.0f} ms")
 
     def tick(self, now: float, long_sync_s: float, queues_s: float) -> None:
-        """A sync of the log has run unusually long, for `long_sync_s`; a write to consume queues or the checkpoint for `queues_s`. What failed is tried again."""
+        """Check for other slow operations, and retry failed writes. A sync of the log has run unusually long, for
+        `long_sync_s`; a write to consume queues or the checkpoint has run for `queues_s`.
+        """
         self._worker.settle()
         if long_sync_s:
             self._leave_loop(now, 0, f"a sync of the log has taken {long_sync_s * 1000:.0f} ms so far")
@@ -150,8 +155,8 @@ class LogWriter:
     ) -> None:
         """End the turn of the log, and let the thread write it.
 
-        When its bytes are in the log, `enter` is called, which may raise, and `written`, which may not. When that is not
-        possible the turn is given back, and `failed` is called. Without `failed` it is tried again until it is written.
+        After the write, `enter` is called, which may raise, then `written`, which may not. If the write fails, the
+        turn is rolled back and `failed` is called. Without `failed`, the write is retried until it succeeds.
         """
         turn = _Turn(self._clock.monotonic(), enter, written, failed)
         turn.pieces = self._log.begin_write()
@@ -162,21 +167,22 @@ class LogWriter:
             self._broke(turn, error)
 
     def when_free(self, callback: Callable[[], None]) -> None:
-        """Call back when the thread has no turn any more; at once, when it has none."""
+        """Call back when the thread has no turn any more; immediately if it has none."""
         if self._turn is None:
             callback()
         else:
             self._waiting.append(callback)
 
     def close(self) -> None:
-        """Wait for the thread and end it. StoreError when the disk does not answer."""
+        """Wait for the thread and end it. Raises StoreError if the disk does not respond."""
         if self._turn is not None and self._retry_at is not None:
             self._try(self._turn)
         answers = self._worker.drain(self._close_timeout_s) if self._turn is not None else True
         self._worker.close(self._close_timeout_s if answers else 0)
         if not answers:
             raise StoreError(
-                f"the result of the last write to the log is unknown: no answer within {self._close_timeout_s:g} s"
+                "the result of the last commit log write is unknown: the disk did not respond within "
+                f"{self._close_timeout_s:g} s"
             )
         if self._turn is not None:
             raise StoreError(f"the broker's own messages at log offset {self._log.written} could not be written")
@@ -189,7 +195,7 @@ class LogWriter:
             self._broke(turn, error)
 
     def _write(self, turn: _Turn) -> float:
-        """On the thread: how long it took."""
+        """On the thread: the duration of the write."""
         began = self._clock.monotonic()
         for piece in turn.pieces:
             if not turn.is_revoked:
@@ -221,7 +227,7 @@ class LogWriter:
             return
         what = "commit log write of the broker's own messages failed; retrying"
         failure = disk_error(what, error) if isinstance(error, OSError) else StoreError(f"{what}: {error}")
-        if not turn.is_refused:  # it may be tried for hours
+        if not turn.is_refused:  # retries may continue for hours
             log.error("%s", failure)
         turn.is_refused = True
         self._log.refuse_meanwhile(failure)

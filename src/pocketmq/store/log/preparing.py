@@ -7,7 +7,7 @@ A file is created with its full size, sparse or with allocated blocks, as the se
 synced before the next one is begun. So after a crash the log is a sequence of files without gaps, followed by files
 that are all zeros, of which the newest may be empty. Old files are deleted in order, each name synced before the next,
 for the same reason.
-If no file is ready, the send is counted and refused (StoreBusy; StoreFull if the disk is the reason); it never waits.
+If no file is ready, the send is counted and rejected (StoreBusy; StoreFull if the disk is full); it never waits.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger("pocketmq.store")
 
 
 class FilePreparer:
-    """Keeps files ready behind the end of a log, and removes those before its start. Owned by the store's thread."""
+    """Keeps files ready for the end of a log, and deletes files before its start. Owned by the store's thread."""
 
     def __init__(
         self, settings: StoreSettings, files: Files, clock: Clock, segments: Segments, worker: Worker | None = None
@@ -48,17 +48,17 @@ class FilePreparer:
         self._removing = False
         self._remove_at = 0.0
         self.failure: StoreError | None = None
-        """Why the next file could not be made; None when there is nothing wrong."""
+        """Why the next file could not be created; None if it could."""
         self.removal_failure: StoreError | None = None
-        """Why the oldest file could not be removed."""
+        """Why the oldest file could not be deleted."""
         self.starved = 0
-        """How often a file was needed and none was ready."""
+        """How often the log needed a file and none was ready."""
         self.starved_since: float | None = None
         """Monotonic time since which the log has been waiting for a file."""
 
     @property
     def ready(self) -> int:
-        """Files that can be taken now."""
+        """The number of ready files."""
         return len(self._ready)
 
     @property
@@ -68,11 +68,13 @@ class FilePreparer:
 
     @property
     def removing(self) -> bool:
-        """Whether files that were taken out of the run may still exist, or be restored by a crash."""
+        """Whether files that were removed from the log may still exist, or may be restored by a crash."""
         return bool(self._old)
 
     def begin(self) -> None:
-        """Start to make files behind the end of the run. The very first file of a log is waited for, here and only here."""
+        """Start to create files beyond the end of the log. Waits for the very first file of a log, and only for this
+        one.
+        """
         folder = self._segments.folder
         self._next = self._segments.end_of_files
         self._open = True
@@ -86,10 +88,10 @@ class FilePreparer:
         self._make_next()
 
     def take(self) -> Segment:
-        """The next file, which from now on belongs to the run. StoreBusy or StoreFull when none is ready."""
+        """The next file, which belongs to the log from now on. Raises StoreBusy or StoreFull if none is ready."""
         self._worker.settle()
         while self._ready and self._ready[0][0] < self._segments.end_of_files:
-            self._ready.popleft()  # it belongs to the run already: a call failed when it was taken
+            self._ready.popleft()  # it belongs to the log already: a later call failed
         if self._ready and self._is_removed(self._ready[0][0]):
             self._begin_again(self._ready[0][0])
         if not self._ready:
@@ -100,22 +102,25 @@ class FilePreparer:
         return segment
 
     def remove(self, segment: Segment) -> None:
-        """Unlink a file that was taken out of the run, after those given before."""
+        """Delete a file that was removed from the log, after those of earlier calls."""
         self._old.append(segment)
         self._remove_next()
 
     def tick(self) -> None:
-        """Try again what failed, when its pause is over."""
+        """Retry failed operations after their pause."""
         self._worker.settle()
         self._make_next()
         self._remove_next()
 
     def close(self) -> None:
-        """End the thread, and remove the files that were made and never used; newest first, or a hole would be left."""
+        """End the thread, and delete unused files, newest first, so that no gap can remain."""
         self._open = False
         removable = self._worker.close(self._close_timeout_s)
         if not removable:
-            log.warning("a log file is still being created or removed and the disk does not answer; leaving its thread")
+            log.warning(
+                "the disk does not respond while a log file is created or removed; closing without "
+                "waiting for its thread"
+            )
         while self._ready:
             first, file = self._ready.pop()
             file.close()
@@ -125,7 +130,7 @@ class FilePreparer:
         try:
             Segment(self._files, self._segments.path_of(first), first, self._segments.file_bytes).remove()
         except OSError as error:
-            log.warning("unused log files could not be removed; they do no harm: %s", error)
+            log.warning("cannot remove unused log files, which is harmless: %s", error)
             return False
         return True
 
@@ -141,17 +146,20 @@ class FilePreparer:
         return StoreBusy(f"the log file for offset {self._next} is still being created")
 
     def _is_removed(self, first: int) -> bool:
-        """Whether another program unlinked a file that is ready: data written to it would vanish with the process.
+        """Whether another program deleted a ready file: data written to it would be lost with the process.
 
-        An Apache broker that is started on this folder by mistake does that. It recovers, and removes all files behind the
-        end of the log, before it looks at the lock and gives up.
+        An Apache broker that is started on this folder by mistake does that. It recovers, and deletes all files
+        beyond the end of the log, before it checks the lock and stops.
         """
         return self._files.status(self._segments.path_of(first)) is None
 
     def _begin_again(self, first: int) -> None:
-        """Discard the ready files and create them again, from `first` on; a file that is being created is finished first."""
+        """Discard the ready files and create them again, from `first` on, after a file that is being created."""
         if self._making:
-            raise StoreBusy(f"the log file for offset {first} is created again because another program removed it")
+            raise StoreBusy(
+                f"the log file for offset {first} is missing because another program removed it; it "
+                "is being created again"
+            )
         log.error("another program removed %s; creating log files again from there", self._segments.path_of(first))
         while self._ready:
             self._ready.pop()[1].close()
@@ -169,7 +177,7 @@ class FilePreparer:
         self._making = True
 
     def _make(self, first: int) -> File:
-        """On the thread: a file of zeros, safe with its name."""
+        """On the thread: a file of zeros, synced with its name."""
         path = self._segments.path_of(first)
         file = self._files.open(path, create=True)
         with ExitStack() as undo:
@@ -181,13 +189,13 @@ class FilePreparer:
             try:
                 file.truncate(
                     self._segments.file_bytes
-                )  # the size comes first: half a file would be damage after a crash
+                )  # the size comes first: half a file would look like damage after a crash
                 if self._allocate:
                     file.allocate(self._segments.file_bytes)
                 file.sync()
                 self._files.sync_dir(path.parent)
             except OSError:
-                with suppress(OSError):  # what is left is zeros, and the next attempt goes on with it
+                with suppress(OSError):  # the file contains only zeros, and the next attempt continues with it
                     self._files.unlink(path)
                 raise
             undo.pop_all()

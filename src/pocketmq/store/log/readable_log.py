@@ -19,7 +19,7 @@ _LONG = struct.Struct(">q")
 
 
 class ReadableLog:
-    """The log as readers see it: what lies between `start` and `written`."""
+    """The log as readers use it: offsets from `start` to `written`."""
 
     def __init__(self, segments: Segments) -> None:
         self.segments = segments
@@ -28,7 +28,7 @@ class ReadableLog:
         self.start = self.written = 0
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Bytes of one file, not copied; they stay as they are even when the file is removed."""
+        """Bytes of one file, not copied. The view stays valid after the file is deleted."""
         if not self.start <= offset <= self.written - size:
             raise self._not_here(offset, size)
         found = self.peek(offset, size)
@@ -37,30 +37,30 @@ class ReadableLog:
         return found
 
     def peek(self, offset: int, size: int) -> memoryview | None:
-        """The same; None when one file does not hold them all. The first of them must be in the log."""
+        """The same; None if they span two files. The first of them must be in the log."""
         segment = self.segments.files[(offset - self.start) // self._file_bytes]
         at = offset - segment.first
-        # Until recovery has found the end, there may be holes anywhere. On tmpfs, to read a hole through a map takes memory, and a
-        # full file system ends the process with SIGBUS.
+        # Before recovery has found the end, the file may have holes anywhere. On tmpfs, reading a hole through a map
+        # allocates memory, and a full file system ends the process with SIGBUS.
         found = segment.map[at : at + size] if self._is_recovered else memoryview(segment.file.read_at(at, size))
         return found if len(found) == size else None
 
     def map_at(self, offset: int) -> tuple[memoryview | None, int]:
-        """All bytes of the file that holds `offset`, and where it begins; None when it is not in the log."""
+        """All bytes of the file with `offset`, and its first offset; None if it is not in the log."""
         if not self.start <= offset < self.written:
             return None, 0
         segment = self.segments.files[(offset - self.start) // self._file_bytes]
         return segment.map, segment.first
 
     def record(self, offset: int) -> bytes | None:
-        """The record that begins at `offset`; None when there is none: not in the log, filler, zeros or something else."""
+        """The record that begins at `offset`; None if there is none, such as in filler, or outside of the log."""
         if not self.start <= offset <= self.written - SMALLEST_RECORD:
             return None
         segment = self.segments.files[(offset - self.start) // self._file_bytes]
         at = offset - segment.first
         if at > self._file_bytes - SMALLEST_RECORD:
             return None
-        # Not through the map: the offset may lie in the filler, which is a hole.
+        # Not through the map: the offset may be in the filler, which is a hole.
         try:
             size, magic = _SIZE_AND_MAGIC.unpack(segment.file.read_at(at, _SIZE_AND_MAGIC.size))
         except OSError as error:
@@ -71,7 +71,7 @@ class ReadableLog:
         return bytes(self.view(offset, size))
 
     def store_ms_at(self, offset: int) -> int:
-        """When the record that begins at `offset` was stored."""
+        """The store time of the record that begins at `offset`."""
         head = self.view(offset, SMALLEST_RECORD)
         born_v6 = _INT.unpack_from(head, SYS_FLAG_AT)[0] & SysFlag.BORN_HOST_V6
         found: int = _LONG.unpack_from(head, FIELD_AT["store_ms"] + (12 if born_v6 else 0))[0]
@@ -87,14 +87,14 @@ class ReadableLog:
 
     @property
     def first_offsets(self) -> list[int]:
-        """Where each file begins."""
+        """The first offset of each file."""
         return [segment.first for segment in self.segments.files]
 
     def files_between(self, start: int, end: int) -> list[File]:
-        """The files that hold bytes from `start` up to `end`: a sync of that range must include them."""
+        """The files with bytes from `start` up to `end`: a sync of that range must include them."""
         return [segment.file for segment in self.segments.between(start, end)]
 
     def file_statuses(self, most: int | None = None) -> list[tuple[int, FileStatus]]:
-        """First offset, size and age of each file that is there, oldest first; of the oldest `most`, or of all."""
+        """First offset, size and age of each file, oldest first; of the oldest `most`, or of all."""
         statuses = ((segment.first, segment.status()) for segment in self.segments.files[:most])
         return [(first, status) for first, status in statuses if status is not None]

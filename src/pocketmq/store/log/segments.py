@@ -1,16 +1,17 @@
-"""Files of one size in a folder, addressed by one offset as if they were one long file; and a bounded set of open files.
+"""Files of one size in a folder, addressed by one offset as if they were one long file; and a bounded set of open
+files.
 
     00000000000000000000      00000000000000032768      00000000000000065536
     |----- file_bytes ------| |----- file_bytes ------| |----- file_bytes ------|
     └ start                                                                      └ end_of_files
 
 `Segments`: a file is named by its first offset in 20 digits. The sequence has no gaps: files are created in order and
-unlinked from the ends one by one, each synced before the next. So a gap or a wrong size is damage, with one exception:
-a crash while the newest file was created leaves it empty. Files with other names are left alone.
+unlinked from the ends one by one, each synced before the next. So a gap or a wrong size is damage, with one
+exception: a crash during the creation of the newest file leaves it empty. Files with other names are not changed.
 
 `OpenFiles`: ten thousand queues must not need ten thousand descriptors, so the least recently used file is closed
-first. It remembers which files were written, created or removed until the caller takes them to sync them, so a half
-failed write is synced, too. Names are plain texts: every read looks one up, and a `Path` costs more than the read.
+first. It remembers which files were written, created or removed until the caller syncs them, so a half failed write
+is synced, too. Names are plain strings: every read uses one, and a `Path` costs more than the read.
 
 Owned by the store's thread; the sync thread opens its own files.
 """
@@ -27,11 +28,11 @@ from pocketmq.files import File, Files, FileStatus
 NAME_DIGITS = 20
 MAX_OFFSET = 2**63 - 1
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
-"""Of descriptors or memory, not of the disk: they pass."""
+"""These errors concern descriptors or memory, not the disk; they are temporary."""
 
 
 def disk_error(what: str, error: OSError) -> StoreError:
-    """The store's error for a call to the disk that failed: `what` is a sentence's beginning."""
+    """The StoreError for a failed call to the disk; `what` is the beginning of its text."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(f"{what}: {error}. Writing resumes automatically when there is space")
     if error.errno in _SHORTAGES:
@@ -40,7 +41,7 @@ def disk_error(what: str, error: OSError) -> StoreError:
 
 
 class Segment:
-    """One file of a run. It is opened when first used, and mapped when first read."""
+    """One file of a sequence. It is opened when first used, and mapped when first read."""
 
     __slots__ = ("_disk", "_file", "_map", "_writable", "end", "first", "path")
 
@@ -63,7 +64,7 @@ class Segment:
 
     @property
     def map(self) -> memoryview:
-        """All bytes, read only. Lives on after the segment is closed or removed."""
+        """All bytes, read only. Stays valid after the segment is closed or removed."""
         if self._map is None:
             try:
                 self._map = self.file.map(self.end - self.first)
@@ -81,7 +82,7 @@ class Segment:
             self._file = None
 
     def remove(self) -> None:
-        """Close and unlink; when this returns the name is gone for good. Views that are out live on."""
+        """Close and delete. After the return, the name is removed for good. Existing views stay valid."""
         self.close()
         if self.status() is not None:
             self._disk.unlink(self.path)
@@ -98,9 +99,9 @@ class Segments:
         self.file_bytes = file_bytes
         self.files: list[Segment] = []
         self.foreign: list[Path] = []
-        """What is in the folder and is not ours."""
+        """Entries of the folder that are not files of this sequence."""
         self.unfinished: Path | None = None
-        """A newest file that is empty: a crash came while it was made."""
+        """An empty newest file: a crash interrupted its creation."""
 
     @property
     def start(self) -> int:
@@ -111,7 +112,7 @@ class Segments:
         return self.files[-1].end if self.files else 0
 
     def load(self) -> None:
-        """Find the files. StoreDamaged when they are not a run."""
+        """Find the files. Raises StoreDamaged if they have gaps or wrong sizes."""
         self.close()
         self.files, self.foreign, self.unfinished = [], [], None
         found = self._find()
@@ -122,7 +123,7 @@ class Segments:
             self.files.append(self._segment(first))
 
     def _find(self) -> list[tuple[int, int]]:
-        """First offset and size of every file that is named like ours, in order."""
+        """First offset and size of every file with a valid name, in order."""
         found = []
         for name in self._disk.list(self.folder):
             status = self._disk.status(self.folder / name)
@@ -149,7 +150,7 @@ class Segments:
         return self.folder / f"{first:0{NAME_DIGITS}d}"
 
     def file_at(self, offset: int) -> Segment | None:
-        """The file that holds `offset`; None before the first and behind the last."""
+        """The file with `offset`; None before the first file and after the last."""
         number = (offset - self.start) // self.file_bytes
         return self.files[number] if 0 <= number < len(self.files) else None
 
@@ -159,21 +160,21 @@ class Segments:
 
     def add(self, first: int, file: File) -> Segment:
         """Append `file`, which must begin where the last one ends."""
-        assert not self.files or first == self.end_of_files, "a run has no holes"
+        assert not self.files or first == self.end_of_files, "the files have no gaps"
         segment = self._segment(first, file)
         self.files.append(segment)
         return segment
 
     def forget_first(self) -> Segment:
-        """Take the oldest file out of the run; the caller removes it."""
+        """Remove the oldest file from the sequence; the caller deletes it."""
         return self.files.pop(0)
 
     def drop_first(self) -> None:
-        """Remove the oldest file."""
+        """Delete the oldest file."""
         self.forget_first().remove()
 
     def drop_after(self, offset: int) -> None:
-        """Remove the files that begin behind `offset`, and an unfinished one; newest first, so that no hole can come."""
+        """Delete the files that begin after `offset`, and an unfinished one; newest first, so that no gap can appear."""
         if self.unfinished is not None:
             self._disk.unlink(self.unfinished)
             self._disk.sync_dir(self.folder)
@@ -199,7 +200,7 @@ class OpenFiles:
         self._renamed: set[str] = set()
         self._replaced: set[str] = set()
         self.doubts_names = False
-        """Whether a file that is found may have been made by a process that was killed before it synced the name."""
+        """Whether an existing file may come from a process that was killed before it synced the name."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -213,7 +214,9 @@ class OpenFiles:
         return file
 
     def make(self, name: str, size: int) -> File:
-        """The file of that name to write to; made, or brought to `size` with zeros, when it is missing or shorter."""
+        """The file of that name for writing. Creates it if it is missing, and extends it with zeros to `size` if it
+        is shorter.
+        """
         self._written.add(name)
         if self.doubts_names:
             self._renamed.add(name)
@@ -222,7 +225,7 @@ class OpenFiles:
             status = self._files.status(path)
             if status is not None and status.size >= size:
                 return self.get(name)
-            # It was removed or cut by another program: what is written to a removed file would vanish with this process.
+            # Another program deleted or truncated it: data written to a deleted file would be lost with this process.
             self._open.pop(name).close()
         file = self._create(path)
         try:
@@ -243,7 +246,7 @@ class OpenFiles:
             return self._files.open(path, create=True)
 
     def unlink(self, name: str) -> None:
-        """Remove the file of that name; harmless when it is gone already."""
+        """Delete the file of that name, if it exists."""
         self._close({name})
         with suppress(FileNotFoundError):
             self._files.unlink(Path(name))
@@ -252,21 +255,22 @@ class OpenFiles:
         self._replaced.add(name)
 
     def take_written(self) -> list[Path]:
-        """The files that were written since the last call: their bytes are not safe yet."""
+        """The files that were written since the last call and are not synced yet."""
         if not self._written:
             return []
         written, self._written = self._written, set()
         return [Path(name) for name in sorted(written)]
 
     def take_renamed(self) -> list[Path]:
-        """The files that were made or removed since the last call: their names are not safe yet."""
+        """The files that were created or deleted since the last call: their names are not synced yet."""
         renamed, self._renamed = self._renamed, set()
         return [Path(name) for name in sorted(renamed)]
 
     def take_over(self, other: "OpenFiles") -> None:
         """Take over the files that `other` wrote and created. `other` must not be in use.
 
-        Each of them closes the files that the other one made or removed: the name means another file now.
+        Each of them closes the files that the other one created or deleted, because the name now belongs to another
+        file.
         """
         self._written |= other._written
         self._renamed |= other._renamed
@@ -295,7 +299,7 @@ _ZERO_CHUNK = bytes(64 * 1024)
 
 
 def zero_from(file: File, offset: int, end: int) -> bool:
-    """Overwrite with zeros whatever is not zero from `offset` to `end`; whether there was anything. Holes cost nothing."""
+    """Overwrite nonzero bytes from `offset` to `end` with zeros. Returns whether there were any. Holes cost nothing."""
     found = False
     at = file.next_data(offset)
     while at is not None and at < end:
@@ -303,7 +307,9 @@ def zero_from(file: File, offset: int, end: int) -> bool:
         if not chunk:
             break
         if chunk != _ZERO_CHUNK[: len(chunk)]:
-            used = len(chunk.rstrip(b"\0"))  # no further: what is zero already may have no space on a full disk
+            used = len(
+                chunk.rstrip(b"\0")
+            )  # only up to here: zeros beyond may be a hole, and a full disk may have no space for it
             file.write_at(at, _ZERO_CHUNK[:used])
             found = True
         at = file.next_data(at + len(chunk))

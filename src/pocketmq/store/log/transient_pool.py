@@ -3,9 +3,9 @@
     put ──► | buffer 0 | buffer 1 | buffer 2 | … |  ── the thread writes, in order ──► log files
               ▲ written_bytes        ▲ filled_bytes       free_bytes = the rest of the ring
 
-The buffers form a ring that is allocated once, so memory is bounded by `pool_buffers` × `pool_buffer_bytes`. A write is
-about one buffer long; turns that arrive while the thread writes become one write. Acknowledged bytes stay here until
-they are written. After a failed write the pool accepts nothing more, and retries the same bytes until the disk accepts
+The buffers form a ring that is allocated once, so memory is bounded by `pool_buffers` × `pool_buffer_bytes`. A write
+is at most one buffer long; turns that arrive during a write become one write. Acknowledged bytes stay here until they
+are written. After a failed write the pool accepts nothing more, and retries the same bytes until the disk accepts
 them. They are lost only if the process ends: this mode trades that for speed.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger("pocketmq.store")
 
 
 class Portion:
-    """Neighbouring bytes of one file: `size` of them from `position` of the ring, for `at` in the file."""
+    """Adjacent bytes for one file: `size` bytes from `position` of the ring, for position `at` of the file."""
 
     __slots__ = ("at", "file", "position", "size", "upto")
 
@@ -36,15 +36,15 @@ class Portion:
         self.position = position
         self.size = size
         self.upto = upto
-        """How far the log is written once this is."""
+        """The end of the log after this write."""
 
 
 Mark = tuple[int, int, Portion | None, int, int]
-"""Bytes ever taken, portions, and the last of those that may still grow, with its size and end."""
+"""Bytes added so far, portions, and the size and end of the last portion that may still grow."""
 
 
 class TransientPool:
-    """A ring of buffers and the thread that empties it. Owned by the store's thread."""
+    """A ring of buffers and the thread that writes its content. Owned by the store's thread."""
 
     def __init__(self, settings: StoreSettings, clock: Clock, post: Post, worker: Worker | None = None) -> None:
         self._clock = clock
@@ -61,10 +61,10 @@ class TransientPool:
         self.filled_bytes = 0
         """Bytes ever added."""
         self.written_bytes = 0
-        """Of those, bytes that are in the log's files."""
+        """Bytes of these that are in the log files."""
         self.capacity = settings.pool_buffers * settings.pool_buffer_bytes
         self.failure: StoreError | None = None
-        """Why the last write failed; while it is set nothing new should be acknowledged."""
+        """Why the last write failed; while it is set, nothing new should be acknowledged."""
 
     @property
     def free_bytes(self) -> int:
@@ -73,7 +73,7 @@ class TransientPool:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that are acknowledged and in memory only."""
+        """Acknowledged bytes that are only in memory."""
         return self.filled_bytes - self.written_bytes
 
     @property
@@ -86,7 +86,9 @@ class TransientPool:
         return self._worker.busy
 
     def begin(self, on_written: Callable[[int], None]) -> None:
-        """Calls `on_written` on the owner's thread with the end of the log in its files; with the same end after a failed write."""
+        """Calls `on_written` on the owner's thread with the end of the written log; after a failed write, with the
+        same end again.
+        """
         self._on_written = on_written
 
     def put(self, file: File, at: int, data: bytes, upto: int) -> None:
@@ -104,12 +106,12 @@ class TransientPool:
         self.filled_bytes = filled_bytes
 
     def mark(self) -> "Mark":
-        """What the pool holds now, for `take_back`."""
+        """The content of the pool now, for `take_back`."""
         last = self._portions[-1] if len(self._portions) > self._submitted else None
         return self.filled_bytes, len(self._portions), last, last.size if last else 0, last.upto if last else 0
 
     def take_back(self, mark: "Mark") -> None:
-        """Forget what was put since; the thread has had nothing of it."""
+        """Drop everything added since; the thread has none of it yet."""
         self.filled_bytes, count, last, size, upto = mark
         while len(self._portions) > count:
             self._portions.pop()
@@ -117,12 +119,12 @@ class TransientPool:
             last.size, last.upto = size, upto
 
     def write_behind(self) -> None:
-        """Let the thread write what was put, unless it waits for a failed disk."""
+        """Let the thread write new data, unless it waits for a failed disk."""
         if self.failure is None:
             self._write_on()
 
     def settle(self) -> None:
-        """Take note of writes that have just ended."""
+        """Process writes that have just ended."""
         self._worker.settle()
 
     def tick(self) -> None:
@@ -132,14 +134,14 @@ class TransientPool:
             self._write_on()
 
     def close(self) -> None:
-        """Write all that is left and end the thread. Raises when the disk does not take it: that much is lost."""
+        """Write the rest and end the thread. Raises if the disk does not accept it: that data is lost."""
         patience_s = self._close_timeout_s
         try:
             while self._portions:
                 self._write_on()
                 if not self._worker.drain(patience_s):
                     patience_s = 0
-                    raise StoreError(f"{self.waiting_bytes} acknowledged bytes are lost: the disk does not answer")
+                    raise StoreError(f"{self.waiting_bytes} acknowledged bytes are lost: the disk does not respond")
                 if self.failure is not None:
                     raise type(self.failure)(*self.failure.args) from self.failure
         finally:
@@ -156,7 +158,7 @@ class TransientPool:
             rest = rest[end - begin :]
 
     def _slices(self, position: int, size: int) -> Iterator[tuple[bytearray, int, int]]:
-        """Where `size` bytes from `position` of the ring lie: buffer, start and end in it."""
+        """The position of `size` bytes from `position` of the ring: buffer, start and end in it."""
         while size:
             number, start = divmod(position, self._buffer_bytes)
             part = min(size, self._buffer_bytes - start)
@@ -171,12 +173,12 @@ class TransientPool:
         self._submitted = len(portions)
         try:
             self._worker.submit(partial(self._write, portions), self._wrote, self._broke)
-        except (WrongState, MemoryError):  # `tick` tries again
+        except (WrongState, MemoryError):  # `tick` retries
             self._submitted = 0
             raise
 
     def _write(self, portions: tuple[Portion, ...]) -> tuple[int, OSError | None]:
-        """On the thread: how many portions were written, and what stopped the next one."""
+        """On the thread: how many portions were written, and the error of the next one."""
         for count, portion in enumerate(portions):
             try:
                 self._write_portion(portion)
@@ -185,8 +187,8 @@ class TransientPool:
         return len(portions), None
 
     def _write_portion(self, portion: Portion) -> None:
-        """A write for each buffer. Between two of them the power may go, so no sector is shared by two: its other half
-        would be zeros, and might look like part of a record.
+        """One write per buffer. The power may fail between two writes, so they share no sector: the other half of the
+        sector would be zeros, and might look like part of a record.
         """
         at, kept = portion.at, b""
         for buffer, start, end in self._slices(portion.position, portion.size):

@@ -11,15 +11,15 @@ an entry of size 2^31 - 1 that means "no message":
     | 0 | 2^31 - 1 | 0 |                        the head of the first file, when a queue begins at a later offset
     | 0 | 2^31 - 1 | log offset of the next |   a hole in the middle; bisection continues with the entry after it
 
-Derived: the files may be deleted at any time; recovery rebuilds them from the log. `tags_code_of` is used when a message
-is stored and when a queue is rebuilt.
+Derived: the files may be deleted at any time; recovery rebuilds them from the log. `tags_code_of` computes the same
+code when a message is stored and when a queue is rebuilt.
 
 Entries of a turn are made when a message is staged, and enter their queue when the turn is written:
 
     stage ──► (queue, entries) ─┬─ the turn is written ──► the end of the queue ──► arrivals     `Queues.enter_all`
                                 └─ the write fails ──────► their offsets are assigned again
 
-They are kept in the form of a queue file: a batch, or all entries of one queue in a turn, is one piece of bytes.
+They are kept as bytes of a queue file: a batch, or all entries of one queue in a turn, is one bytes object.
 """
 
 import struct
@@ -51,12 +51,12 @@ Entry = tuple[int, int, int]
 
 
 def is_entry(entry: Entry) -> bool:
-    """Whether these are bytes that a queue wrote; a file's unused part is zeros."""
+    """Whether these bytes are an entry that was written; the unused part of a file is zeros."""
     return entry[0] >= 0 and entry[1] > 0
 
 
 def is_message(entry: Entry) -> bool:
-    """Whether the entry points to a message, and does not say "nothing here"."""
+    """Whether the entry points to a message, and does not mean "no message"."""
     return entry[0] >= 0 and 0 < entry[1] < NOTHING_HERE_SIZE
 
 
@@ -66,30 +66,30 @@ def is_head(entry: Entry) -> bool:
 
 
 def log_offset_of(entry: Entry) -> int:
-    """The log offset of the entry's message; of a hole, of the message behind it; -1 for a filled head."""
+    """The log offset of the entry's message; for a hole, of the next message; -1 for a filled head."""
     if entry[1] != NOTHING_HERE_SIZE:
         return entry[0]
     return entry[2] or -1
 
 
 class Block(NamedTuple):
-    """Entries on their way to a file."""
+    """Entries to write to a file."""
 
     name: str
     file_bytes: int
     at: int
-    """Where they go, in bytes from the beginning of the file."""
+    """Their position in the file, in bytes."""
     entries: bytearray
     is_first: bool
-    """Whether nothing before them is a message."""
+    """Whether there is no message before them."""
     is_cut: bool
-    """Whether the entries behind them go to the next file."""
+    """Whether the next entries belong to the next file."""
 
     def write(self, files: OpenFiles) -> None:
         """May be called again after an OSError."""
         file = files.make(self.name, self.file_bytes)
         if self.at and self.is_first:
-            # Unless expired entries are there, a later start would take the zeros for the end of the queue.
+            # Without the expired entries, a later start would treat the zeros as the end of the queue.
             before = file.read_at(self.at - ENTRY_BYTES, ENTRY_BYTES)
             if not is_entry(ENTRY.unpack(before)):
                 file.write_at(0, _NOTHING_HERE * (self.at // ENTRY_BYTES))
@@ -130,12 +130,12 @@ class ConsumeQueue:
         self.is_delay = topic == SCHEDULE_TOPIC
         self.record_overhead = record_size(len(self.topic_bytes), 0, 0)
         self.log_start = 0
-        """Where the log began when `min_offset` was last sought."""
+        """The start of the log at the last search for `min_offset`."""
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
         self.irregular_offsets: frozenset[int] = frozenset()
-        """Messages whose records say another queue offset; the records beside them show that theirs is wrong."""
+        """Messages whose records contain a wrong queue offset, as the records before and after show."""
         self.pending = bytearray()
         self._folder = str(folder)
         self._open_files = open_files
@@ -157,9 +157,9 @@ class ConsumeQueue:
         self.min_offset = self.max_offset = self.next_offset = offset
 
     def skip_to(self, offset: int, log_offset: int) -> bool:
-        """Enter "nothing here" for the offsets before `offset`, whose message is at `log_offset`.
+        """Add "no message" entries for the offsets before `offset`, whose message is at `log_offset`.
 
-        False when more than a file of entries would be missing: then the record's offset is wrong.
+        Returns False if more than a file of entries would be missing: then the record's offset is wrong.
         """
         missing = offset - self.max_offset
         if missing > self._file_entries:
@@ -170,14 +170,14 @@ class ConsumeQueue:
         return True
 
     def append(self, log_offset: int, size: int, tags_code: int) -> None:
-        """Enter the next message; its offset was assigned before, when it was staged."""
+        """Add the entry of the next message; its offset was assigned when it was staged."""
         self.pending += ENTRY.pack(log_offset, size, tags_code)
         self.max_offset += 1
 
     # reading
 
     def entry(self, offset: int) -> Entry | None:
-        """The entry at `offset`, None where there is none."""
+        """The entry at `offset`; None if there is none."""
         raw = self.read(offset, 1)
         return ENTRY.unpack(raw) if raw else None
 
@@ -186,7 +186,7 @@ class ConsumeQueue:
         return ENTRY.iter_unpack(self.read(offset, count))
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` entries from `offset` on, as bytes; what is flushed from files, the rest from memory.
+        """Up to `count` entries from `offset` on, as bytes; flushed entries from files, the rest from memory.
 
         Ends early where a file is missing or too short.
         """
@@ -232,7 +232,7 @@ class ConsumeQueue:
     # writing
 
     def next_block(self) -> "Block | None":
-        """A copy of pending entries, as many as go to one file; None when there are none. They stay pending until `written`."""
+        """A copy of pending entries, at most of one file; None if there are none. They stay pending until `written`."""
         if self._is_deleted:
             self.pending.clear()
         if not self.pending:
@@ -245,17 +245,17 @@ class ConsumeQueue:
         return Block(name, file_bytes, at, entries, offset <= self.min_offset, len(entries) < len(self.pending))
 
     def written(self, block: "Block") -> None:
-        """The block that was copied last is in its file."""
+        """The last copied block is in its file."""
         del self.pending[: len(block.entries)]
 
     def flush(self) -> None:
-        """Write pending entries to their files, and wait for that. Nothing is forgotten when that fails with an OSError."""
+        """Write pending entries to their files, and wait for that. After an OSError, they are still pending."""
         while (block := self.next_block()) is not None:
             block.write(self._open_files)
             self.written(block)
 
     def rewrite(self, offset: int, entries: bytes) -> int:
-        """Overwrite entries in files, which are made or get their size back where that is needed; how many of them differed."""
+        """Overwrite entries in files, which are created or extended if necessary. Returns how many entries differed."""
         changed = 0
         while entries:
             name, index = self._position(offset)
@@ -272,13 +272,13 @@ class ConsumeQueue:
         return changed
 
     def abandon(self) -> None:
-        """The topic was deleted. What a turn under way still enters goes nowhere, and above all into no file."""
+        """The topic was deleted. Entries of a turn in progress are dropped and reach no file."""
         self._is_deleted = True
 
     # bounds
 
     def cut(self, offset: int) -> None:
-        """Forget the entries from `offset` on. Their bytes in files are overwritten by `Queues.zero_behind`."""
+        """Drop the entries from `offset` on. `Queues.zero_behind` overwrites their bytes in files."""
         if offset >= self.max_offset:
             return
         if offset < self.flushed_offset:
@@ -289,10 +289,10 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, self.max_offset)
 
     def first_at_or_beyond(self, log_offset: int) -> int:
-        """Offset of the first entry that points at or beyond `log_offset`; max_offset when none does."""
+        """Offset of the first entry that points at or beyond `log_offset`; max_offset if there is none."""
         low, high = self.min_offset, self.max_offset
-        # In longer and longer steps, then by halves: after a crash the end of a short queue is sought in a long file, and
-        # there may be many of them.
+        # First in growing steps, then by bisection: after a crash, the end of a short queue may be in a long file,
+        # and there may be many queues.
         step = 1
         while low < high and self._points_before(low + step - 1, log_offset):
             low += step
@@ -311,10 +311,11 @@ class ConsumeQueue:
         return entry is not None and is_entry(entry) and log_offset_of(entry) < log_offset
 
     def raise_min(self, log_start: int) -> None:
-        """Follow the log after its oldest files went: entries that point below `log_start` are no messages any more.
+        """Update the start of the queue after old log files were deleted: entries below `log_start` have no messages
+        any more.
 
-        A damaged entry may lead the search astray. Then the queue stays as it is; a reader meets the damage, and its repair
-        finds out from the log where the queue begins.
+        A damaged entry may mislead the search. The queue then stays unchanged; a reader finds the damage, and the
+        repair takes the start of the queue from the log.
         """
         found = self.first_at_or_beyond(log_start)
         if self._is_edge(found, log_start):
@@ -322,7 +323,7 @@ class ConsumeQueue:
         self.log_start = log_start
 
     def _is_edge(self, offset: int, log_start: int) -> bool:
-        """Whether the entries around `offset` show that the first one beyond `log_start` is there."""
+        """Whether the entries around `offset` show that it is the first one beyond `log_start`."""
         first = max(self.min_offset, offset - 2)
         around = [self.entry(number) for number in range(first, min(offset + 2, self.max_offset))]
         places = [log_offset_of(entry) for entry in around if entry is not None and is_entry(entry)]
@@ -333,11 +334,11 @@ class ConsumeQueue:
     # files
 
     def file_of(self, offset: int) -> Path:
-        """The file that holds the entry at `offset`, whether it is there or not."""
+        """The file of the entry at `offset`, whether it exists or not."""
         return Path(self._position(offset)[0])
 
     def _position(self, offset: int) -> tuple[str, int]:
-        """The file that holds the entry at `offset`, and the entry's index in it."""
+        """The file of the entry at `offset`, and the entry's index in it."""
         number, index = divmod(offset, self._file_entries)
         return f"{self._folder}/{number * self._file_entries * ENTRY_BYTES:020d}", index
 
@@ -346,17 +347,17 @@ class ConsumeQueue:
 
 
 def enters_queue(sys_flag: int) -> bool:
-    """Prepared and rolled-back transaction records stay in the log alone."""
+    """Prepared and rolled-back transaction records are only in the log."""
     return not sys_flag & SysFlag.TRANSACTION_PREPARED
 
 
 def tags_code_of(raw_properties: bytes, is_delay: bool, store_ms: int, levels: DelayLevels) -> int:
-    """The tags code of a queue entry: the tag's hash; in the delay topic, when the message is due."""
+    """The tags code of a queue entry: the hash of the tag; in the delay topic, the due time."""
     if is_delay:
         level = delay_level_of(raw_properties)
         if level > 0:
             return levels.due_ms(level, store_ms)
-    # What `raw_property` does, at half the price: this runs once per message.
+    # Like `raw_property`, at half the cost: this runs once per message.
     at = raw_properties.rfind(b"TAGS\x01")
     if at < 0:
         return 0
@@ -369,7 +370,7 @@ def tags_code_of(raw_properties: bytes, is_delay: bool, store_ms: int, levels: D
 
 
 def delay_level_of(raw_properties: bytes) -> int:
-    """The delay level, 0 when there is none that means anything."""
+    """The delay level; 0 if it is missing or invalid."""
     text = (raw_property(raw_properties, b"DELAY") or b"").removeprefix(b"+")
     level = int(text) if text.isdigit() and len(text) <= len(str(_MAX_INT)) else 0
     return level if level <= _MAX_INT else 0
@@ -387,36 +388,36 @@ def _code_of_tag(tag: bytes) -> int:
 # the entries of a turn
 
 _BEHIND_LOG_OFFSET = ENTRY_BYTES - 8
-"""Bytes of an entry that follow its log offset."""
+"""The bytes of an entry after its log offset."""
 
 Entered = tuple[ConsumeQueue, bytes]
-"""A queue, and entries that go to its end."""
+"""A queue, and entries for its end."""
 
 Arrival = tuple[ConsumeQueue, int, int, int]
 """A message that became readable: its queue, log offset, size and tags code."""
 
 
 def take_out(entered: Sequence[Entered]) -> None:
-    """Undo `enter_all`, before anything else happens to the queues."""
+    """Undo `enter_all`, before any other change of the queues."""
     for queue, entries in reversed(entered):
         del queue.pending[len(queue.pending) - len(entries) :]
         queue.max_offset -= len(entries) // ENTRY_BYTES
 
 
 def give_back(staged: Iterable[Entered]) -> None:
-    """The offsets that these entries had are free again."""
+    """The offsets of these entries are free again."""
     for queue, entries in staged:
         queue.next_offset -= len(entries) // ENTRY_BYTES
 
 
 def newest_log_offset(staged: Iterable[Entered]) -> int:
     """The log offset of the last of these messages. There is at least one."""
-    # Places in the log are compared as they are packed, the high byte first: a turn may bring each message to another queue.
+    # Log offsets are compared in packed form, high byte first: a turn may have a queue for each message.
     return int.from_bytes(max([entries[-ENTRY_BYTES:-_BEHIND_LOG_OFFSET] for _, entries in staged]), "big")
 
 
 def arrivals_of(staged: Iterable[Entered]) -> Iterator[Arrival]:
-    """The arrivals one by one; mostly unused."""
+    """The arrivals one by one; rarely used."""
     for queue, entries in staged:
         for log_offset, size, tags_code in ENTRY.iter_unpack(entries):
             yield queue, log_offset, size, tags_code

@@ -1,7 +1,7 @@
 """The entries of one queue for verification, dumps and rebuilds: read from the files, or put in order from the log.
 
-`QueueEntries` reads the files a block at a time, never writes, trusts no entry, and keeps no file open, because there
-may be ten thousand queues. A broker's own `ConsumeQueue` also knows the queue's bounds and its pending entries.
+`QueueEntries` reads the files a block at a time, never writes, checks every entry, and keeps no file open, because
+there may be ten thousand queues. A broker's own `ConsumeQueue` also knows the queue's bounds and its pending entries.
 
 `QueueSeries` assigns the records of a log to their queues again, although a record may have a wrong queue offset:
 
@@ -24,7 +24,7 @@ from pocketmq.store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.queues.queues import QueueKey
 
 BLOCK_ENTRIES: Final = 128
-"""Entries that are read at once: 2.5 KB per queue that is being read."""
+"""Entries of one read: 2.5 KB for each queue being read."""
 
 
 class QueueFile(NamedTuple):
@@ -35,13 +35,13 @@ class QueueFile(NamedTuple):
 
 
 def list_queue_ids(files: Files, folder: Path) -> list[int]:
-    """The queues of the topic in `folder`, by their ids; none when there is no such folder."""
+    """The queues of the topic in `folder`, by their ids; empty if there is no such folder."""
     names = [name for name in _names_in(files, folder) if name.isascii() and name.isdecimal()]
     return sorted(int(name) for name in names if str(int(name)) == name)
 
 
 def list_queue_files(files: Files, folder: Path) -> list[QueueFile]:
-    """The files of the queue in `folder`, in order; anything with another name is left out."""
+    """The files of the queue in `folder`, in order; ignores other names."""
     found = []
     for name in _names_in(files, folder):
         status = files.status(folder / name) if is_offset_name(name) else None
@@ -58,7 +58,7 @@ def _names_in(files: Files, folder: Path) -> list[str]:
 
 
 class QueueEntries:
-    """Entries by their offset, as bytes. Cheap when they are asked for in order."""
+    """Entries by their offset, as bytes. Fast if they are read in order."""
 
     __slots__ = ("_block", "_file_entries", "_files", "_first", "folder")
 
@@ -70,7 +70,7 @@ class QueueEntries:
         self._block = b""
 
     def raw(self, offset: int) -> bytes:
-        """The entry at `offset`; fewer than ENTRY_BYTES bytes where no file has it."""
+        """The entry at `offset`; fewer than ENTRY_BYTES bytes if no file has it."""
         at = (offset - self._first) * ENTRY_BYTES
         if not 0 <= at < len(self._block):
             self._fill(offset)
@@ -88,17 +88,17 @@ class QueueEntries:
             self._block = b""
 
     def position_of(self, offset: int) -> tuple[Path, int]:
-        """The file that must hold the entry at `offset`, and where in it."""
+        """The file and position of the entry at `offset`."""
         number, index = divmod(offset, self._file_entries)
         return self.folder / f"{number * self._file_entries * ENTRY_BYTES:020d}", index * ENTRY_BYTES
 
     def forget(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._block = b""
 
 
 class Placing(NamedTuple):
-    """What a queue entry needs of a record."""
+    """The fields of a record that a queue entry needs."""
 
     queue_offset: int
     log_offset: int
@@ -117,7 +117,7 @@ class SeriesQueues(Protocol):
 
 
 class QueueSeries:
-    """Queues that are rebuilt. Give it every record that enters a queue, in the order of the log.
+    """Rebuilds queues. Add every record that has a queue entry, in the order of the log.
 
     Those that have `begun` continue with their offset; the others begin with their first record's.
     """
@@ -132,7 +132,7 @@ class QueueSeries:
         self.misplaced: list[int] = []
         """Log offsets of records that fit into no queue."""
         self.corrected: list[int] = []
-        """Log offsets of records that say another queue offset than they have."""
+        """Log offsets of records with a wrong queue offset."""
 
     def assign(self, queue: ConsumeQueue, record: Placing) -> None:
         waiting = self._waiting.pop(queue.key, None) if self._waiting else None
@@ -147,7 +147,7 @@ class QueueSeries:
             self._waiting[queue.key] = record
 
     def finish(self) -> None:
-        """No more records: waiting ones keep the offset that they contain."""
+        """There are no more records: waiting ones keep the offset that they contain."""
         for key, waiting in sorted(self._waiting.items()):
             self._take_by_its_word(self._queues.get(*key), waiting)
         self._waiting.clear()

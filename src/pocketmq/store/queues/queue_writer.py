@@ -24,19 +24,19 @@ from pocketmq.store.settings import StoreSettings
 from pocketmq.store.worker import Worker
 
 SLICE_S: Final = 0.003
-"""How long one job may take: a file that has to be made for a new queue takes its time, and the interpreter's."""
+"""How long one job may take: creating a file for a new queue takes time, and blocks the interpreter."""
 MAX_JOB_BYTES: Final = 1024 * 1024
-"""How many bytes of entries a job copies, about: after a stall there may be many, and the copy is made on the event loop."""
+"""About how many bytes of entries a job copies: after a stall there may be many, and the event loop makes the copy."""
 QUEUES_PER_JOB: Final = 256
 
 Written = Callable[[list[ConsumeQueue]], None]
-"""Called with the queues whose entries that were pending when the job began are all in files."""
+"""Called with the queues whose pending entries of the job are all in files."""
 Failed = Callable[[OSError | StoreError], None]
 T = TypeVar("T")
 
 
 class QueueWriter:
-    """The writing thread, seen from the owner's side."""
+    """The writing thread, as its owner uses it."""
 
     def __init__(self, settings: StoreSettings, files: Files, clock: Clock, queues: Queues, worker: Worker) -> None:
         self._clock = clock
@@ -55,19 +55,20 @@ class QueueWriter:
         return self._jobs > 0
 
     def seconds(self, now: float) -> float:
-        """For how long the thread has been at its job; 0 when it has none."""
+        """The duration of the thread's current job so far; 0 if it has none."""
         return now - self._since if self._jobs else 0.0
 
     def tick(self) -> None:
-        """Owner, every 10 to 100 ms. While the system has no thread to give, the owner does the job."""
+        """The owner calls this every 10 to 100 ms. If no thread can be started, the owner does the job."""
         self._worker.settle()
-        if self._worker.lacks_thread:  # else it would look as if the disk did not answer, and no message were taken
+        if self._worker.lacks_thread:  # otherwise the disk would seem to hang, and messages would be rejected
             self._worker.drain(0)
 
     def write(self, queues: Iterable[ConsumeQueue], written: Written, failed: Failed) -> None:
-        """Write what is pending of these queues, in order, or of the first of them. The thread must have no other entries to write.
+        """Write the pending entries of these queues, in order, or of the first of them. The thread must have no other
+        entries to write.
 
-        Calls `written`, and then `failed` if there was something that the disk did not take.
+        Calls `written`, and then `failed` if a write failed.
         """
         assert not self.is_writing, "its open files are in use"
         self._queues.mark_written_by(self._open_files)
@@ -113,7 +114,7 @@ class QueueWriter:
             then(outcome)
 
     def _write(self, blocks: list[Block]) -> tuple[int, Exception | None]:
-        """On the thread: how many blocks were written, and why the next one was not."""
+        """On the thread: how many blocks were written, and the error of the next one."""
         stop_at = self._clock.monotonic() + SLICE_S
         for count, block in enumerate(blocks):
             if count and self._clock.monotonic() >= stop_at:
@@ -144,11 +145,11 @@ class QueueWriter:
             failed(_disk_error(error))
 
     def drain(self, timeout_s: float) -> bool:
-        """Owner: wait until the thread has no job; False when the time is up first."""
+        """Owner: wait until the thread has no job; False after the timeout."""
         return not self._jobs or self._worker.drain(timeout_s)
 
     def close(self, timeout_s: float) -> bool:
-        """Owner: end the thread; False when the disk has not answered in time. Closing twice is harmless."""
+        """Owner: end the thread; False if the disk did not respond in time. A second call does nothing."""
         is_free = self._worker.close(timeout_s)
         self._is_closed = True
         if is_free:

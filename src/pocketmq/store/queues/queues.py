@@ -6,9 +6,9 @@ Entries are pending in memory, then in files, then safe. Bytes are safe after th
 names after the folders from `take_new_folders` are. Before that a crash may lose any part of them, so the checkpoint
 covers entries only after both syncs.
 
-Files with other names are left alone. A file that is too long is damage. A new file gets its full size before its first
-entry, but a crash may lose that size, or a part of it, until the file is synced. After a clean stop, a file that is too
-short has lost its end, and its queue is rebuilt. If no file has the right size, the settings are wrong.
+Files with other names are not changed. A file that is too long is damage. A new file gets its full size before its
+first entry, but a crash may lose that size, or a part of it, until the file is synced. After a clean stop, a file
+that is too short has lost its end, and its queue is rebuilt. If no file has the right size, the settings are wrong.
 """
 
 import logging
@@ -37,7 +37,7 @@ log = logging.getLogger("pocketmq.store")
 
 QueueKey = tuple[str, int]
 MAX_QUEUE_ID: Final = 2**31 - 1
-_ADVICE = "Set queue_file_entries (mappedFileSizeConsumeQueue) to the values of its creation"
+_ADVICE = "Set queue_file_entries (mappedFileSizeConsumeQueue) to the value that the store was created with"
 
 
 class QueueFolders:
@@ -48,15 +48,15 @@ class QueueFolders:
         self._folder = folder
         self._file_bytes = file_bytes
         self.foreign: list[Path] = []
-        """What the last scan found that is not ours."""
+        """Other entries of the folder, found by the last scan."""
         self.damaged: dict[QueueKey, int] = {}
-        """Queues of which the last scan found a file without its end, and where that file begins."""
+        """Queues with a truncated file, found by the last scan, and the start of that file."""
 
     def scan(self, *, mend: bool) -> Iterator[tuple[TopicName, int, list[int]]]:
         """Every queue that has a folder: topic, queue id, and where its files begin.
 
-        A file that is too short gets its size back. After a crash (`mend`) that is normal; without it, the queue is damaged, and an
-        empty file before the last one counts as missing.
+        A file that is too short is extended. After a crash (`mend`) that is normal. Otherwise the queue is damaged,
+        and an empty file before the last one counts as missing.
         """
         self.foreign = []
         self.damaged = {}
@@ -82,7 +82,7 @@ class QueueFolders:
                 yield topic, queue_id, [start for start, size in ours if size or mend or start == ours[-1][0]]
 
     def starts(self, folder: Path) -> list[int]:
-        """Where the files of the queue in `folder` begin, in order; those that cannot be ours are left out."""
+        """The starts of the files of the queue in `folder`, in order; without files of impossible names or sizes."""
         ours, _ = self._find(folder) or ([], [])
         return [start for start, size in ours if start % self._file_bytes == 0 and size <= self._file_bytes]
 
@@ -94,7 +94,7 @@ class QueueFolders:
             return []
 
     def _find(self, folder: Path) -> tuple[list[tuple[int, int]], list[Path]] | None:
-        """Start and size of every file that is named like ours, in order, and what else is there; None when no folder."""
+        """Start and size of every file with a valid name, in order, and the other entries; None if there is no folder."""
         try:
             names = self._files.list(folder)
         except NotADirectoryError:
@@ -127,7 +127,7 @@ class QueueFolders:
                 file.sync()
 
     def _has_whole_file(self) -> bool:
-        """Whether any file has the size of the settings: else these are wrong, and the files may be right."""
+        """Whether any file has the size of the settings: otherwise the settings are wrong, and the files may be right."""
         topics = [folder for name in self._files.list(self._folder) if self._find(folder := self._folder / name)]
         queues = (self._find(folder / name) for folder in topics for name in self._files.list(folder))
         return any(size == self._file_bytes for found in queues if found for _, size in found[0])
@@ -139,7 +139,7 @@ def file_name(start: int) -> str:
 
 
 def _parse_queue_id(name: str) -> int | None:
-    """The queue id that a folder is named by; None when it is no such name."""
+    """The queue id in the name of a folder; None if it is no queue id."""
     if not (name.isascii() and name.isdecimal() and len(name) <= 10):
         return None
     queue_id = int(name)
@@ -151,7 +151,7 @@ _NO_ENTRY = (0, 0, 0)
 
 
 class Queues:
-    """The table of queues, and what of them waits to be written. Owned by the store's thread."""
+    """The table of queues and their pending writes. Owned by the store's thread."""
 
     def __init__(self, settings: StoreSettings, files: Files) -> None:
         self._files = files
@@ -164,7 +164,7 @@ class Queues:
         self._dirty: set[ConsumeQueue] = set()
         self._full: dict[ConsumeQueue, None] = {}
         self.mark_dirty = self._dirty.add
-        """Note that something is pending in a queue, or will be, without writing it."""
+        """Mark a queue as having pending entries, now or soon."""
 
     @property
     def folder(self) -> Path:
@@ -176,7 +176,7 @@ class Queues:
 
     @property
     def foreign(self) -> list[Path]:
-        """Things below consumequeue/ that are not ours; they are left alone."""
+        """Entries of consumequeue/ that are not queues; they are not changed."""
         return self._folders.foreign
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
@@ -189,7 +189,7 @@ class Queues:
         return self._table.get((topic, queue_id))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made empty when it is new. `topic` has passed `parse_topic`: it becomes a folder's name."""
+        """The queue; created if it is new. `topic` has passed `parse_topic`, because it becomes the name of a folder."""
         queue = self._table.get((topic, queue_id))
         if queue is None:
             folder = self._folder / topic / str(queue_id)
@@ -200,7 +200,7 @@ class Queues:
     # writing
 
     def enter_all(self, staged: Sequence[Entered]) -> tuple[Collection[ConsumeQueue], int]:
-        """Put entries to the ends of their queues, all or none; which queues these are, and how many entries."""
+        """Append entries to their queues, all or none. Returns these queues, and the number of entries."""
         touched: dict[ConsumeQueue, None] = {}  # in the order of the turn, which a set would not keep
         count = number = 0
         try:
@@ -208,7 +208,7 @@ class Queues:
                 if queue not in touched:
                     self.mark_dirty(queue)
                     touched[queue] = None
-                # What `ConsumeQueue.append` does, without its call. Whatever can fail comes before the first change.
+                # Like `ConsumeQueue.append`, without the call. Everything that can fail comes before the first change.
                 added = len(entries) // ENTRY_BYTES
                 max_offset = queue.max_offset + added
                 count += added
@@ -220,40 +220,44 @@ class Queues:
         return touched, count
 
     def entered(self, queues: Collection[ConsumeQueue]) -> None:
-        """Entries were appended to `queues`, which were noted as dirty before; those with many pending are to be written soon."""
+        """Entries were appended to `queues`, which are already marked as dirty. Queues with many pending entries are
+        written soon.
+        """
         for queue in queues:
             if len(queue.pending) >= self._least_bytes:
                 self._full[queue] = None
 
     def full(self) -> list[ConsumeQueue]:
-        """Queues with so many entries pending that these should be written, in the order in which they became so."""
+        """Queues with so many pending entries that they should be written now, in the order in which they reached the
+        limit.
+        """
         return list(self._full)
 
     def written(self, queue: ConsumeQueue) -> None:
-        """What was pending of this queue is in files, but for what came meanwhile."""
+        """The pending entries of this queue are in files, except new ones."""
         self._full.pop(queue, None)
         if not queue.pending:
             self._dirty.discard(queue)
-        elif len(queue.pending) >= self._least_bytes:  # again, and those that wait have their turn before
+        elif len(queue.pending) >= self._least_bytes:  # at the end, so that waiting queues come first
             self._full[queue] = None
 
     def flush(self) -> list[Path]:
-        """Write everything pending, here and now; the paths that need a sync. After an OSError the next call continues there."""
+        """Write all pending entries now. Returns the paths to sync. After an OSError, the next call continues."""
         for queue in self.dirty():
             queue.flush()
             self.written(queue)
         return self.take_written()
 
     def dirty(self) -> list[ConsumeQueue]:
-        """Queues that have something pending, or may have, in the order of their names."""
+        """Queues that have, or may have, pending entries, sorted by name."""
         return sorted(self._dirty, key=lambda queue: queue.key)
 
     def mark_written_by(self, files: OpenFiles) -> None:
-        """Another thread has written entries, through these files, and uses them no more."""
+        """Another thread has written entries to files of these queues, and no longer uses them."""
         self._open_files.take_over(files)
 
     def take_written(self) -> list[Path]:
-        """The files that were written since the last call: their bytes are safe once these are synced."""
+        """The files that were written since the last call: sync them to make their bytes safe."""
         return self._open_files.take_written()
 
     @property
@@ -262,11 +266,11 @@ class Queues:
 
     @property
     def pending_bytes(self) -> int:
-        """What waits in memory to be written."""
+        """The pending entries in memory."""
         return sum(len(queue.pending) for queue in self._dirty)
 
     def take_new_folders(self) -> list[Path]:
-        """Folders in which names were made or removed since the last call; the names are safe once these are synced."""
+        """Folders whose names changed since the last call: sync them to make the names safe."""
         folders: dict[Path, None] = {}
         for path in self._open_files.take_renamed():
             for folder in (path.parent, path.parent.parent, self._folder, self._folder.parent):
@@ -274,7 +278,7 @@ class Queues:
         return [folder for folder in folders if self._files.status(folder) is not None]
 
     def doubt_names(self, doubt: bool) -> None:
-        """While in doubt, files that are written count as new, though they are there: see `take_new_folders`."""
+        """In doubt, written files count as new although they exist: see `take_new_folders`."""
         self._open_files.doubts_names = doubt
 
     # loading
@@ -282,16 +286,17 @@ class Queues:
     def scan(self, *, mend: bool = True) -> Iterator[tuple[ConsumeQueue, list[int]]]:
         """Every queue that has a folder, with the byte offsets of its files in order.
 
-        Files that are too short get their size back; without `mend`, as after a clean stop, that is damage.
+        Files that are too short are extended; without `mend`, as after a clean stop, they count as damage.
         """
         for topic, queue_id, starts in self._folders.scan(mend=mend):
             yield self.get(topic, queue_id), starts
 
     def load(self) -> dict[QueueKey, int]:
-        """Read the bounds of every queue from its files: the entries from the first file on, up to the first empty one.
+        """Read the bounds of every queue from its files: from the first entry up to the first empty one.
 
-        Returns the queues of which a file in between is missing, or a part of a file, or that have entries behind an empty one, with
-        an offset that they had reached: entries behind the hole cannot be used, so these queues must be rebuilt.
+        Returns the queues with a gap, each with an offset that it had reached. A gap is a missing file, a missing
+        part of a file, or an empty entry before others. Entries after the gap cannot be used, so these queues must be
+        rebuilt.
         """
         holes = {}
         for queue, starts in self.scan(mend=False):
@@ -306,7 +311,7 @@ class Queues:
         return holes
 
     def entries_behind(self, queue: ConsumeQueue) -> Iterator[tuple[int, Entry]]:
-        """Bytes behind the end in the queue's files that are not zero, by offset. Holes cost nothing."""
+        """Nonzero bytes after the end of the queue's files, by offset. Holes cost nothing."""
         end = queue.flushed_offset * ENTRY_BYTES
         for start in self._folders.starts(queue.folder):
             if start + self.file_bytes <= end:
@@ -324,7 +329,9 @@ class Queues:
                     at = file.next_data(at + len(whole)) if whole else None
 
     def span_files(self, queue: ConsumeQueue, starts: list[int]) -> list[int]:
-        """Let `queue` span its files, full or not, up to the first that is missing; the byte offsets of those."""
+        """Extend `queue` over its files, full or not, up to the first missing one. Returns the byte offsets of these
+        files.
+        """
         contiguous = 1
         while contiguous < len(starts) and starts[contiguous] == starts[contiguous - 1] + self.file_bytes:
             contiguous += 1
@@ -333,7 +340,7 @@ class Queues:
         return starts[:contiguous]
 
     def _load_bounds(self, queue: ConsumeQueue, starts: list[int]) -> None:
-        # Later files hold nothing when an earlier one is not full; walk back to the last one that begins with an entry.
+        # Later files are empty if an earlier one is not full; go back to the last one that begins with an entry.
         spanned = self.span_files(queue, starts)
         for start in reversed(spanned):
             end = self._end_in_file(queue, start // ENTRY_BYTES)
@@ -343,7 +350,7 @@ class Queues:
         queue.min_offset = self.first_message(queue)
 
     def _end_in_file(self, queue: ConsumeQueue, first: int) -> int:
-        """First empty entry of a file whose entries are a run followed by zeros."""
+        """The first empty entry of a file that has entries followed by zeros."""
         low, high = first, first + self._file_entries
         while low < high:
             middle = (low + high) // 2
@@ -355,11 +362,11 @@ class Queues:
         return low
 
     def first_message(self, queue: ConsumeQueue) -> int:
-        """Where the filled head of the first file ends; `min_offset` is still the file's first entry."""
+        """The end of the filled head of the first file; `min_offset` is still the file's first entry."""
         low, high = queue.min_offset, min(queue.min_offset + self._file_entries, queue.max_offset)
         first = queue.entry(low)
         if first is None or not is_head(first):
-            return low  # as of most queues: they have no head
+            return low  # most queues have no head
         while low < high:
             middle = (low + high) // 2
             entry = queue.entry(middle)
@@ -370,7 +377,9 @@ class Queues:
         return low
 
     def has_entry_files(self, queue: ConsumeQueue, first: int, last: int) -> bool:
-        """Whether the files that must hold these two entries, and all between them, are there and not cut; mostly it is one."""
+        """Whether the files of these two entries, and all between them, exist with their full size; usually this is
+        one file.
+        """
         low, high = min(first, last), max(first, last)
         begins = range(low // self._file_entries * self._file_entries, high + 1, self._file_entries)
         statuses = (self._files.status(queue.file_of(offset)) for offset in begins)
@@ -379,15 +388,15 @@ class Queues:
     # cutting and deleting
 
     def zero_behind(self, queue: ConsumeQueue) -> list[Path]:
-        """Overwrite the bytes behind the end in the queue's files, and unlink later files: stale entries must not be
-        taken for real ones when newer entries have grown up to them. The paths that changed; the change is safe.
+        """Overwrite the bytes after the end in the queue's files, and delete later files: when the queue grows, stale
+        entries must not look valid. Returns the changed paths; the change is synced.
         """
         end = queue.flushed_offset * ENTRY_BYTES
         starts = self._folders.starts(queue.folder)
         changed = []
         for start in starts:
             path = queue.folder / file_name(start)
-            # An empty file stays when it is the first: its name is all that tells where the queue goes on.
+            # An empty file stays if it is the first: only its name shows the next offset of the queue.
             if start > end or (start == end and start > starts[0]):
                 self._open_files.unlink(str(path))
                 changed.append(path)
@@ -401,12 +410,12 @@ class Queues:
         return changed
 
     def follow(self, queue: ConsumeQueue, log_start: int) -> int:
-        """Let a queue follow the log after its oldest files went; how many queue files went with them."""
+        """Delete the files of a queue that belong to deleted log files. Returns their number."""
         queue.raise_min(log_start)
         return self._drop_files(queue)
 
     def _drop_files(self, queue: ConsumeQueue) -> int:
-        """Unlink the files before the one that holds the first message. The newest stays: it shows where the queue ends."""
+        """Delete the files before the one with the first message. The newest stays: it shows the end of the queue."""
         first_kept = min(queue.min_offset, max(queue.flushed_offset - 1, 0)) // self._file_entries * self.file_bytes
         if self._files.status(queue.folder / file_name(first_kept - self.file_bytes)) is None:
             return 0
@@ -416,9 +425,9 @@ class Queues:
         return len(dropped)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the queues of a topic and remove their files; anything foreign in the folders is left alone."""
+        """Remove the queues of a topic and delete their files; other entries of the folders are not changed."""
         for queue in [queue for queue in self if queue.topic == topic]:
-            # Forgotten only after its files went: one that is made again would take what is left of them for its own.
+            # Removed only after its files: a queue created meanwhile would use the old files.
             self.remove_files(queue)
             queue.abandon()
             self._dirty.discard(queue)
@@ -428,12 +437,12 @@ class Queues:
         self._remove_if_empty(self._folder / topic)
 
     def remove_files(self, queue: ConsumeQueue) -> None:
-        """Unlink all files of a queue: it is deleted, or about to be rebuilt."""
+        """Delete all files of a queue: it is deleted, or will be rebuilt."""
         for start in self._folders.starts(queue.folder):
             self._open_files.unlink(str(queue.folder / file_name(start)))
 
     def forget_all(self) -> None:
-        """Forget what was loaded; the files stay."""
+        """Drop the loaded queues; the files stay."""
         self._table.clear()
         self._dirty.clear()
         self._full.clear()

@@ -35,15 +35,17 @@ from pocketmq.store.queues.consume_queue import (
 )
 
 MAX_KNOWN_CODES: Final = 4096
-"""Tags codes that are remembered of a topic, and topics that are remembered."""
+"""The limits on remembered tags codes of a topic, and on remembered topics."""
 UNKNOWN_STEP: Final = 100
-"""Records that one read looks up because their tags codes are not known yet."""
+"""The limit on records that one read checks because their tags codes are unknown."""
 _HEAD = struct.Struct(">IIIiIqqI")
 _HOST_V6_BYTES: Final = 12
 
 
 def points_to_message(log: CommitLog, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
-    """Whether the log has the message at `offset` of the queue where the entry says. Reads the beginning of its record, and its topic."""
+    """Whether the entry points to the message at `offset` of the queue. Reads the beginning of its record, and its
+    topic.
+    """
     log_offset, size, _ = entry
     if size < SMALLEST_RECORD or not log.start <= log_offset <= log.written - size:
         return False
@@ -67,12 +69,12 @@ def _has_topic(record: memoryview, flags: int, queue: ConsumeQueue) -> bool:
 
 
 def _lies_up_to(entry: Entry) -> int:
-    """The log offset behind which the record of the next entry begins."""
+    """The log offset after which the record of the next entry begins."""
     return (entry[0] + entry[1] if is_message(entry) else log_offset_of(entry)) - 1
 
 
 class SoundEntries:
-    """Reads the entries of queues, and believes only the log. Owned by the store's thread."""
+    """Reads queue entries and checks them against the log. Owned by the store's thread."""
 
     def __init__(self, log: CommitLog, levels: DelayLevels, hot_bytes: int, twin: compiled.Twin | None) -> None:
         self.log = log
@@ -82,10 +84,10 @@ class SoundEntries:
         self._known: dict[str, set[int]] = {}
 
     def read(self, queue: ConsumeQueue, offset: int, count: int, tag_codes: Collection[int] | None = None) -> bytes:
-        """Up to `count` entries from `offset` on, as bytes; `tag_codes`: the records of others will not be read.
+        """Up to `count` entries from `offset` on, as bytes. The caller reads only records with `tag_codes`.
 
-        Fewer before the end of the queue where the entry behind them is damaged, or takes too long to check. QueueDamaged when
-        it is the first.
+        Returns fewer entries if the next one is damaged, or takes too long to check. Raises QueueDamaged if that is
+        the first one.
         """
         count = min(count, queue.max_offset - offset)
         if count <= 0:
@@ -94,7 +96,7 @@ class SoundEntries:
         in_files = min(count, queue.flushed_offset - offset)
         if in_files <= 0:
             return raw
-        # In the delay topic the code is a time, which is no tag.
+        # In the delay topic the code is a time, not a tag.
         wanted = None if queue.is_delay else tag_codes
         sound, is_damaged = self._count_sound(queue, offset, raw[: in_files * ENTRY_BYTES], wanted)
         if sound == in_files:
@@ -106,13 +108,17 @@ class SoundEntries:
     def read_ahead(
         self, queue: ConsumeQueue, tag_codes: Collection[int] | None, offset: int, needed: int, ahead: int
     ) -> bytes:
-        """`needed` entries, and up to `ahead` if their records are young enough to be in memory: to compare these costs no disk access."""
+        """`needed` entries, and up to `ahead` if their records are so new that they are in memory: then checking
+        needs no disk access.
+        """
         first = queue.entry(offset)
         is_hot = first is not None and first[0] >= self.log.written - self._hot_bytes
         return self.read(queue, offset, ahead if is_hot else needed, tag_codes)
 
     def entries(self, queue: ConsumeQueue, offset: int, count: int) -> Iterator[Entry]:
-        """Up to `count` entries from `offset` on, each compared when it is asked for. QueueDamaged at the first that is not sound."""
+        """Up to `count` entries from `offset` on, each checked when it is yielded. Raises QueueDamaged at the first
+        invalid one.
+        """
         raw = queue.read(offset, count)
         flushed, before = queue.flushed_offset, -1
         for number, entry in enumerate(ENTRY.iter_unpack(raw), offset):
@@ -125,22 +131,22 @@ class SoundEntries:
             raise QueueDamaged(queue.topic, queue.queue_id, found)
 
     def entry(self, queue: ConsumeQueue, offset: int) -> Entry | None:
-        """The entry at `offset`; None outside of the queue. QueueDamaged when it is not sound."""
+        """The entry at `offset`; None outside of the queue. Raises QueueDamaged if it is invalid."""
         return next(self.entries(queue, offset, 1), None) if queue.min_offset <= offset < queue.max_offset else None
 
-    # comparing
+    # checks
 
     def _count_sound(
         self, queue: ConsumeQueue, offset: int, raw: bytes, tag_codes: Collection[int] | None
     ) -> tuple[int, bool]:
-        """How many entries from the first on are sound, and whether the one behind them is not."""
+        """How many entries from the first on are valid, and whether the next one is invalid."""
         count, sound, looked_up, before = len(raw) // ENTRY_BYTES, 0, 0, -1
         known = self._known_codes(queue.topic) if tag_codes is not None else set()
         while True:
             usual = self._pass_regular(queue, offset + sound, raw[sound * ENTRY_BYTES :], before, tag_codes, known)
             sound += usual
             if sound == count:
-                return sound, True  # where a file is missing, the bytes end before the entries do
+                return sound, True  # if a file is missing, there are fewer bytes than entries
             if usual:
                 before = _lies_up_to(ENTRY.unpack_from(raw, (sound - 1) * ENTRY_BYTES))
             entry = ENTRY.unpack_from(raw, sound * ENTRY_BYTES)
@@ -169,7 +175,7 @@ class SoundEntries:
         tag_codes: Collection[int] | None,
         known: Collection[int],
     ) -> int:
-        """How many entries from the first on are sound at a glance; 0 when the first has to be looked at by itself."""
+        """How many entries from the first on pass the quick check; 0 if the first needs a full check."""
         if self._twin is None or not raw:
             return 0
         place, bounds = (queue.queue_id, queue.topic_bytes), (max(self.log.start, before + 1), self.log.written)
@@ -178,7 +184,7 @@ class SoundEntries:
     def _is_sound(
         self, queue: ConsumeQueue, offset: int, entry: Entry, before: int, *, with_code: bool = False
     ) -> bool:
-        """Whether an entry is true, when records of the entries before it lie up to `before`."""
+        """Whether an entry is valid, if records of the entries before it are before `before`."""
         if log_offset_of(entry) <= before:
             return False
         if entry[1] == NOTHING_HERE_SIZE:
@@ -188,12 +194,12 @@ class SoundEntries:
         return not with_code or entry[2] == self._code_of(entry)
 
     def _code_of(self, entry: Entry) -> int:
-        """The tags code that the record of an entry has."""
+        """The tags code of an entry's record."""
         raw = self.log.record(entry[0])
         try:
             message = decode_record(raw or b"", check_crc=False)
         except ProtocolError:
-            return entry[2]  # the reader of the record reports it
+            return entry[2]  # the reader of the record reports the damage
         return tags_code_of(message.raw_properties, False, message.store_ms, self._levels)
 
     def _known_codes(self, topic: str) -> set[int]:

@@ -42,22 +42,22 @@ from pocketmq.store.resume import Bounds, ResumePoint
 
 
 class RecoveryReport(msgspec.Struct):
-    """What recovery found and changed."""
+    """The findings and changes of a recovery."""
 
     clean: bool
     scanned_from: int = 0
     log_end: int = 0
     records: int = 0
     cut: str = ""
-    """Why the log was cut, with its offset; empty when it ended where nothing was written."""
+    """Why the log was truncated, with the offset; empty if it ended at unused bytes."""
     cut_bytes: int = 0
-    """Bytes behind the cut that were not zero and are gone now."""
+    """Nonzero bytes after the cut, which were overwritten."""
     rebuilt_queues: list[str] = []
     trimmed_queues: int = 0
-    """Queues that had stale entries behind their end."""
+    """Queues that had stale entries after their end."""
     discarded_index_files: int = 0
     unplaced: int = 0
-    """Records with an impossible topic, queue or queue offset; they stay in the log and enter no queue."""
+    """Records with an impossible topic, queue or queue offset; they stay in the log but have no queue entry."""
     foreign: list[Path] = []
     seconds: float = 0.0
     is_new: bool = False
@@ -84,14 +84,14 @@ class RecoveryReport(msgspec.Struct):
 
 
 FLUSH_BYTES = 256 * 1024
-"""Entries that a queue collects during a scan before they are written."""
+"""Entries of a queue that are collected during a scan before they are written."""
 MAX_QUEUE_OFFSET = MAX_OFFSET // ENTRY_BYTES
 _PREPARED = SysFlag.TRANSACTION_PREPARED
 _pack_entry = ENTRY.pack
 
 
 class QueueRecovery:
-    """The queues of a store that is being opened."""
+    """The queues of a store during recovery."""
 
     def __init__(self, parts: StoreParts, report: RecoveryReport, known: ResumePoint) -> None:
         self._parts = parts
@@ -100,27 +100,30 @@ class QueueRecovery:
         self._known = known
         self._delay_levels = parts.settings.delay_levels
         self._gaps: dict[QueueKey, int] = {}
-        """Queues of which entries are missing, with an offset that they must reach."""
+        """Queues with missing entries, each with an offset that it must reach."""
         self._regular: dict[QueueKey, ConsumeQueue] = {}
-        """Queues whose next record needs no check but that of its offset."""
+        """Queues whose next record needs only a check of its offset."""
         for key in self._known.unfinished:
             self._record_gap(key, 0)
 
     # before the scan
 
     def resume(self) -> bool:
-        """Take the bounds from the resume point of a clean stop; False when a file that must be there is missing."""
+        """Read the bounds from the resume file of a clean stop; False if a necessary file is missing."""
         for (topic, queue_id), (low, high) in self._known.queues.items():
             queue = self._queues.get(topic, queue_id)
             queue.min_offset, queue.max_offset, queue.next_offset = low, high, high
-            # Apache leaves the file alone when it removes old ones, so the oldest may be gone as well as the newest.
+            # A RocketMQ broker does not update the resume file when it deletes files, so the oldest or the newest may
+            # be missing.
             if high > low and not self._queues.has_entry_files(queue, low, high - 1):
                 self._queues.forget_all()
                 return False
         return True
 
     def load(self) -> int:
-        """Read the bounds from the files after a clean stop; the log offset of the newest message that has an entry, or -1."""
+        """Read the bounds from the files after a clean stop. Returns the log offset of the newest message with an
+        entry, or -1.
+        """
         for key, reached in self._queues.load().items():
             self._record_gap(key, reached)
         newest = -1
@@ -133,19 +136,19 @@ class QueueRecovery:
         return newest
 
     def cut_to(self, log_offset: int) -> bool:
-        """Keep the entries that point below `log_offset`, after a crash; whether there was any file of a queue at all."""
+        """After a crash, keep the entries that point below `log_offset`. Returns whether any queue has a file."""
         assigned = set()
         for queue, starts in self._queues.scan():
             if starts:
                 self._assign(queue, starts, log_offset)
                 assigned.add(queue.key)
         for key, (low, high) in self._known.queues.items():
-            if low == high and key not in assigned:  # it had no message even then, and no file to keep its place
+            if low == high and key not in assigned:  # it had no message even then, and no file that shows its offset
                 self._queues.get(*key).begin_anew(high)
         return bool(assigned)
 
     def _assign(self, queue: ConsumeQueue, starts: list[int], log_offset: int) -> None:
-        # Old files are unlinked without waiting for the disk, so any of them may be there again, with a hole behind it.
+        # Old files are deleted without waiting for the disk, so a crash may restore any of them, with a gap after it.
         for run in reversed(list(_runs(starts, self._queues.file_bytes))):
             self._queues.span_files(queue, run)
             self._cut_verified(queue, log_offset)
@@ -163,8 +166,8 @@ class QueueRecovery:
             self._record_gap(queue.key, queue.max_offset)
 
     def _has_lost_head(self, queue: ConsumeQueue) -> bool:
-        """Whether files before the first one may be missing: only files whose messages expired are deleted, and its own first
-        message is not expired.
+        """Whether files before the first one may be missing: only files of expired messages are deleted, and its own
+        first message is not expired.
         """
         first = queue.min_offset - queue.min_offset % self._parts.settings.queue_file_entries
         low, _ = self._known.queues.get(queue.key, (0, 0))
@@ -174,20 +177,22 @@ class QueueRecovery:
         return entry is not None and is_entry(entry) and not is_head(entry) and log_offset_of(entry) >= self._log.start
 
     def _goes_on(self, queue: ConsumeQueue, log_offset: int) -> bool:
-        """Whether sound entries that point below `log_offset` follow the end that was found, so entries between are damaged."""
+        """Whether valid entries that point below `log_offset` follow the end that was found; then the entries between
+        are damaged.
+        """
         return any(
             is_message(entry) and entry[0] < log_offset and points_to_message(self._log, queue, offset, entry)
             for offset, entry in self._queues.entries_behind(queue)
         )
 
     def _points_behind_deletion(self, queue: ConsumeQueue, offset: int) -> bool:
-        """Whether there is an entry at `offset`, and it was made since the topic was deleted, if it ever was."""
+        """Whether there is an entry at `offset` that was made after the last deletion of the topic, if any."""
         entry = queue.entry(offset) if offset >= queue.min_offset else None
         return entry is not None and log_offset_of(entry) >= self._known.deleted.get(queue.topic, -1)
 
     def _cut_verified(self, queue: ConsumeQueue, log_offset: int) -> None:
-        """What follows the entries before `log_offset` may be anything, so bisection may be led astray: the last entry
-        that it finds must be true, else the end lies before it.
+        """The entries before `log_offset` may be followed by anything, so bisection may go wrong: the last entry that
+        it finds must be valid, otherwise the end is before it.
         """
         queue.min_offset = self._queues.first_message(queue)
         while True:
@@ -198,7 +203,7 @@ class QueueRecovery:
             queue.cut(end - 1)
 
     def _is_sound(self, queue: ConsumeQueue, offset: int) -> bool:
-        """Whether the entry at `offset`, if the queue has one there, is what its message says."""
+        """Whether the entry at `offset` of the queue matches its message."""
         if not queue.min_offset <= offset < queue.max_offset:
             return True
         entry = queue.entry(offset)
@@ -211,8 +216,8 @@ class QueueRecovery:
         return not is_message(entry) or points_to_message(self._log, queue, offset, entry)
 
     def _follows(self, queue: ConsumeQueue, offset: int, entry: Entry) -> bool:
-        """Of a message that expired nothing is left to compare with but the entry before it: torn entries have none
-        before them that could be theirs.
+        """The record of an expired message is deleted, so only the entry before it can be checked: torn entries have
+        no matching entry before them.
         """
         before = queue.entry(offset - 1) if offset > queue.min_offset else None
         return before is None or (is_entry(before) and log_offset_of(before) < log_offset_of(entry))
@@ -225,7 +230,7 @@ class QueueRecovery:
         if queue is None or queue.next_offset != offset or offset > MAX_QUEUE_OFFSET or message.sys_flag & _PREPARED:
             self._dispatch_unusual(log_offset, message)
             return
-        # What `_enter` does, without its calls: of most records there is nothing else to say, and a start waits for all of them.
+        # Like `_enter`, without its calls: most records need no more, and a start waits for all of them.
         stored_ms = message.store_ms if queue.is_delay else 0
         code = tags_code_of(message.raw_properties, queue.is_delay, stored_ms, self._delay_levels)
         queue.pending += _pack_entry(log_offset, message.size, code)
@@ -247,13 +252,14 @@ class QueueRecovery:
         elif offset:
             self._record_gap(queue.key, queue.next_offset)  # files before the end that was found are missing or damaged
         else:
-            # The topic was deleted and made again: its offsets began anew, and the older entries are not its messages.
+            # The topic was deleted and created again: its offsets restarted, and the older entries are not of its
+            # messages.
             self._queues.remove_files(queue)
             queue.begin_anew(offset)
             self._enter(queue, log_offset, message)
 
     def _queue_of(self, message: StoredMessage) -> ConsumeQueue | None:
-        """The queue that a record belongs to; None when it belongs to none, or says what cannot be."""
+        """The queue of a record; None if it has none, or contains impossible values."""
         if not enters_queue(message.sys_flag):
             return None
         deleted = self._known.deleted
@@ -289,14 +295,14 @@ class QueueRecovery:
     # after the scan
 
     def finish(self, *, trim: bool) -> None:
-        """Rebuild missing entries, and, with `trim`, remove bytes behind the ends of the queues."""
+        """Rebuild missing entries, and, with `trim`, remove bytes after the ends of the queues."""
         if trim:
             for queue in self._queues:
                 if not self._ends_in_log(queue):
                     queue.cut(queue.first_at_or_beyond(self._log.end))
         for key, (low, high) in self._known.queues.items():
             known = self._queues.find(*key)
-            # After a clean stop nothing has expired since, so the first file is missing where a queue begins later.
+            # Nothing expired since the clean stop, so the first file is missing if a queue begins later.
             if known is None or known.max_offset < high or (self._report.clean and known.min_offset > low):
                 self._record_gap(key, high)
         if self._gaps:
@@ -306,7 +312,9 @@ class QueueRecovery:
                 self._trim(queue)
 
     def _ends_in_log(self, queue: ConsumeQueue) -> bool:
-        """Whether the last entry is true, and so all are below the end of the log. A search among damaged ones could lead astray."""
+        """Whether the last entry is valid, and so all are below the end of the log. A search among damaged entries
+        could go wrong.
+        """
         entry = queue.entry(queue.max_offset - 1)
         return entry is not None and points_to_message(self._log, queue, queue.max_offset - 1, entry)
 
@@ -323,7 +331,7 @@ class QueueRecovery:
         for key, high in gaps.items():
             queue = self._queues.get(*key)
             self._queues.remove_files(queue)
-            queue.begin_anew(high)  # stays so when all its messages are gone from the log: its offsets go on
+            queue.begin_anew(high)  # also if all its messages are deleted from the log: its offsets continue
         rebuilt = self._assign_again(gaps)
         self._sync_queues()
         self._save_point({queue.key: (queue.min_offset, queue.max_offset) for queue in self._queues})
@@ -334,7 +342,7 @@ class QueueRecovery:
         self._parts.resume.save(ResumePoint(clean=False, queues=queues, unfinished=list(unfinished), deleted=deleted))
 
     def _assign_again(self, gaps: dict[QueueKey, int]) -> set[QueueKey]:
-        """Assign every record to these queues again; returns the queues that have records."""
+        """Assign every record to these queues again. Returns the queues that have records."""
         files, segments = self._parts.files, self._log.segments
         series = QueueSeries(self._queues)
         assigned: set[QueueKey] = set()
@@ -362,7 +370,7 @@ class QueueRecovery:
             files.sync_dir(folder)
 
     def _trim(self, queue: ConsumeQueue) -> None:
-        """Overwrite stale bytes behind the end of a queue, so that no crash restores them."""
+        """Overwrite stale bytes after the end of a queue, so that no crash restores them."""
         queue.raise_min(self._log.start)
         queue.flush()
         if self._queues.zero_behind(queue):
@@ -370,7 +378,7 @@ class QueueRecovery:
 
 
 def _runs(starts: list[int], file_bytes: int) -> Iterator[list[int]]:
-    """Files that follow each other without a hole, the oldest run first."""
+    """Groups of adjacent files without a gap, the oldest first."""
     run: list[int] = []
     for start in starts:
         if run and start != run[-1] + file_bytes:

@@ -36,28 +36,28 @@ from pocketmq.store.queues.sound_entries import points_to_message
 log = logging.getLogger("pocketmq.store")
 
 INLINE_S = 0.005
-"""How long the reader that met the damage waits for its repair."""
+"""How long the reader that finds the damage waits for its repair."""
 SLICE_S = 0.005
 """How long one tick may spend on repairs."""
 LOOK_STEP = 16
-"""Records that are read between two looks at the clock."""
+"""Records that are read between two checks of the clock."""
 
 
 class QueueRepair:
-    """The repairs under way. Owned by the store's thread."""
+    """The repairs in progress. Owned by the store's thread."""
 
     def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
         self._under_way: dict[QueueKey, _Range] = {}
 
     def repair_now(self, damage: QueueDamaged, *, waits: bool = False) -> bool:
-        """Repair the damaged entries; False when that takes longer, unless the caller `waits`, or when the disk refuses. Ticks
-        continue it.
+        """Repair the damaged entries. Returns False if that takes longer, unless the caller `waits`, or if the disk
+        fails. Ticks continue it.
         """
         topic, queue_id, offset = damage.topic, damage.queue_id, damage.offset
         queue = self._parts.queues.find(topic, queue_id)
         if queue is None or topic.startswith(LMQ_PREFIX):
-            return False  # a light queue of Apache's has entries for records of other topics, which only Apache can rebuild
+            return False  # a light queue of RocketMQ has entries for records of other topics, which only RocketMQ can rebuild
         repair = self._under_way.get(queue.key)
         if repair is None:
             log.warning(
@@ -83,7 +83,7 @@ class QueueRepair:
         return bool(self._under_way)
 
     def work(self) -> None:
-        """Continue repairs for a slice of time. OSError or StoreError when the disk refuses: the next call tries again."""
+        """Continue repairs for a limited time. Raises OSError or StoreError if the disk fails: the next call retries."""
         stop_at = self._parts.clock.monotonic() + SLICE_S
         for repair in list(self._under_way.values()):
             if not self._work_on(repair, stop_at):
@@ -96,7 +96,7 @@ class QueueRepair:
             self._under_way.pop(queue.key).close()
             return False
         with ExitStack() as undo:
-            undo.callback(repair.close)  # after any failure: a log that was read in part must not count as read
+            undo.callback(repair.close)  # after any failure: a log that was partly read must not count as read
             if is_read := repair.read_log(stop_at):
                 repair.finish()
             undo.pop_all()
@@ -107,7 +107,7 @@ class QueueRepair:
 
 
 class _Range:
-    """Entries of one queue that are rebuilt: from `first` up to, not including, `end`."""
+    """Entries of one queue to rebuild: from `first` up to, not including, `end`."""
 
     def __init__(self, parts: StoreParts, queue: ConsumeQueue, offset: int) -> None:
         self._parts = parts
@@ -117,7 +117,7 @@ class _Range:
         self._records: Generator[StoredMessage, None, None] | None = None
 
     def _begin(self) -> Generator[StoredMessage, None, None]:
-        """Find sound neighbours, and begin to read the log between them."""
+        """Find valid neighbours, and begin to read the log between them."""
         queue, log_, parts = self.queue, self._log, self._parts
         before, behind = self._neighbour(-1), self._neighbour(1)
         end = queue.flushed_offset if behind is None else behind
@@ -136,7 +136,7 @@ class _Range:
         return self._read_from(begin)
 
     def _neighbour(self, direction: int) -> int | None:
-        """The nearest sound entry, about: the steps become longer, as there may be a whole file of damaged ones."""
+        """A valid entry near by: the steps grow, because a whole file of entries may be damaged."""
         queue, step = self.queue, 1
         while True:
             offset = self._at + direction * step
@@ -150,7 +150,7 @@ class _Range:
     # reading the log
 
     def close(self) -> None:
-        """Close the file of the log that is being read. The next step starts again."""
+        """Close the current log file. The next step opens it again."""
         if self._records is not None:
             self._records.close()
         self._records = None
@@ -163,7 +163,7 @@ class _Range:
                 yield message
 
     def read_log(self, stop_at: float) -> bool:
-        """Read on until `stop_at`, but at least one record; whether all that is needed was read."""
+        """Read until `stop_at`, but at least one record. Returns whether everything necessary was read."""
         monotonic = self._parts.clock.monotonic
         if self._records is None:
             self._records = self._begin()
@@ -176,13 +176,13 @@ class _Range:
         return True
 
     def _take(self, message: StoredMessage) -> bool:
-        """Enter a record if it belongs here; whether there is more to look for."""
+        """Add a record if it belongs to the queue. Returns whether to continue."""
         queue = self.queue
         if message.topic != queue.topic or message.queue_id != queue.queue_id or not enters_queue(message.sys_flag):
             return True
         if message.queue_offset >= self.end:
             self._beyond.append(message.queue_offset)
-            return message.queue_offset > self.end and len(self._beyond) < 2  # one far beyond may not tell the truth
+            return message.queue_offset > self.end and len(self._beyond) < 2  # an offset far beyond may be wrong
         levels = self._parts.settings.delay_levels
         code = tags_code_of(message.raw_properties, queue.is_delay, message.store_ms, levels)
         placing = Placing(message.queue_offset, message.log_offset, message.size, code)
@@ -192,11 +192,11 @@ class _Range:
     # writing the queue
 
     def finish(self) -> None:
-        """Write the entries. OSError when the disk refuses."""
+        """Write the entries. Raises OSError if the disk fails."""
         queue, made, parts = self.queue, self._made.queue, self._parts
         first = made.min_offset if made.pending else self.end
         entries = bytes(made.pending[max(0, self.first - first) * ENTRY_BYTES :])
-        if not self.is_anchored:  # what came before the first one found is not in the log any more
+        if not self.is_anchored:  # messages before the first one found are no longer in the log
             found = first if made.pending else min(self._beyond, default=self.end)
             queue.min_offset = max(queue.min_offset, min(found, queue.max_offset))
         following = ENTRY.unpack_from(entries)[0] if entries else self._stop
@@ -224,7 +224,7 @@ class _Range:
         )
 
     def _irregular(self, entries: bytes) -> frozenset[int]:
-        """Offsets whose records say another one."""
+        """Records with another queue offset."""
         queue, odd = self.queue, set()
         for offset, entry in enumerate(ENTRY.iter_unpack(entries), self.first):
             if is_message(entry) and not points_to_message(self._log, queue, offset, entry):
@@ -233,7 +233,7 @@ class _Range:
 
 
 class _Scratch:
-    """The queue while it is made: in memory, with no files."""
+    """A queue that is being rebuilt: in memory, without files."""
 
     def __init__(self, parts: StoreParts, queue: ConsumeQueue, first: int) -> None:
         unused = OpenFiles(parts.files, 1)
@@ -244,7 +244,7 @@ class _Scratch:
         return self.queue
 
     def mark_dirty(self, queue: ConsumeQueue) -> None:
-        """It is never written as it is."""
+        """It is never written in this form."""
 
     def remove_files(self, queue: ConsumeQueue) -> None:
-        """It has none."""
+        """It has no files."""

@@ -1,10 +1,10 @@
-"""Opens a store after any kind of stop. A crash is the regular case; a clean stop only shortens the scan.
+"""Opens a store after any kind of stop. Every start runs the same recovery; a clean stop only shortens the scan.
 
     lock, abort file ─► find files ─► choose L ─► queues up to L ─► scan the log from L ─► cut ─► complete the queues
 
-The checkpoint is written after the derived files are synced, so these contain everything before L. Entries at or behind
-L may be lost, torn or stale, and are rebuilt from the log. The scan ends at the first bytes that are not a sound record,
-and the log is cut there. Every step may be interrupted and started again.
+The checkpoint is written after the derived files are synced, so these contain everything before L. Entries at or
+after L may be lost, torn or stale, and are rebuilt from the log. The scan ends at the first bytes that are not a
+valid record, and the log is truncated there. Every step may be interrupted and started again.
 """
 
 import errno
@@ -24,7 +24,7 @@ from pocketmq.store.resume import ResumePoint
 log = logging.getLogger(__name__)
 
 SAFETY_MS = 3_000
-"""How much older than the checkpoint a file must be to begin there, as RocketMQ has it."""
+"""The scan begins in a file that is so much older than the checkpoint, as in RocketMQ."""
 COPY_BYTES = 1024 * 1024
 
 __all__ = ["RecoveryReport", "recover"]
@@ -116,7 +116,7 @@ class _Recovery:
         self._parts.queues.doubt_names(False)
 
     def _forget_resume(self) -> None:
-        """Replace a resume point that does not match the store, so that no later start uses it."""
+        """Replace a resume file that does not match the store, so that no later start uses it."""
         if self._parts.files.status(self._parts.resume.path) is not None:
             self._parts.resume.save(ResumePoint(clean=False))
 
@@ -128,10 +128,10 @@ class _Recovery:
             self._parts.resume.save(msgspec.structs.replace(resume, deleted=deleted))
         self._parts.deleted_topics = deleted
 
-    # where to begin
+    # the start of the scan
 
     def _usable_resume(self) -> ResumePoint | None:
-        """The resume point; after a clean stop only if the store has not changed since."""
+        """The resume point; after a clean stop, only if the store has not changed since."""
         resume = self._parts.resume.load()
         if resume is None or not all(is_topic(topic) for topic, _ in resume.queues):
             return None
@@ -151,11 +151,11 @@ class _Recovery:
             self._parts.last_store_ms = self._log.store_ms_at(log_offset)
 
     def _file_of(self, log_offset: int) -> int:
-        """Where the log file begins that holds `log_offset`; the first file for an offset before it."""
+        """The start of the log file with `log_offset`; the first file if the offset is before it."""
         return max((first for first in self._log.first_offsets if first <= log_offset), default=self._log.start)
 
     def _first_file_behind_checkpoint(self) -> int:
-        """After a crash, begin with the newest file that was begun well before everything in the checkpoint was synced."""
+        """After a crash, begin with the newest file that was created well before the checkpoint."""
         checkpoint, segments = self._parts.checkpoint, self._log.segments
         safe_ms = min(checkpoint.physic_ms, checkpoint.logics_ms) - SAFETY_MS
         for first in reversed(self._log.first_offsets):
@@ -171,7 +171,7 @@ class _Recovery:
     def _scan(self, queues: QueueRecovery) -> None:
         parts, report, segments = self._parts, self._report, self._log.segments
         scan = RecoveryScan(self._read_log, segments.file_bytes, report.scanned_from, segments.end_of_files)
-        # After a clean stop no record is in doubt, however new it is.
+        # After a clean stop, every record is certain, however new it is.
         safe_ms = inf if report.clean else parts.checkpoint.physic_ms
         newest, newest_ms, doubtful = parts.last_record, parts.last_store_ms, None
         for log_offset, message in scan:
@@ -199,11 +199,11 @@ class _Recovery:
         if scan.ending is ScanEnd.DAMAGE:
             report.cut = scan.reason
         elif report.cut_bytes:
-            report.cut = f"at log offset {scan.end}: nothing was written there, but there are bytes behind it"
+            report.cut = f"at log offset {scan.end}: nothing was written there, but there are bytes after it"
 
     def _write_again(self, start: int) -> None:
-        """Write the end of the log once more, as it is: what a failed sync has left in doubt is on no disk, though it can
-        be read, and no later sync would bring it there.
+        """Write the end of the log again. After a failed sync, bytes may be readable but not on the disk, and a later
+        sync would not write them.
         """
         for segment in self._log.segments.between(start, self._log.end):
             begin, end = max(start, segment.first), min(self._log.end, segment.end)
@@ -213,15 +213,17 @@ class _Recovery:
         return bytes(self._log.view(offset, size))
 
     def _lower_checkpoint(self) -> None:
-        """The checkpoint may cover derived files that were safe before their messages were. Those messages are lost, and
-        others follow at their offsets, perhaps with earlier times: the checkpoint must not cover these.
+        """The checkpoint may cover derived files whose messages were not synced. Those messages are lost, and new
+        ones get their offsets, perhaps with earlier times: the checkpoint must not cover these.
         """
         checkpoint = self._parts.checkpoint
         if checkpoint.lower(self._parts.last_store_ms, self._parts.index.newest_ms):
             self._save_checkpoint()
 
     def _raise_checkpoint(self) -> None:
-        """RocketMQ's checkpoint does not cover its newest index file, even after a clean stop. Cover it, or a crash deletes the file."""
+        """RocketMQ's checkpoint does not cover its newest index file, even after a clean stop. Update it, or a crash
+        deletes the file.
+        """
         checkpoint, index = self._parts.checkpoint, self._parts.index
         index.sync_newer(checkpoint.index_ms)
         checkpoint.index_ms = index.newest_ms

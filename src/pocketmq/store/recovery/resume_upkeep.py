@@ -3,9 +3,9 @@
     thorough flush begins ── bounds recorded ── flush synced, log synced as far ── written ── synced ── published
                              └ when the file is due: queues were added since, and its interval is over
 
-A bound in the file is a promise. So it is recorded before, and written after, everything that it covers is safe. An error
-of the disk is logged only. Only the deletion of a topic waits for the file: its messages stay in the log, and the next
-recovery would restore the topic.
+A bound in the file must be true after any crash. So it is recorded first, and written after everything that it covers
+is synced. A disk error is only logged. Only the deletion of a topic waits for the file: its messages stay in the log,
+and the next recovery would restore the topic.
 
 The checkpoint covers queue entries only after the keys of the same messages are in the index:
 
@@ -29,7 +29,7 @@ log = logging.getLogger("pocketmq.store")
 
 
 class RecordedBounds(NamedTuple):
-    """The bounds of all queues at one moment, and where the log ended then."""
+    """The bounds of all queues at one time, and the end of the log at that time."""
 
     log_end: int
     queues: dict[QueueKey, Bounds]
@@ -52,7 +52,7 @@ class ResumeUpkeep:
         self._known_queues = len(self._parts.queues)
 
     def due_bounds(self) -> RecordedBounds | None:
-        """The present bounds, when the file is due; all entries are in their files now, and about to be synced."""
+        """Record the current bounds, if the file is due; all entries are in their files now, and will be synced next."""
         parts = self._parts
         if parts.clock.monotonic() < self._due_at or len(parts.queues) == self._known_queues:
             return None
@@ -64,7 +64,7 @@ class ResumeUpkeep:
             self._recorded = noted
 
     def tick(self) -> None:
-        """Write the recorded bounds, once the log is synced as far."""
+        """Write the recorded bounds, once the log is synced up to their end."""
         noted, parts = self._recorded, self._parts
         if noted is None or parts.log.synced < noted.log_end:
             return
@@ -95,20 +95,22 @@ class ResumeUpkeep:
         self._known_queues = -1
 
     def forget_topic(self, topic: str) -> None:
-        """Say in the file that a topic is deleted, and wait for the disk: only then may its files go."""
+        """Record in the file that a topic is deleted, and wait for the disk: only then may its queue files be deleted."""
         parts = self._parts
         self._deletions += 1
         self._known_queues = -1
         point = parts.resume.load() or ResumePoint(clean=False)
         queues = {key: bounds for key, bounds in point.queues.items() if key[0] != topic}
-        # What was deleted before the log began is of no interest, once the log cannot begin earlier again.
+        # Deletions before the start of the log are dropped, once this start is final.
         oldest = 0 if parts.preparer.removing else parts.log.start
         deleted = {name: end for name, end in parts.deleted_topics.items() if end > oldest} | {topic: parts.log.end}
         parts.resume.save(msgspec.structs.replace(point, clean=False, queues=queues, deleted=deleted))
         parts.deleted_topics = deleted
 
     def lower_deletions(self) -> None:
-        """A write failed, so the log ends earlier than when a topic was deleted: later messages at these offsets are not deleted."""
+        """A write failed, so the log may end before the deletion of a topic: later messages at these offsets are not
+        deleted.
+        """
         parts = self._parts
         end = parts.log.end
         if any(mark > end for mark in parts.deleted_topics.values()):
@@ -119,7 +121,7 @@ class ResumeUpkeep:
             parts.deleted_topics = deleted
 
     def save_clean(self) -> None:
-        """At a clean stop, when everything is safe: the exact bounds, by which the next start opens no queue."""
+        """At a clean stop, when everything is synced: the exact bounds, so that the next start opens no queue."""
         parts = self._parts
         point = ResumePoint(
             clean=True,
@@ -142,14 +144,14 @@ class QueueTimes:
         self._waiting: list[tuple[int, int]] = []
 
     def synced(self, log_offset: int, store_ms: int) -> None:
-        """Queues are safe up to `store_ms`; the messages up to that time lie before `log_offset`."""
-        # The oldest must not wait forever; those between it and the newest add little.
+        """Queues are safe up to `store_ms`; the messages up to that time are before `log_offset`."""
+        # Keep the oldest, so that it does not wait forever, and the newest.
         del self._waiting[1:]
         self._waiting.append((log_offset, store_ms))
 
     def take_covered(self, indexed_to: float, keys_ms: float) -> int | None:
-        """The newest time for the checkpoint, if messages before `indexed_to` were entered and their keys are safe up to
-        `keys_ms`; None when there is no new one.
+        """The newest time for the checkpoint, if messages before `indexed_to` are indexed and their keys are safe up
+        to `keys_ms`; None if there is no new one.
         """
         told = None
         while self._waiting and self._waiting[0][0] <= indexed_to and self._waiting[0][1] <= keys_ms:

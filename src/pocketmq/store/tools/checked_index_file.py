@@ -30,20 +30,20 @@ from pocketmq.store.tools.findings import Kind, RunBudget, Runs
 _BLOCK_ENTRIES: Final = 4096
 _BLOCK_SLOTS: Final = 256 * 1024
 NO_ENTRY: Final = (0, 0, 0, 0)
-"""Where nothing was written; every entry that was has a hash or a log offset."""
+"""Unused bytes. A used entry has a hash or a log offset."""
 
 
 class CheckedIndexFile:
-    """A file that is read forwards. `number` is the entry to be looked at next."""
+    """An index file that is read forwards. `number` is the next entry to check."""
 
     def __init__(self, files: Files, path: Path, shape: IndexShape, budget: RunBudget) -> None:
         self.path = path
         self.runs = Runs(budget)
         self.flaws: list[str] = []
-        """What is wrong with the header."""
+        """The error in the header; empty if there is none."""
         self.number = 1
         self.last: tuple[int, int] | None = None
-        """Log offset and store time of the record that the last entry belongs to, if that is known."""
+        """Log offset and store time of the last entry's record, if known."""
         self._shape = shape
         self._file: File = files.open(path, write=False)
         self.header = self._read_header()
@@ -55,7 +55,7 @@ class CheckedIndexFile:
         self._block_first = 1
 
     def entry(self, ahead: int = 0) -> Entry | None:
-        """The entry to be looked at next, or one further on; None where the file has no more by its header."""
+        """The next entry to check, or one further on; None after the last entry that the header counts."""
         number = self.number + ahead
         if number >= self._counted:
             return None
@@ -67,11 +67,11 @@ class CheckedIndexFile:
         return min(self.header.next_number, self._shape.entries)
 
     def uncounted_entry(self) -> Entry | None:
-        """The entry behind the last that the header counts, if the file is long enough."""
+        """The entry after the last one that the header counts, if the file is long enough."""
         return self._entry_at(self.number) if self.number < self._shape.entries else None
 
     def _used_end(self) -> int:
-        """Behind the last counted entry that is not zeros: a header may count too many."""
+        """The end of the nonzero entries: a header may count too many."""
         if self._used_to is None:
             found = nonzero_range(self._file, self._position(1), self._position(self._counted))
             self._used_to = 0 if found is None else found[1]
@@ -89,10 +89,10 @@ class CheckedIndexFile:
     def _position(self, number: int) -> int:
         return self._shape.entries_at + number * ENTRY_BYTES
 
-    # following the entries
+    # reading the entries
 
     def matches(self, key_hash: int, log_offset: int, store_ms: int) -> bool:
-        """Get over the next entry if it is exactly the one for this key of this record, as nearly all are."""
+        """Skip the next entry if it is exactly the one for this key of this record, as nearly all are."""
         number = self.number
         at = number - self._block_first
         if not 1 < number < self.header.next_number or not 0 <= at < len(self._block):
@@ -108,9 +108,8 @@ class CheckedIndexFile:
         return True
 
     def match(self, entry: Entry, key_hash: int, log_offset: int, store_ms: int) -> bool:
-        """The entry is the one for this key of this record; note in what it differs.
-
-        False when all of the file agrees that this record had another key: then it is the record that changed.
+        """The entry belongs to this key of this record; record the differences. Returns False if the whole file shows
+        that this record had another key: then the record changed.
         """
         if self.number == 1:
             self._check_begin(log_offset, store_ms)
@@ -131,16 +130,16 @@ class CheckedIndexFile:
         )
 
     def is_chained(self, entry: Entry) -> bool:
-        """Whether the chain of the entry's own hash goes through it, here and in the slots of the file."""
+        """Whether the chain of the entry's own hash contains it, here and by the slots of the file."""
         return entry[0] >= 0 and entry[3] == self._slots[entry[0] % self._shape.slots] and self._is_linked(entry[0])
 
     def _is_linked(self, key_hash: int) -> bool:
-        """Whether the slot of this hash leads to the present entry or a later one."""
+        """Whether the slot of this hash points to the current entry or a later one."""
         at = HEADER_BYTES + key_hash % self._shape.slots * SLOT_BYTES
         return int.from_bytes(self._file.read_at(at, SLOT_BYTES), "big", signed=True) >= self.number
 
     def accept(self, entry: Entry) -> None:
-        """The entry speaks of a record that is not there to compare with; only its chain can be checked."""
+        """The entry points to a missing record, so only its chain can be checked."""
         self._enter(entry, entry[:3])
         self.last = None
 
@@ -159,7 +158,7 @@ class CheckedIndexFile:
         self.number += 1
 
     def _chain(self, key_hash: int) -> int:
-        """Make this entry the newest of its slot; the one that was."""
+        """Make this entry the newest of its slot. Returns the previous newest entry."""
         slot = key_hash % self._shape.slots
         previous = self._slots[slot]
         self._slots[slot] = self.number
@@ -186,7 +185,7 @@ class CheckedIndexFile:
             self._used_to = None
 
     def finish(self, *, is_clean: bool) -> None:
-        """Behind the last entry: compare header and slots with what the entries make of them."""
+        """After the last entry: compare header and slots with the entries."""
         if is_clean:
             self._check_end()
         sure = self.number if is_clean else self._sure_count()
@@ -197,7 +196,7 @@ class CheckedIndexFile:
         self._file.close()
 
     def _sure_count(self) -> int:
-        """Where the entries end whose slots must be there after a crash."""
+        """The end of the entries that must have slots after a crash."""
         header = self._read_header()
         counted = min(header.next_number, self.number)
         return header._replace(next_number=counted).counted_back(EntryBlocks(self._file, self._shape).entry).next_number
@@ -208,7 +207,7 @@ class CheckedIndexFile:
         while number >= end:
             previous = blocks.entry(number)[3]
             if previous >= number:
-                break  # a chain leads back; this one is damaged
+                break  # this chain has a loop; it is damaged
             number = previous
         return number
 
@@ -224,12 +223,12 @@ class CheckedIndexFile:
                 f"it ends with log offset {header.end_offset} at {header.end_ms} ms, "
                 f"but its last entry belongs to {self.last[0]} at {self.last[1]} ms"
             )
-        # Old releases of RocketMQ counted entries here; nobody reads the number.
+        # Old releases of RocketMQ counted entries here; the number is not used.
         if header.used_slots not in (self._used_slots, self.number - 1, self.number):
             self.flaws.append(f"it counts {header.used_slots} slots in use, but there are {self._used_slots}")
 
     def _differing_slots(self) -> Iterator[tuple[int, int]]:
-        """Slots that are not in the file as the entries make them, with what the file has."""
+        """Slots that differ from the entries, with their value in the file."""
         for first in range(0, self._shape.slots, _BLOCK_SLOTS):
             count = min(_BLOCK_SLOTS, self._shape.slots - first)
             found = array("i")

@@ -1,9 +1,9 @@
-"""Reads the messages of a store one after the other, for people and programs. Changes nothing.
+"""Reads the messages of a store one after the other. Changes nothing.
 
     log order      the log from its start: everything in it, also messages that no queue contains
     queue order    queue by queue, as a consumer gets them; needs the consume queues
 
-A dump continues behind damage: an unreadable part becomes a `Skipped`, and the next message follows.
+A dump continues after damage: an unreadable part becomes a `Skipped`, and the next message follows.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Order(StrEnum):
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages are wanted. Offsets are of the log or of the queue, by the order; `end` itself is left out."""
+    """Selects messages. Offsets are of the log or of the queue, depending on the order; `end` is excluded."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -41,7 +41,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
 
     def takes(self, message: StoredMessage) -> bool:
-        """Whether topic, queue, key and tag are as wanted."""
+        """Whether topic, queue, key and tag match."""
         return (
             (self.topic is None or message.topic == self.topic)
             and (self.queue_id is None or message.queue_id == self.queue_id)
@@ -51,13 +51,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """Something that could not be read, in a sentence."""
+    """The description of an unreadable part."""
 
     text: str
 
 
 def dump(files: Files, layout: StoreLayout, order: Order, selection: Selection) -> Iterator[StoredMessage | Skipped]:
-    """The selected messages of a store. StoreError when queues are asked for that have no files."""
+    """The selected messages of a store. Raises StoreError if they need queue files that do not exist."""
     if order is Order.LOG:
         return _in_log_order(files, layout, selection)
     return _in_queue_order(files, layout, selection)
@@ -68,7 +68,7 @@ def _in_log_order(files: Files, layout: StoreLayout, selection: Selection) -> It
     for found in LogScan(files, wanted, layout.log_file_bytes):
         if isinstance(found, Unreadable):
             if found.end > selection.begin:
-                yield Skipped(f"no sound record from log offset {found.begin} to {found.end}: {found.reason}")
+                yield Skipped(f"no valid record from log offset {found.begin} to {found.end}: {found.reason}")
             continue
         if selection.end is not None and found.log_offset >= selection.end:
             return
@@ -104,7 +104,7 @@ def _find_queues(files: Files, layout: StoreLayout, selection: Selection) -> lis
 
 
 class _LogReader:
-    """Single records of the log. The file that was used last stays open."""
+    """Single records of the log. The last file stays open."""
 
     def __init__(self, files: Files, layout: StoreLayout) -> None:
         self._files = files
@@ -137,7 +137,7 @@ class _LogReader:
 
 
 class _QueueReader:
-    """One queue: its entries in order, and the messages that they lead to."""
+    """One queue: its entries in order, and their messages."""
 
     def __init__(self, files: Files, layout: StoreLayout, topic: str, queue_id: int, ours: list[QueueFile]) -> None:
         self._files = files
@@ -170,13 +170,13 @@ class _QueueReader:
         try:
             message = decode_record(log.record(log_offset, min(size, self._layout.log_file_bytes)))
         except ProtocolError as error:
-            return Skipped(f"{where}, cannot be read: there is {str(error).partition(' has ')[2] or error}")
+            return Skipped(f"{where}, cannot be read: it has {str(error).partition(' has ')[2] or error}")
         if (message.topic, message.queue_id, message.queue_offset) != (*self._key, offset):
-            return Skipped(f"{where}, is not there: the record there is of another message")
+            return Skipped(f"{where}, is missing: the record there is of another message")
         return message
 
     def _next_used(self, offset: int) -> int | None:
-        """The next entry that is not empty; None when there is none: the queue ends here."""
+        """The next entry that is not empty; None at the end of the queue."""
         begin = offset * ENTRY_BYTES
         for queue_file in self._queue_files:
             if queue_file.first + queue_file.size > begin:

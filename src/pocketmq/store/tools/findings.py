@@ -26,7 +26,7 @@ class Severity(IntEnum):
 
 
 class Kind(StrEnum):
-    """What was found. Each is explained in docs/explanation/durability.md."""
+    """The kinds of findings. docs/explanation/durability.md explains each."""
 
     IN_USE = "in-use"
     CRASHED = "crashed"
@@ -108,7 +108,7 @@ SEVERITY = {
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that a check found: what, where, and a sentence for a person."""
+    """One finding: its kind, its file and bytes, and a sentence that describes it."""
 
     kind: Kind
     path: str
@@ -122,18 +122,18 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a long piece of work has come, in bytes of the log."""
+    """The progress of a long operation, in bytes of the log."""
 
     done: int
     total: int
 
 
 MAX_RUNS: Final = 20_000
-"""Runs that are kept for one store; those beyond are counted."""
+"""The limit on runs kept for one store; further runs are counted."""
 
 
 class Run:
-    """Entries from `first` to `last` of one file; `detail` is about the first of them."""
+    """Entries from `first` to `last` of one file; `detail` describes the first of them."""
 
     __slots__ = ("begin", "detail", "end", "first", "kind", "last", "path")
 
@@ -155,7 +155,7 @@ class Run:
 
 
 class RunBudget:
-    """How many runs may still be kept."""
+    """How many more runs may be kept."""
 
     def __init__(self) -> None:
         self.left = MAX_RUNS
@@ -170,7 +170,7 @@ class Runs:
         self._budget = budget
         self._runs: list[Run] = []
         self.unlisted = 0
-        """Entries that would have needed a run of their own when no more were kept."""
+        """Entries in runs beyond the limit."""
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self._runs)
@@ -179,7 +179,7 @@ class Runs:
         return len(self._runs)
 
     def add(self, kind: Kind, path: Path, begin: int, size: int, number: int, detail: str) -> None:
-        """Entry `number`, which takes `size` bytes of `path` from `begin` on."""
+        """Add entry `number`, which has `size` bytes from `begin` of `path`."""
         last = self._runs[-1] if self._runs else None
         if last is not None and last.kind is kind and last.path == path and last.end == begin:
             last.end, last.last = begin + size, number
@@ -196,31 +196,31 @@ class Runs:
 
 
 MAX_HOLES: Final = 100_000
-"""Ranges that are kept apart; of a log with more, the last one is taken to be longer."""
+"""The limit on separate ranges; after it, the last range is extended."""
 
 
 class LogFacts:
-    """Where the log begins and ends, and which parts of it cannot be read."""
+    """The start and end of the log, and its unreadable parts."""
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start
-        """Where the last sound record ends; true once the pass is over."""
+        """The end of the last valid record; final once the pass is over."""
         self.newest_ms = 0
         self.known_end = start
-        """Up to where queue entries say that there are messages; beyond `end` only when the log lost its tail."""
+        """The largest end offset that queue entries point to; it is beyond `end` only if the log lost its tail."""
         self.known_by = ""
-        """The queue that says so."""
+        """The queue with that entry."""
         self._begins: list[int] = []
         self._ends: list[int] = []
 
     @property
     def last_hole_end(self) -> int:
-        """Where the last unreadable part ended; before the start when there was none."""
+        """The end of the last unreadable part; before the start if there was none."""
         return self._ends[-1] if self._ends else -1
 
     def add_hole(self, begin: int, end: int) -> None:
-        """From `begin` to `end` the log has no record that can be trusted. Holes come in order."""
+        """The log has no valid record from `begin` to `end`. Call it in the order of the log."""
         if len(self._begins) >= MAX_HOLES:
             self._ends[-1] = end
             return

@@ -1,7 +1,7 @@
 """Checks the folder of a store: unknown files, the tables, and how the last writer stopped. Changes nothing.
 
-A name is known if some release of RocketMQ, or PocketMQ, creates it. Folders that only RocketMQ reads (timers,
-compaction, RocksDB) are not examined.
+A name is known if any release of RocketMQ, or PocketMQ, creates it. Folders that only RocketMQ reads (timers,
+compaction, RocksDB) are not checked.
 
 A table must be readable; the broker checks its content:
 
@@ -34,7 +34,7 @@ from pocketmq.store.tools.findings import Finding, Kind
 
 RESUME: Final = "resume.json"
 _PLAIN_NAMES: Final = ("timermetrics", "transactionMetrics")
-"""Tables that RocketMQ writes without an ending."""
+"""Tables that RocketMQ writes without a file name extension."""
 
 
 class TableCheck:
@@ -45,7 +45,7 @@ class TableCheck:
         self._folder = folder / CONFIG
         self.tables = 0
         self.topics: frozenset[str] | None = None
-        """The topics that exist; None when there is no table of them that can be read."""
+        """The topics that exist; None if there is no readable topic table."""
 
     def run(self) -> Iterator[Finding]:
         names = set(self._files.list(self._folder)) - {RESUME}
@@ -59,7 +59,7 @@ class TableCheck:
         yield from self._check_resume()
 
     def _check_resume(self) -> Iterator[Finding]:
-        """PocketMQ's own short cut for a quick start: no table, and nothing is lost with it."""
+        """The resume file of PocketMQ, for a quick start: it is no table, and its loss has no effect."""
         if self._files.status(self._folder / RESUME) is None:
             return
         if ResumeFile(self._files, self._folder.parent).load() is None:
@@ -67,7 +67,7 @@ class TableCheck:
             yield Finding(Kind.RESUME, f"{CONFIG}/{RESUME}", text)
 
     def _read(self, name: str) -> tuple[Any, str]:
-        """The value of a table, or None and what is wrong with it; None and nothing when it is not there."""
+        """The value of a table, or None and the error; None and an empty text if it does not exist."""
         path = self._folder / name
         if self._files.status(path) is None:
             return None, ""
@@ -104,7 +104,7 @@ def _topics_of(table: Any) -> frozenset[str] | None:
 
 
 STAGING: Final = "rebuild"
-"""Where a rebuild makes new files before they replace the old ones."""
+"""The folder in which a rebuild creates new files before they replace the old ones."""
 
 _READ_BY_US: Final = (LOG, QUEUES, INDEX, CONFIG, "checkpoint", "abort", "lock", "broker.conf", STAGING)
 _ROCKETMQS_OWN: Final = (
@@ -121,11 +121,11 @@ _ROCKETMQS_OWN: Final = (
     "transaction",
 )
 _CONFIG_OWN: Final = ("broker.properties", "consumerOffsets", "subscriptionGroups", "timercheck", "topics")
-"""What RocketMQ keeps in config/ that is no table of JSON."""
+"""Entries of config/ that RocketMQ creates and that are no JSON tables."""
 
 
 def find_foreign(files: Files, layout: StoreLayout) -> Iterator[Finding]:
-    """Things in the folders with unknown names; those below consumequeue are the queues' business."""
+    """Entries with unknown names. The queue check covers those below consumequeue."""
     folder = layout.folder
     for name in files.list(folder):
         if name not in _READ_BY_US and name not in _ROCKETMQS_OWN and not name.startswith("timerwheel."):
@@ -145,7 +145,7 @@ def find_foreign(files: Files, layout: StoreLayout) -> Iterator[Finding]:
 
 def foreign(layout: StoreLayout, path: Path) -> Finding:
     return Finding(
-        Kind.FOREIGN, layout.name_of(path), "unknown file; it does not belong to the store and is left alone"
+        Kind.FOREIGN, layout.name_of(path), "unknown file; it does not belong to the store and is not changed"
     )
 
 
@@ -160,7 +160,7 @@ class Stop(Enum):
 
 
 class SafeTimes(NamedTuple):
-    """Store times, in ms: what was stored up to them is safe in the log, the queues, the index."""
+    """Store times in ms: messages stored up to them are safe in the log, the queues and the index."""
 
     log_ms: int = 0
     queue_ms: int = 0
@@ -173,7 +173,7 @@ class Condition(NamedTuple):
     """The process that has, or had, the store, if the abort file contains it."""
     safe: SafeTimes
     checkpoint_flaw: str
-    """What is wrong with the checkpoint; empty when nothing is."""
+    """The error in the checkpoint; empty if there is none."""
 
     @property
     def is_clean(self) -> bool:
@@ -193,11 +193,11 @@ class Condition(NamedTuple):
             yield Finding(Kind.CRASHED, "abort", text)
 
     def knows_later(self, newest_ms: int) -> bool:
-        """Whether the checkpoint vouches for a message that was stored after `newest_ms`, and can be believed."""
+        """Whether a valid checkpoint covers a message stored after `newest_ms`."""
         return newest_ms < self.safe.log_ms and (not newest_ms or self.safe.log_ms < newest_ms + _YEAR_MS)
 
     def check_checkpoint(self, newest_ms: int) -> Iterator[Finding]:
-        """Compare the checkpoint with a log whose newest record was stored at `newest_ms`; 0 when there is none."""
+        """Compare the checkpoint with a log whose newest record was stored at `newest_ms`; 0 if there is none."""
         flaw = self.checkpoint_flaw
         if not newest_ms or self.is_in_use:
             return
@@ -210,7 +210,7 @@ class Condition(NamedTuple):
 
 
 def look_at(files: Files, folder: Path) -> Condition:
-    """The condition of the store in `folder`."""
+    """The state of the store in `folder`."""
     abort = folder / "abort"
     has_abort = files.status(abort) is not None
     owner = files.read(abort).decode("ascii", "replace").strip() if has_abort else ""

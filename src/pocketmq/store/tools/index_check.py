@@ -3,8 +3,8 @@
     log:      record 0 ─ record 1 ─────────── record 2 …          each with its unique key and its keys
     index:    entry 1    entry 2 ─ entry 3    entry 4  …          in the same order, file after file
 
-If the two differ, the neighbours decide. A sound entry that points to a later record: keys are missing. Entries followed
-by the right one: these entries are surplus. Any other entry is wrong and replaces the right one.
+If the two differ, the next entries decide. If a valid entry points to a later record, keys are missing. If the right
+entry follows, the entries before it are surplus. Any other entry is wrong and replaces the right one.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,10 +21,10 @@ from pocketmq.store.tools.findings import Finding, Kind, LogFacts, Run, RunBudge
 from pocketmq.store.tools.folder_check import Condition
 
 KeysOf = Callable[[bytes, bytes, int, int, int], list[KeyEntry]]
-"""The keys of a record as they are entered, from its topic, properties, sysFlag, log offset and store time."""
+"""The keys of a record in index order, from its topic, properties, sysFlag, log offset and store time."""
 
 _LOOK_AHEAD: Final = 256
-"""Entries among which the right one is looked for when another comes."""
+"""How many entries are searched for the right one."""
 
 
 class IndexCheck:
@@ -39,7 +39,7 @@ class IndexCheck:
         keys_of: KeysOf,
         begins_record: Callable[[int], bool],
     ) -> None:
-        assert layout.index_shape is not None, "without a shape nothing can be compared"
+        assert layout.index_shape is not None, "index files can be compared only if their shape is known"
         self._files = files
         self._layout = layout
         self._shape: IndexShape = layout.index_shape
@@ -61,7 +61,7 @@ class IndexCheck:
         self._next_file()
 
     def _sort_files(self) -> None:
-        """Put files that cannot be read as what they should be aside."""
+        """Exclude files that cannot be index files of this store."""
         for path in list_index_files(self._files, self._layout.index_folder):
             with self._files.open(path, write=False) as file:
                 size = file.size()
@@ -93,7 +93,7 @@ class IndexCheck:
         self._seen = message.log_offset, keys
 
     def _compare(self, message: StoredMessage, hashes: list[int], *, is_first: bool) -> None:
-        """The keys of a record, one by one, where something does not fit, or a file begins or ends."""
+        """Check the keys of a record one by one, if something differs, or at the start or end of a file."""
         if is_first:
             self._pass_older(message.log_offset, hashes[0])
         for place, key_hash in enumerate(hashes):
@@ -112,7 +112,7 @@ class IndexCheck:
             self._changed.append(log_offset)
 
     def _belongs_to_a_later(self, entry: Entry, key_hash: int, log_offset: int, later: list[int]) -> bool:
-        """Whether a sound entry of another key or record stands where this one should be."""
+        """Whether a valid entry of another key or record is here instead of this one."""
         assert self._file is not None, "there is an entry"
         following = self._file.entry(1)
         if entry[1] == log_offset:
@@ -122,7 +122,7 @@ class IndexCheck:
         return entry[1] > log_offset and in_order and self._begins_record(entry[1])
 
     def _entry(self, key_hash: int, log_offset: int) -> Entry | None:
-        """The next entry of the index, in the next file if need be; None at its end."""
+        """The next entry of the index, if necessary from the next file; None at its end."""
         while self._file is not None:
             entry = self._file.entry()
             if entry is not None:
@@ -135,7 +135,7 @@ class IndexCheck:
         return None
 
     def _pass_older(self, log_offset: int, key_hash: int) -> None:
-        """Get over entries of records before this one that need not be there, or must not."""
+        """Skip surplus or optional entries of earlier records."""
         while self._file is not None and (entry := self._entry(key_hash, log_offset)) is not None:
             if entry[1] >= log_offset or entry == NO_ENTRY:
                 return
@@ -150,7 +150,7 @@ class IndexCheck:
                 return
 
     def _may_be_there(self, entry: Entry) -> bool:
-        """Entries of records that are gone or damaged stay; RocketMQ enters the last message again after some restarts."""
+        """Entries of missing or damaged records stay; RocketMQ adds the last message again after some restarts."""
         log_offset, keys = self._seen
         if entry[1] == log_offset:
             return any(entry[0] == key_hash for key_hash, _, _ in keys)
@@ -167,11 +167,11 @@ class IndexCheck:
         return False
 
     def take_changed(self) -> list[int]:
-        """Log offsets of records that had another topic or other keys when they were entered, by all of the index."""
+        """Log offsets of records whose topic or keys were different when they were indexed, as the whole index shows."""
         changed, self._changed = self._changed, []
         return sorted(set(changed))
 
-    # keys that are missing
+    # missing keys
 
     def _miss(self, message: StoredMessage) -> None:
         if any(begin <= message.log_offset <= end for begin, end in self._blind):
@@ -186,7 +186,7 @@ class IndexCheck:
             self._missing = None
 
     def _report_behind(self) -> None:
-        """Keys are missing up to the end of the log: maybe they were not entered yet."""
+        """Keys are missing up to the end of the log: they may not be indexed yet."""
         if self._missing is None:
             return
         is_lost = self._missing.first_ms <= self._condition.safe.index_ms or (
@@ -196,14 +196,14 @@ class IndexCheck:
         self._findings.append(self._missing.finding(kind, self._layout))
         self._missing = None
 
-    # the end of a file, and of all
+    # the end of a file, and of the index
 
     def _next_file(self) -> None:
         if self._file is not None:
             self._finish_file(self._file)
         self._file = None
         while self._waiting and self._file is None:
-            # A broker that uses the store may have removed one meanwhile.
+            # A broker that uses the store may have deleted one meanwhile.
             with suppress(FileNotFoundError):
                 self._file = CheckedIndexFile(self._files, self._waiting.pop(0), self._shape, self._budget)
 
@@ -218,7 +218,7 @@ class IndexCheck:
             self._findings.append(Finding(Kind.INDEX_ENTRY, name, text))
 
     def finish(self) -> Iterator[Finding]:
-        """What is wrong with the index; call it when the log is known to its end."""
+        """The findings of the index; call it after the end of the log."""
         while self._file is not None:
             entry = self._file.entry()
             if entry is None:
@@ -232,7 +232,7 @@ class IndexCheck:
 
 
 class _MissingKeys:
-    """Messages that follow each other and have keys which are not in the index."""
+    """Adjacent messages with keys that are not in the index."""
 
     def __init__(self, message: StoredMessage, before: Path | None) -> None:
         self.first = self.last = message.log_offset

@@ -75,7 +75,7 @@ class LogCheck:
     # records
 
     def see(self, message: StoredMessage) -> Finding | None:
-        """The next sound record."""
+        """Check the next valid record."""
         store_ms, last_ms = message.store_ms, self._last_ms
         self._last_ms = store_ms
         self._facts.newest_ms = max(self._facts.newest_ms, store_ms)
@@ -91,16 +91,16 @@ class LogCheck:
         return None
 
     def unreadable(self, hole: Unreadable) -> Finding | None:
-        """A part of the log without sound records. None when its file's absence or size is already reported."""
+        """Check a part of the log without valid records. None if the missing file or wrong size is already reported."""
         self._facts.add_hole(hole.begin, hole.end)
         if hole.path is None or (self._is_short(hole.begin) and hole.end % self._layout.log_file_bytes == 0):
             return None
         first = int(hole.path.name)
-        text = f"no sound record from log offset {hole.begin} to {hole.end}: {hole.reason}"
+        text = f"no valid record from log offset {hole.begin} to {hole.end}: {hole.reason}"
         return Finding(Kind.LOG_RECORD, self._layout.name_of(hole.path), text, hole.begin - first, hole.end - first)
 
     def changed(self, log_offset: int) -> Finding:
-        """A record that the index knows by another key."""
+        """A record whose key differs from the index."""
         path, begin = self._position(log_offset)
         text = f"the record at log offset {log_offset} had another topic or other keys when the index was made from it"
         return Finding(Kind.LOG_CHANGED, path, text, begin, None)
@@ -129,19 +129,19 @@ class LogCheck:
     # the end
 
     def check_end(self, scan: LogScan) -> Iterator[Finding]:
-        """After all: whether the log ends where it did when it was written."""
+        """After all checks: whether the log lost its end."""
         reason = self.lost_tail
         if self._condition.is_in_use or self._is_short(scan.end):
             return
         if not reason:
             for tail in scan.tails:
-                text = f"bytes behind the end of the log at {scan.end} are not zero and belong to no message"
+                text = f"bytes after the end of the log at {scan.end} are not zero and belong to no message"
                 yield Finding(Kind.LOG_STALE_BYTES, self._layout.name_of(tail.path), text, tail.begin, tail.end)
             return
         path, begin = self._position(scan.end)
         if scan.tails:
             end = max(scan.tails[0].end, self._facts.known_end - scan.end + begin)
-            text = f"no sound record at log offset {scan.end}: {scan.ending}; {reason}"
+            text = f"no valid record at log offset {scan.end}: {scan.ending}; {reason}"
             yield Finding(Kind.LOG_RECORD, path, text, begin, end)
         else:
             text = f"the log ends at {scan.end}, but {reason}"
@@ -149,13 +149,13 @@ class LogCheck:
 
     @property
     def lost_tail(self) -> str:
-        """Who knows of messages behind the end of the log; empty if nothing does."""
+        """What shows that messages after the end of the log existed; empty if nothing does."""
         facts, safe_ms = self._facts, self._condition.safe.log_ms
         if facts.known_end > facts.end:
             return f"{facts.known_by} points to a message that ends at {facts.known_end}"
         if self._condition.knows_later(facts.newest_ms):
             return (
-                f"the checkpoint knows of a message stored at {safe_ms} ms, "
-                f"{safe_ms - facts.newest_ms} ms after the newest message of the log"
+                f"the checkpoint covers a message stored at {safe_ms} ms, {safe_ms - facts.newest_ms} ms after "
+                "the newest message of the log"
             )
         return ""

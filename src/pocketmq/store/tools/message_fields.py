@@ -20,7 +20,7 @@ _TRANSACTION: Final = {
 
 
 class BodyForm(StrEnum):
-    """How a body is shown."""
+    """How to show a body."""
 
     TEXT = "text"
     JSON = "json"
@@ -30,18 +30,18 @@ class BodyForm(StrEnum):
 
 
 class BodyStart(NamedTuple):
-    """The beginning of a body, as it was before it was compressed."""
+    """The beginning of a body, decompressed."""
 
     plain: bytes
     is_whole: bool
     total_bytes: int | None
-    """None when the rest is compressed: its size is unknown until it is decompressed."""
+    """None if the rest is compressed: its size is unknown until it is decompressed."""
     problem: str = ""
-    """Why it could not be decompressed; `plain` is as it is stored then."""
+    """Why it could not be decompressed; `plain` then contains the stored bytes."""
 
 
 def body_start(message: StoredMessage, most_bytes: int) -> BodyStart:
-    """The first bytes of a body; no more of it is decompressed than is shown."""
+    """The first bytes of a body. Decompresses only the bytes to show."""
     stored = message.body
     try:
         plain, is_whole = decompress_start(stored, message.sys_flag, most_bytes)
@@ -53,9 +53,8 @@ def body_start(message: StoredMessage, most_bytes: int) -> BodyStart:
 
 
 def fields_of(message: StoredMessage, body: BodyForm, most_bytes: int | None = None) -> dict[str, Any]:
-    """Everything that is known of a message, by names that go into JSON.
-
-    With `most_bytes` no more of the body is decompressed; `body_cut` then says of how much it is the beginning.
+    """All fields of a message, by their names in JSON. `most_bytes` limits the decompressed part of the body;
+    `body_cut` is then the full size.
     """
     fields: dict[str, Any] = {
         "log_offset": message.log_offset,
@@ -92,7 +91,7 @@ def _body_fields(message: StoredMessage, form: BodyForm, most_bytes: int | None)
         if start.problem:
             return {"body": None, "body_error": start.problem}
         if not start.is_whole:
-            of = "more when decompressed" if start.total_bytes is None else f"{start.total_bytes:,} bytes"
+            of = "more after decompression" if start.total_bytes is None else f"{start.total_bytes:,} bytes"
             cut = BodyForm.TEXT if form is BodyForm.JSON else form
             return {**_in_form(start.plain, cut), "body_cut": of}
         return _in_form(start.plain, form)
@@ -123,5 +122,5 @@ def _parsed(plain: bytes) -> dict[str, Any]:
 
 
 def _text(plain: bytes) -> str:
-    """Bytes that are not UTF-8 show as \\xff, so that nothing vanishes."""
+    """Bytes that are not UTF-8 are shown as \\xff."""
     return plain.decode("utf-8", "backslashreplace")

@@ -40,11 +40,11 @@ _BLOCK_BYTES: Final = 4096 * ENTRY_BYTES
 _UNSEEN: Final = -1
 
 Flaw = tuple[Kind, str]
-"""What is wrong with a record, by its offset in its queue."""
+"""The errors of a record, by its offset in its queue."""
 
 
 class CheckContext(NamedTuple):
-    """What all queues of a store have in common."""
+    """State that all queues of a store share."""
 
     files: Files
     facts: LogFacts
@@ -85,18 +85,18 @@ class CheckedQueue:
         self.first = self.next = _UNSEEN
         self.restarts = 0
         self.absent = 0
-        """Messages of a queue that has no files, though they must be there by now."""
+        """Messages of a queue without files, although the files should exist by now."""
         self._last_log = _UNSEEN
         self._gap_reported = False
         self._irregular = _UNSEEN - 1
-        """What the last record that did not belong here said: if the next one continues there, it did."""
+        """The offset in the last irregular record: if the next record continues it, it was right."""
         file_bytes = context.file_entries * ENTRY_BYTES
         self._misfits = frozenset(file.path for file in files if file.size not in (0, file_bytes))
 
     # body
 
     def see(self, message: StoredMessage, entry: bytes) -> Flaw | None:
-        """The next record of this queue, and the entry that it must have."""
+        """Check the next record of this queue and its entry."""
         if message.queue_offset != self.next:
             return self._out_of_step(message, entry)
         if self.entries.raw(self.next) != entry:
@@ -126,12 +126,12 @@ class CheckedQueue:
         return Kind.LOG_ORDER, f"it says that it is message {offset} of {self.label}, whose next message is {self.next}"
 
     def _is_gap(self, offset: int, entry: bytes) -> bool:
-        """Whether messages before this one are missing; else it is the one that is not where it belongs."""
+        """Whether messages before this one are missing; otherwise this record has the wrong offset."""
         is_explained = self._context.facts.last_hole_end > self._last_log
         return self.entries.raw(offset) == entry or is_explained or not self.files or offset == self._irregular + 1
 
     def _begin(self, message: StoredMessage, entry: bytes) -> Flaw | None:
-        """The first message of this queue in the log: those before it must be gone with older log files."""
+        """The first message of this queue in the log: older log files with earlier messages must be deleted."""
         facts, offset = self._context.facts, message.queue_offset
         flaw = None
         if offset and not facts.start and facts.last_hole_end < 0 and not _is_nothing(self.entries.raw(offset - 1)):
@@ -140,7 +140,9 @@ class CheckedQueue:
                 return self._out_of_step(message, entry)
             if not self.files:
                 facts.add_hole(message.log_offset, message.log_offset + message.size)
-                return Kind.LOG_ORDER, f"it says that it is message {offset} of {self.label}, which has none before it"
+                return Kind.LOG_ORDER, (
+                    f"it says that it is message {offset} of {self.label}, which has no earlier messages"
+                )
             flaw = self._gap(0, offset)
         self.first = self.next = offset
         self.see(message, entry)
@@ -162,7 +164,7 @@ class CheckedQueue:
         )
 
     def _begin_anew(self) -> None:
-        """The topic was deleted and made again. The files are of the later series; nothing that was found counts."""
+        """The topic was deleted and created again. The files are of the later series; drop the findings so far."""
         self.restarts += 1
         self.runs.clear()
         self.absent = 0
@@ -181,7 +183,7 @@ class CheckedQueue:
         path, at = self.entries.position_of(self.next)
         raw = self.entries.raw(self.next)
         if len(raw) < ENTRY_BYTES and path in self._misfits:
-            return  # the size of the file is told, and says it all
+            return  # the size of the file is reported, and explains it
         detail = f"the log has {_described(entry)}"
         if may_be_late:
             kind = Kind.QUEUE_BEHIND
@@ -196,7 +198,7 @@ class CheckedQueue:
     # head and tail
 
     def check_ends(self) -> None:
-        """After the pass: check the files before the first message and behind the last."""
+        """After the pass: check the files before the first message and after the last."""
         if self.first != _UNSEEN and not self._gap_reported and self.files:
             for offset in range(self.files[0].first // ENTRY_BYTES, self.first):
                 self._check_head(offset)
@@ -222,10 +224,10 @@ class CheckedQueue:
         self.runs.add(Kind.QUEUE_ENTRY_WRONG, path, at, ENTRY_BYTES, offset, detail)
 
     def _used_entries(self, file: QueueFile, begin: int) -> Iterator[tuple[int, bytes]]:
-        """The entries of a file, from byte `begin` on, that are not zeros."""
+        """The nonzero entries of a file, from byte `begin` on."""
         stop = min(file.size, self._context.file_entries * ENTRY_BYTES)
         if self._context.files.status(file.path) is None:
-            return  # a broker that uses the store has removed it meanwhile
+            return  # a broker that uses the store has deleted it meanwhile
         with self._context.files.open(file.path, write=False) as opened:
             found = nonzero_range(opened, begin, stop)
             if found is None:
@@ -269,7 +271,7 @@ def _described(raw: bytes) -> str:
 
 
 MAX_UNPLACED: Final = 1000
-"""Topics without a possible queue that are named; those beyond are passed over."""
+"""The limit on named topics without a valid queue; further ones are not named."""
 
 _pack = ENTRY.pack
 
@@ -279,7 +281,7 @@ _SENTENCES: Final = {
     Kind.QUEUE_ENTRY_WRONG: "{entries} of {queue}: {detail}",
     Kind.QUEUE_ENTRY_STALE: "{entries} of {queue}: the log has no such message; {detail}",
     Kind.QUEUE_BEHIND: "{entries} of {queue}: not written yet; the next start writes them",
-    Kind.QUEUE_AHEAD: "{entries} of {queue}: behind the end of the log; the next start removes them",
+    Kind.QUEUE_AHEAD: "{entries} of {queue}: beyond the end of the log; the next start removes them",
 }
 
 
@@ -289,7 +291,7 @@ class QueueCheck:
     def __init__(
         self, files: Files, layout: StoreLayout, condition: Condition, facts: LogFacts, topics: frozenset[str] | None
     ) -> None:
-        """`topics` are those that exist by the store's table; None if that is unknown."""
+        """`topics` are the topics in the store's table; None if that is unknown."""
         self._files = files
         self._layout = layout
         self._topics = topics
@@ -327,7 +329,7 @@ class QueueCheck:
         return status is not None and status.is_dir
 
     def see(self, message: StoredMessage) -> Flaw | None:
-        """The next record of the log; what is wrong with it, by its offset in its queue."""
+        """Check the next record of the log. Returns its errors, by its offset in its queue."""
         if not enters_queue(message.sys_flag):
             return None
         queue = self._table.get((message.topic, message.queue_id)) or self._new_queue(message)
@@ -362,7 +364,7 @@ class QueueCheck:
     # at the end
 
     def finish(self) -> Iterator[Finding]:
-        """What is wrong with the queues; call it when the log is known to its end."""
+        """The findings of the queues; call it after the end of the log."""
         in_order = [queue for _, queue in sorted(self._table.items())]
         absent = [queue for queue in in_order if queue.absent]
         if absent and not self._has_files:

@@ -6,10 +6,10 @@
     each queue file   renamed over the old one; old files without a successor are deleted after that
     index files       the old ones are deleted, newest first; then the new ones are moved in, oldest first
 
-A crash at any moment leaves, for each queue, whole files, old or new, that agree wherever both were right, and a mark
-that makes the next start check for damage. The index is then a beginning of the old one or of the new one, and grows
-from there. A second run completes the rebuild. The log and the tables are only read. Unreadable parts of the log are
-skipped, so the messages behind them keep their offsets. Files with unknown names are never deleted.
+After a crash, each queue has complete files, old or new, and a mark makes the next start check for damage. The index
+then contains the first files of the old or of the new one. A second run completes the rebuild. The log and the tables
+are only read. Unreadable parts of the log are skipped, so the messages after them keep their offsets. Files with
+unknown names are never deleted.
 """
 
 from collections.abc import Collection, Iterator
@@ -58,7 +58,7 @@ from pocketmq.store.tools.folder_check import STAGING, TableCheck
 
 
 class RebuildPlan(msgspec.Struct, frozen=True):
-    """The files that a rebuild makes new or removes."""
+    """The files that a rebuild creates or deletes."""
 
     queue_files: list[QueueFile]
     index_files: list[Path]
@@ -66,13 +66,15 @@ class RebuildPlan(msgspec.Struct, frozen=True):
 
 
 def plan_rebuild(files: Files, layout: StoreLayout) -> RebuildPlan:
-    """What a rebuild would replace. StoreError without a log, InvalidSetting when it is not known how an index file looks."""
+    """The files that a rebuild would replace. Raises StoreError without a log, InvalidSetting if the shape of index
+    files is unknown.
+    """
     if not layout.log_files:
         raise StoreError(f"there is no log in {layout.folder / LOG}, so there is nothing to rebuild from")
     if layout.index_shape is None:
         raise InvalidSetting(
-            f"how many slots and entries the files in {layout.index_folder} have is not in them, and new ones "
-            "must have the same. Give index_slots and index_entries (maxHashSlotNum, maxIndexNum)"
+            f"the files in {layout.index_folder} do not contain their numbers of slots and entries, and new files "
+            "must have the same numbers. Set index_slots and index_entries (maxHashSlotNum, maxIndexNum)"
         )
     queue_files = [
         file
@@ -84,13 +86,13 @@ def plan_rebuild(files: Files, layout: StoreLayout) -> RebuildPlan:
 
 
 def list_queues(files: Files, layout: StoreLayout) -> list[QueueKey]:
-    """The queues on the disk that a rebuild understands."""
+    """The queues on disk that a rebuild can handle."""
     topics = [name for name in files.list(layout.queue_folder) if is_topic(name) and not name.startswith(LMQ_PREFIX)]
     return [(topic, queue_id) for topic in topics for queue_id in list_queue_ids(files, layout.queue_folder / topic)]
 
 
 class Staging:
-    """The folder of a rebuild."""
+    """The work folder of a rebuild."""
 
     def __init__(self, files: Files, layout: StoreLayout) -> None:
         self._files = files
@@ -98,14 +100,15 @@ class Staging:
         self.folder = layout.folder / STAGING
 
     def clear(self) -> None:
-        """Remove what an earlier rebuild left. StoreError when there is something else, which stays."""
+        """Delete the files of an earlier rebuild. Raises StoreError if there are other files, which stay."""
         if self._files.status(self.folder) is None:
             return
         paths = list(files_below(self._files, self.folder))
         strangers = [path for path in paths if not self._is_ours(path)]
         if strangers:
             raise StoreError(
-                f"{strangers[0]} was not made by a rebuild, and {self.folder} is where one works. Move it away first"
+                f"{strangers[0]} is in {self.folder}, the work folder of a rebuild, but no rebuild created it. "
+                "Move it away first"
             )
         for path in paths:
             self._files.unlink(path)
@@ -123,7 +126,7 @@ class Staging:
         self._files.remove_dir(folder)
 
     def move_queue(self, topic: str, queue_id: int) -> int:
-        """Let the new files of a queue replace the old ones; how many old ones had no successor."""
+        """Replace the old files of a queue with the new ones. Returns how many old ones had no successor."""
         source = self.folder / QUEUES / topic / str(queue_id)
         target = self._layout.queue_folder / topic / str(queue_id)
         self._files.make_dir(target)
@@ -137,7 +140,7 @@ class Staging:
         return len(old)
 
     def keep_queues(self, topics: Collection[str]) -> None:
-        """The names of folders that were made for queues of these topics are safe after this."""
+        """After this, the names of new folders for queues of these topics are synced."""
         for topic in sorted(topics):
             self._files.sync_dir(self._layout.queue_folder / topic)
         if topics:
@@ -145,7 +148,7 @@ class Staging:
             self._files.sync_dir(self._layout.folder)
 
     def move_index(self) -> int:
-        """Let the new index files replace the old ones, synced; how many there are."""
+        """Replace the old index files with the new, synced ones. Returns their number."""
         for path in reversed(list_index_files(self._files, self._layout.index_folder)):
             self._files.unlink(path)
         self._files.make_dir(self._layout.index_folder)
@@ -158,17 +161,17 @@ class Staging:
         return len(new)
 
     def discard(self) -> None:
-        """Clear as far as possible: called when something else went wrong, which must be reported instead."""
+        """Delete as much as possible: called after another error, which must be reported instead."""
         with suppress(OSError, StoreError):
             self.clear()
 
 
 FLUSH_BYTES: Final = 8 * 1024
-"""Entries that a queue collects before they are written: there may be ten thousand queues."""
+"""The limit on entries that a queue collects before they are written: there may be ten thousand queues."""
 SETTLE_MESSAGES: Final = 1_000_000
-"""Messages after which index files that became full are closed: each has its slots in memory until then."""
+"""After so many messages, full index files are closed: each has its slots in memory until then."""
 PUT_KEYS: Final = 1024
-"""Keys that are entered into the index at once."""
+"""Keys that are added to the index at once."""
 PROGRESS_BYTES: Final = 1024 * 1024
 """Bytes of the log between two reports of progress."""
 
@@ -176,7 +179,7 @@ Event = Progress | Skipped
 
 
 class RebuildReport(msgspec.Struct):
-    """What a rebuild did."""
+    """The result of a rebuild."""
 
     messages: int = 0
     queues: int = 0
@@ -187,16 +190,16 @@ class RebuildReport(msgspec.Struct):
     gaps: int = 0
     """Queue offsets whose messages are not in the log."""
     deleted_topics: list[str] = []
-    """Topics with messages in the log that exist no more: they got no queues."""
+    """Deleted topics with messages in the log: they got no queues."""
     kept_queues: list[str] = []
-    """Queues that were left as they were: batches, which are not understood."""
+    """Queues that were not changed: batch queues, which are not supported."""
 
 
 class Rebuild:
-    """One rebuild. Iterate over `run`; afterwards, `report` says what was done."""
+    """One rebuild. Iterate over `run`; then `report` contains the result."""
 
     def __init__(self, files: Files, clock: Clock, layout: StoreLayout) -> None:
-        assert layout.index_shape is not None, "the plan was made before"
+        assert layout.index_shape is not None, "the plan exists"
         self._files = files
         self._layout = layout
         self._staging = Staging(files, layout)
@@ -220,7 +223,9 @@ class Rebuild:
         self.report = RebuildReport(deleted_topics=[], kept_queues=[])
 
     def run(self) -> Iterator[Event]:
-        """Take the store and rebuild. StoreLocked when another process has it; nothing is lost, whenever this ends."""
+        """Lock the store and rebuild. Raises StoreLocked if another process has it. Nothing is lost if the caller
+        stops early.
+        """
         owner = Owner(self._files, self._layout.folder)
         was_clean = owner.take()
         done = False
@@ -235,7 +240,7 @@ class Rebuild:
             self._queues.close()
             self._index.close()
             self._staging.discard()
-            # As long as nothing was moved, the store is what it was.
+            # Until the first file is moved, the store is unchanged.
             owner.release(clean=was_clean and (done or not self._is_moving))
 
     # making
@@ -249,7 +254,7 @@ class Rebuild:
         for found in scan:
             if isinstance(found, Unreadable):
                 self._skipped += 1
-                yield Skipped(f"no sound record from log offset {found.begin} to {found.end}: {found.reason}")
+                yield Skipped(f"no valid record from log offset {found.begin} to {found.end}: {found.reason}")
                 continue
             self._take(found)
             if found.log_offset >= report_at:
@@ -263,7 +268,7 @@ class Rebuild:
     def _existing_topics(self) -> frozenset[str] | None:
         tables = TableCheck(self._files, self._layout.folder)
         for _ in tables.run():
-            pass  # what is wrong with the tables is not asked here
+            pass  # errors in the tables do not matter here
         return tables.topics
 
     def _take(self, message: StoredMessage) -> None:
@@ -284,7 +289,7 @@ class Rebuild:
         self._index.put(keys)
 
     def _has_queue(self, message: StoredMessage) -> bool:
-        """Whether a message belongs into a queue that is made here: of a topic that exists, and of the usual kind."""
+        """Whether a message belongs to a queue that is rebuilt: a regular queue of a topic that exists."""
         key = (message.topic, message.queue_id)
         if message.sys_flag & SysFlag.INNER_BATCH:
             self._batches.add(key)
@@ -297,7 +302,9 @@ class Rebuild:
         if key in self._old_queues:
             return True
         if message.queue_offset and not self._layout.log_start and not self._skipped:
-            self._series.misplaced.append(message.log_offset)  # nothing is gone, so a queue begins with its message 0
+            self._series.misplaced.append(
+                message.log_offset
+            )  # no message is deleted, so a queue begins with its message 0
             return False
         if self._topics is None or message.topic in self._topics or is_system_topic(message.topic):
             return True
@@ -317,10 +324,10 @@ class Rebuild:
                 f"the record at log offset {log_offset} has a wrong queue offset; its neighbours show its own"
             )
         for log_offset in self._series.misplaced:
-            yield Skipped(f"the record at log offset {log_offset} fits into no queue and was left out")
+            yield Skipped(f"the record at log offset {log_offset} fits into no queue and was skipped")
 
     def _sync(self) -> None:
-        """What is renamed must be safe before: else a crash could leave the new name without its bytes."""
+        """Files are synced before the rename; otherwise a crash could leave the new name without its bytes."""
         for path in self._queues.flush():
             with self._files.open(path) as file:
                 file.sync()
@@ -350,16 +357,17 @@ class Rebuild:
         report.kept_queues = sorted(f"{topic}/{queue_id}" for topic, queue_id in self._batches)
 
     def _save_resume(self, bounds: dict[QueueKey, tuple[int, int]]) -> None:
-        """The file of where the queues end must not say anything that is no longer true."""
+        """The resume file must not contain outdated bounds."""
         resume = ResumeFile(self._files, self._layout.folder)
         if self._files.status(resume.path) is not None:
             old = resume.load() or ResumePoint(clean=False)
             resume.save(msgspec.structs.replace(old, clean=False, queues=old.queues | bounds))
 
     def _trim(self, topic: str, queue_id: int) -> int:
-        """A queue of which the log has no message: entries of messages that expired stay, all others go. How many files.
+        """A queue without messages in the log: entries of expired messages stay, all others are deleted. Returns the
+        number of files.
 
-        Its last entry contains the offset at which the queue continues, so it must not vanish with the messages.
+        Its last entry contains the offset at which the queue continues, so it must stay.
         """
         folder = self._layout.queue_folder / topic / str(queue_id)
         ours = list_queue_files(self._files, folder)
@@ -389,7 +397,9 @@ class Rebuild:
         return offset
 
     def _save_checkpoint(self, *, was_clean: bool) -> None:
-        """After a clean stop all files are whole now, and the checkpoint says so. After a crash it stays as careful as it was."""
+        """After a clean stop, all files are complete now, and the checkpoint covers them. After a crash, it is
+        unchanged.
+        """
         checkpoint = Checkpoint(self._files, self._layout.folder).load()
         if was_clean:
             checkpoint.logics_ms = checkpoint.index_ms = self._newest_ms
@@ -402,4 +412,4 @@ class Rebuild:
 
 
 def _no_checkpoint(index_ms: int) -> None:
-    """New files are not under the checkpoint's eye yet."""
+    """New files are not covered by the checkpoint yet."""

@@ -35,7 +35,7 @@ Event = Finding | Progress
 
 
 class Summary(msgspec.Struct):
-    """What was looked at, and the worst that was found."""
+    """The totals of a check, and the most severe finding."""
 
     log_files: int = 0
     log_start: int = 0
@@ -47,11 +47,11 @@ class Summary(msgspec.Struct):
     tables: int = 0
     worst: Severity = Severity.NOTE
     findings: dict[str, int] = {}
-    """How many of each kind."""
+    """The number of findings of each kind."""
 
 
 class Verification:
-    """One look at a store. Iterate over `run`; afterwards, `summary` says what was seen."""
+    """One verification of a store. Iterate over `run`; then `summary` contains the totals."""
 
     def __init__(self, files: Files, layout: StoreLayout, *, with_index: bool = True) -> None:
         self._files = files
@@ -60,7 +60,7 @@ class Verification:
         self.summary = Summary(log_files=len(layout.log_files), log_start=layout.log_start)
 
     def run(self) -> Iterator[Event]:
-        """Everything that is found, as it is found, with progress in between."""
+        """All findings, as they are found, with progress in between."""
         for event in self._run():
             if isinstance(event, Finding):
                 self.summary.worst = max(self.summary.worst, event.severity)
@@ -99,7 +99,7 @@ class Verification:
     def _index_check(self, condition: Condition, facts: LogFacts, log: LogCheck) -> IndexCheck | None:
         if not self._with_index or self._layout.index_shape is None:
             return None
-        # Of the index itself only its rule is used: which keys a record has.
+        # Uses only one rule of the index: the keys of a record.
         rule = KeyIndex(StoreSettings(folder=self._layout.folder), self._files, SystemClock())
         return IndexCheck(self._files, self._layout, condition, facts, rule.keys_of, log.begins_record)
 
