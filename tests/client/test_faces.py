@@ -35,7 +35,6 @@ ONLY_ASYNC = {
     "wait_for_capacity": "a thread that submits waits for capacity by itself",
     "poll_messages": "how the blocking face polls",
     "finish_polled": "how the blocking face is left",
-    "cancel_tasks": "how the blocking face stops",
     "deliver": "how the blocking face sends",
     "submit_from_thread": "how the blocking face submits",
     "cancel_tasks": "how the blocking face ends scheduled pulls before its stop",

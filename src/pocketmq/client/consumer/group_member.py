@@ -1,4 +1,4 @@
-"""The group member of a consumer: rebalance, pulls and offsets, for all kinds of consumers.
+"""The group members of consumers: what brokers ask of each, and its assigned queues with their pulls and offsets.
 
     rebalance ──► assignment ──► pull loops ──► process queues ──► listening, or polls
         ▲             └── first offsets, locks                        └──► offsets ── every 5 s ──► brokers, or a file
@@ -9,10 +9,14 @@ It runs on the event loop on which it is started. Requests of brokers to the gro
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import Any, Generic, TypeVar
 
+from msgspec.structs import replace
+
+from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.consumer.assignment import FIRST_RENEWAL_S, RENEW_S, Assignment, OwnedQueues, QueueLocks
 from pocketmq.client.consumer.consume_stats import SAMPLE_S, ConsumeStats, shown, shown_settings, thread_stacks
@@ -22,7 +26,7 @@ from pocketmq.client.consumer.process_queue import QueueObserver
 from pocketmq.client.consumer.pull_loop import PullLoops, PullLoopSettings
 from pocketmq.client.consumer.pulling import PullEvents, Pulling
 from pocketmq.client.consumer.rebalance import Allocator, AllQueues, OnRebalanced, Rebalance, StrategyAllocator
-from pocketmq.client.consumer.settings import RebalanceSettings
+from pocketmq.client.consumer.settings import GroupSettings, RebalanceSettings
 from pocketmq.client.consumer.subscriptions import SubscriptionTable
 from pocketmq.client.hooks import HookList
 from pocketmq.codes import VERSION
@@ -52,12 +56,15 @@ FIRST_ROUND_S = 3.0
 """A start or a subscription waits at most so long for the first offsets of its queues: brokers may be away."""
 
 
-class MemberParts:
+S_co = TypeVar("S_co", bound=GroupSettings, covariant=True)
+
+
+class MemberParts(Generic[S_co]):
     """The parts of a member that do not depend on the kind of consumer. Make it on the member's event loop."""
 
     def __init__(
         self,
-        settings: RebalanceSettings,
+        settings: S_co,
         instance: Instance,
         files: Files,
         subscriptions: SubscriptionTable,
@@ -77,6 +84,80 @@ class MemberParts:
 
 
 class GroupMember:
+    """Base of the members of all consumers: what the client instance and brokers need of them, and queries about queues.
+
+    See `cluster.heartbeats.ConsumerMember`. Topics and queues have their wire names.
+    """
+
+    def __init__(self, parts: MemberParts[GroupSettings], consume_type: ConsumeType) -> None:
+        self._settings = parts.settings
+        self._instance = parts.instance
+        self._clock = parts.clock
+        self._group = parts.group
+        self._subscriptions = parts.subscriptions
+        self._offsets = parts.offsets
+        self.consume_type = consume_type
+        self._started_ms = self._clock.now_ms()
+
+    @property
+    def client_id(self) -> str:
+        return self._instance.client_id
+
+    @property
+    def wire_group(self) -> str:
+        return self._group
+
+    def topics(self) -> Iterable[str]:
+        return [subscription.topic for subscription in self._subscriptions]
+
+    def heartbeat(self) -> ConsumerData:
+        return ConsumerData(
+            self._group,
+            self.consume_type,
+            self._settings.model,
+            self._settings.from_where,
+            tuple(self._subscriptions),
+            self._settings.unit_mode,
+        )
+
+    def positions(self, topic: str) -> Mapping[MessageQueue, int]:
+        return self._offsets.of_topic(topic)
+
+    async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
+        raise ServerFailed("this consumer has no listener: its user reads the messages")
+
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
+        """With `stacks`, it includes the stacks of all threads of this process."""
+        return ConsumerRunningInfo(
+            properties={
+                NAMESERVER_ADDR: f"{self._instance.name_servers};",
+                CONSUME_TYPE: self.consume_type.value,
+                CONSUMER_START_TIMESTAMP: str(self._started_ms),
+            },
+            subscription_set=tuple(self._subscriptions),
+            jstack=thread_stacks() if stacks else None,
+        )
+
+    async def readable(self, topic: str) -> list[MessageQueue]:
+        """All readable queues of a topic."""
+        return list((await self._instance.routes.find(topic)).readable)
+
+    async def query(
+        self, queue: MessageQueue, request: Callable[[OffsetCalls, MessageQueue], Coroutine[Any, Any, int]]
+    ) -> int:
+        """Send an offset request to the broker of a queue."""
+        await self._instance.routes.find(queue.topic)
+        return await request(self._instance.brokers.offsets, queue)
+
+    async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
+        return await self.query(queue, lambda calls, wire: calls.at_time(wire, time_ms))
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        await self._instance.routes.find(queue.topic)
+        return await self._offsets.store.load(queue)
+
+
+class AssignedMember(GroupMember):
     """Base of the members of push and lite pull consumers. `observer` consumes the messages.
 
     `on_rebalanced` is called after each change of the assigned queues. For `commits_start` see `Assignment`.
@@ -84,7 +165,7 @@ class GroupMember:
 
     def __init__(
         self,
-        parts: MemberParts,
+        parts: MemberParts[RebalanceSettings],
         observer: QueueObserver,
         pulling: Pulling,
         pull_settings: PullLoopSettings,
@@ -95,18 +176,11 @@ class GroupMember:
         on_rebalanced: OnRebalanced | None = None,
         commits_start: bool = True,
     ) -> None:
+        super().__init__(parts, consume_type)
         settings, instance = parts.settings, parts.instance
-        self._settings = settings
-        self._instance = instance
-        self._clock = parts.clock
-        self._group = parts.group
-        self._subscriptions = parts.subscriptions
-        self._offsets = parts.offsets
         self._owned = parts.owned
         self._stats = parts.stats
         self._on_rebalanced = on_rebalanced
-        self.consume_type = consume_type
-        self._started_ms = 0
         self._is_running = False
         start_ms = settings.start_time_ms(self._clock.now_ms())
         self._first = FirstOffsets(instance.brokers.offsets, self._offsets, settings.from_where, start_ms)
@@ -182,10 +256,6 @@ class GroupMember:
         await self._assignment.release_all(drain_s)
         await self._instance.remove_consumer(self)
         await self._instance.leave()
-
-    @property
-    def client_id(self) -> str:
-        return self._instance.client_id
 
     async def owned(self) -> list[MessageQueue]:
         """The assigned queues, with wire names."""
@@ -303,23 +373,6 @@ class GroupMember:
 
     # for the client instance; see `cluster.serving`
 
-    @property
-    def wire_group(self) -> str:
-        return self._group
-
-    def topics(self) -> Iterable[str]:
-        return [subscription.topic for subscription in self._subscriptions]
-
-    def heartbeat(self) -> ConsumerData:
-        return ConsumerData(
-            self._group,
-            self.consume_type,
-            self._settings.model,
-            self._settings.from_where,
-            tuple(self._subscriptions),
-            self._settings.unit_mode,
-        )
-
     def rebalance_soon(self) -> None:
         self._rebalance.soon()
 
@@ -332,39 +385,30 @@ class GroupMember:
         log.info("an administrator reset offsets of %s: %s", topic, {str(queue): offset for queue, offset in moved})
         await self._assignment.restart(moved)
 
-    def positions(self, topic: str) -> Mapping[MessageQueue, int]:
-        return self._offsets.of_topic(topic)
-
-    async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
-        raise ServerFailed("this consumer has no listener: its user polls messages")
-
     @property
     def core_workers(self) -> int:
         """Java's core pool size; -1 without listeners."""
         return -1
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
-        """With `stacks`, it includes the stacks of all threads of this process."""
         settings, now, now_ms = self._settings, self._clock.monotonic(), self._clock.now_ms()
-        return ConsumerRunningInfo(
+        info = super().running_info(stacks=stacks)
+        return replace(
+            info,
             properties={
-                NAMESERVER_ADDR: f"{self._instance.name_servers};",
-                CONSUME_TYPE: self.consume_type.value,
+                **info.properties,
                 CONSUME_ORDERLY: shown(getattr(settings, "ordered", False)),
                 THREADPOOL_CORE_SIZE: str(self.core_workers),
-                CONSUMER_START_TIMESTAMP: str(self._started_ms),
                 CLIENT_VERSION: VERSION.name,
                 **shown_settings(settings),
                 **{f"pauses: {cause}": str(count) for cause, count in self._pulls.pauses.snapshot().items()},
             },
-            subscription_set=tuple(self._subscriptions),
             mq_table={one.queue: one.info(self._offsets.get(one.queue), now, now_ms) for one in self._owned.all()},
             status_table={one.topic: self._stats.status(one.topic, now) for one in self._subscriptions},
-            jstack=thread_stacks() if stacks else None,
         )
 
 
-def default_allocator(parts: MemberParts) -> Allocator:
+def default_allocator(parts: MemberParts[RebalanceSettings]) -> Allocator:
     """All queues when broadcasting, else those that the strategy gives this member."""
     return (
         AllQueues()

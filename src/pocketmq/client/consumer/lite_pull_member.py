@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.routes import TopicRoute
 from pocketmq.client.consumer.allocation import sort_queues
-from pocketmq.client.consumer.group_member import GroupMember, MemberParts, default_allocator
+from pocketmq.client.consumer.group_member import AssignedMember, MemberParts, default_allocator
 from pocketmq.client.consumer.listener import readable_prefix
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.client.consumer.pull_loop import PullLoopSettings
@@ -113,7 +113,7 @@ class LiteSelection:
         return self.subscriptions.get(topic)
 
 
-class LitePullMember(GroupMember):
+class LitePullMember(AssignedMember):
     """The observer and allocator of its own queues."""
 
     def __init__(
@@ -202,10 +202,6 @@ class LitePullMember(GroupMember):
 
     def _subscription_of(self, queue: MessageQueue) -> Subscription | None:
         return self._selection.filter_of(queue.topic)
-
-    async def readable(self, topic: str) -> list[MessageQueue]:
-        """All readable queues of a topic."""
-        return list((await self._instance.routes.find(topic)).readable)
 
     def positions(self, topic: str) -> Mapping[MessageQueue, int]:
         return {queue: offset for queue, offset in self._positions().items() if queue.topic == topic}
@@ -312,9 +308,6 @@ class LitePullMember(GroupMember):
         """The offset of the first message that is not consumed."""
         return _position(await self._owned_queue(queue))
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        return await self._offsets.store.load(queue)
-
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at `offset` in an assigned queue. Commits nothing."""
         calls = self._instance.brokers.offsets
@@ -332,9 +325,6 @@ class LitePullMember(GroupMember):
     async def seek_to_time(self, queue: MessageQueue, time_ms: int) -> None:
         """Continue at the first message that was stored then or later."""
         await self._move(queue, await self.offset_at(queue, time_ms))
-
-    async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
-        return await self._instance.brokers.offsets.at_time(queue, time_ms)
 
     async def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Neither pull nor poll these queues until `resume`."""

@@ -12,9 +12,9 @@ result. Use `on_queues_changed` or `schedule` to share the queues of a topic wit
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final, Unpack
+from typing import Final, Unpack
 
 from msgspec.structs import replace
 
@@ -23,9 +23,9 @@ from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.allocation import AVERAGE
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.consume_result import Verdict
+from pocketmq.client.consumer.group_member import GroupMember, MemberParts
 from pocketmq.client.consumer.listener import readable_prefix
 from pocketmq.client.consumer.lite_pull_consumer import QueuesChanged
-from pocketmq.client.consumer.offsets import LocalFolder, Offsets, offset_store
 from pocketmq.client.consumer.pulling import PullEvents, Pulling, PullResult
 from pocketmq.client.consumer.rebalance import Allocation, AllQueues, OnRebalanced, Rebalance, StrategyAllocator
 from pocketmq.client.consumer.retry_sender import RetrySender
@@ -40,35 +40,22 @@ from pocketmq.model import MessageQueue, StoredMessage, Subscription
 from pocketmq.model.delay import delay_level_fault
 from pocketmq.model.names import wrap
 from pocketmq.model.retries import DEAD_LETTER_LEVEL
-from pocketmq.protocol.bodies.clients import (
-    CONSUME_TYPE,
-    CONSUMER_START_TIMESTAMP,
-    NAMESERVER_ADDR,
-    ConsumerData,
-    ConsumerRunningInfo,
-    ConsumeType,
-    DirectConsumption,
-)
+from pocketmq.protocol.bodies.clients import ConsumeType
 from pocketmq.protocol.bodies.topics import ResetOffsets
 
 REBALANCE_S = 20.0
 
 
-class PullMember:
+class PullMember(GroupMember):
     """The group member of a pull consumer. Topics and queues have their wire names; messages have those of users."""
 
     def __init__(self, settings: PullSettings, hooks: HookList, instance: Instance, files: Files) -> None:
-        self._settings = settings
+        topics = SubscriptionTable(settings.wire_group, 0, with_retries=False)
+        super().__init__(MemberParts(settings, instance, files, topics, hooks), ConsumeType.CONSUME_ACTIVELY)
+        self._pull_settings = settings
         self._events = PullEvents(hooks, settings.group, settings.namespace)
-        self._instance = instance
-        self._group = settings.wire_group
-        self._topics = SubscriptionTable(self._group, 0, with_retries=False)
         self._watched = _WatchedTopics()
         self._listeners: dict[str, OnRebalanced] = {}
-        self._started_ms = instance.clock.now_ms()
-        folder = LocalFolder(files, settings.local_offsets, instance.client_id)
-        local = folder if settings.broadcast else None
-        self._offsets = Offsets(offset_store(instance.brokers.offsets, self._group, local, settings.own_offsets))
         self._pulls = self._pulling(PullFlag.SUBSCRIPTION)
         self._holds = self._pulling(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
         self._retry_sender = RetrySender(
@@ -98,7 +85,7 @@ class PullMember:
         await self._instance.leave()
 
     def _pulling(self, flags: int) -> Pulling:
-        return Pulling(self._instance, self._group, flags=flags, wait_ms=self._settings.pull_wait_ms)
+        return Pulling(self._instance, self._group, flags=flags, wait_ms=self._pull_settings.pull_wait_ms)
 
     # messages
 
@@ -120,7 +107,7 @@ class PullMember:
         expression, kind = filtered
         subscription = Subscription.parse(queue.topic, expression, kind, sub_version=self._instance.clock.now_ms())
         await self._instance.routes.find(queue.topic)
-        settings = self._settings
+        settings = self._pull_settings
         if timeout_s is None:
             timeout_s = (settings.block_timeout_ms if may_wait else settings.pull_timeout_ms) / 1000
         pulling = self._holds if may_wait else self._pulls
@@ -150,20 +137,6 @@ class PullMember:
 
     # queues and offsets
 
-    async def readable(self, topic: str) -> list[MessageQueue]:
-        return list((await self._instance.routes.find(topic)).readable)
-
-    async def query(
-        self, queue: MessageQueue, request: Callable[[OffsetCalls, MessageQueue], Coroutine[Any, Any, int]]
-    ) -> int:
-        """Send an offset request to the broker of a queue."""
-        await self._instance.routes.find(queue.topic)
-        return await request(self._instance.brokers.offsets, queue)
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        await self._instance.routes.find(queue.topic)
-        return await self._offsets.store.load(queue)
-
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         for queue in offsets:
             await self._instance.routes.find(queue.topic)
@@ -171,7 +144,7 @@ class PullMember:
 
     async def watch(self, topic: str, listener: OnRebalanced) -> None:
         """Call `listener` with the queues of `topic` that are allocated to this member, now and after each change."""
-        self._topics.subscribe(topic, now_ms=self._instance.clock.now_ms())
+        self._subscriptions.subscribe(topic, now_ms=self._instance.clock.now_ms())
         self._listeners[topic] = listener
         await self._watched.drop_topic(topic)  # so that a second listener is called, too
         self._instance.heartbeat_soon()
@@ -182,26 +155,6 @@ class PullMember:
 
     # for the client instance; see `cluster.serving`
 
-    @property
-    def client_id(self) -> str:
-        return self._instance.client_id
-
-    @property
-    def wire_group(self) -> str:
-        return self._group
-
-    def topics(self) -> Iterable[str]:
-        return [subscription.topic for subscription in self._topics]
-
-    def heartbeat(self) -> ConsumerData:
-        return ConsumerData(
-            self._group,
-            ConsumeType.CONSUME_ACTIVELY,
-            self._settings.model,
-            subscription_data_set=tuple(self._topics),
-            unit_mode=self._settings.unit_mode,
-        )
-
     def rebalance_soon(self) -> None:
         self._rebalance.soon()
 
@@ -210,22 +163,6 @@ class PullMember:
 
     async def reset_offsets(self, topic: str, offsets: ResetOffsets) -> None:
         """There are no assigned queues: callers of `pull` choose their offsets."""
-
-    def positions(self, topic: str) -> Mapping[MessageQueue, int]:
-        return self._offsets.of_topic(topic)
-
-    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
-        return ConsumerRunningInfo(
-            properties={
-                NAMESERVER_ADDR: f"{self._instance.name_servers};",
-                CONSUME_TYPE: ConsumeType.CONSUME_ACTIVELY.value,
-                CONSUMER_START_TIMESTAMP: str(self._started_ms),
-            },
-            subscription_set=tuple(self._topics),
-        )
-
-    async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
-        raise ServerFailed("this consumer has no listener: its user pulls messages")
 
 
 class _WatchedTopics:
@@ -325,7 +262,7 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
 
     async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
         """The offset of the first message that was stored at that time or later."""
-        return await self._run(self._member.query(self._wire(queue), lambda calls, wire: calls.at_time(wire, time_ms)))
+        return await self._run(self._member.offset_at(self._wire(queue), time_ms))
 
     async def earliest_time_ms(self, queue: MessageQueue) -> int:
         """When the oldest message of `queue` was stored; -1 if it is empty."""

@@ -32,7 +32,7 @@ from pocketmq.client.consumer.consume_events import ConsumeEvents
 from pocketmq.client.consumer.consume_result import direct_outcome, text_of
 from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.flow_limits import PauseCause
-from pocketmq.client.consumer.group_member import GroupMember, MemberParts
+from pocketmq.client.consumer.group_member import AssignedMember, MemberParts
 from pocketmq.client.consumer.jobs import Job, setting_result
 from pocketmq.client.consumer.listener import Listener, ListenerTable, require_picklable
 from pocketmq.client.consumer.listening import Listening, ListeningParts
@@ -59,12 +59,12 @@ PULLS_AHEAD: Final = 4
 """The number of pulls of a queue that may wait for listeners. With one, a broker far away would keep listeners waiting."""
 
 
-class PushMember(GroupMember):
+class PushMember(AssignedMember):
     """The group member of a push consumer. `async def` listeners run on `loop`; None: on a separate event loop."""
 
     def __init__(
         self,
-        parts: MemberParts,
+        parts: MemberParts[PushSettings],
         settings: PushSettings,
         listeners: ListenerTable,
         tracer: Tracer | None,
@@ -194,7 +194,11 @@ class PushMember(GroupMember):
 
 
 def _listening(
-    parts: MemberParts, settings: PushSettings, listeners: ListenerTable, dispatch: Dispatch, locks: QueueLocks | None
+    parts: MemberParts[PushSettings],
+    settings: PushSettings,
+    listeners: ListenerTable,
+    dispatch: Dispatch,
+    locks: QueueLocks | None,
 ) -> Listening:
     events = ConsumeEvents(
         parts.hooks, settings.group, settings.namespace, parts.clock, timeout_ms=settings.consume_timeout_ms

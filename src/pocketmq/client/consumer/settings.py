@@ -198,6 +198,11 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
         return MessageModel.BROADCASTING if self.broadcast else MessageModel.CLUSTERING
 
     @property
+    def from_where(self) -> ConsumeFromWhere:
+        """Where a new group starts, in the terms of brokers."""
+        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+    @property
     def own_offsets(self) -> UserOffsets | None:
         return None if self.offset_store is None else UserOffsets(self.offset_store, self.namespace)
 
