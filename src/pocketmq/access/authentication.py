@@ -25,7 +25,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectionLost, NoPermission
 from pocketmq.files import Files
 from pocketmq.model.access import Access, Accesses, Action, FindNames, Resource
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.pending_calls import failure_reply

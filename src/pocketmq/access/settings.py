@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.setting_keys import NUMBER, PATH, Consequence, Constant, Form, Key
-from pocketmq.net.address import LARGEST_PORT, Address
-from pocketmq.net.tls import TlsMode
+from pocketmq.net import LARGEST_PORT, Address, TlsMode
 
 
 def _tls_mode(text: str) -> TlsMode:

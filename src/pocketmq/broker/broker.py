@@ -26,13 +26,19 @@ from pocketmq.errors import ListenFailed, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.metrics.families import Family
 from pocketmq.metrics.page import Collect, MetricsPage
-from pocketmq.net.address import Address
-from pocketmq.net.connection import ConnectionSettings
-from pocketmq.net.loops import Repeating
-from pocketmq.net.network import AcceptSettings, Network, TcpNetwork
-from pocketmq.net.peer import PeerSettings
-from pocketmq.net.server import Server, ServerCounters, ServerSettings
-from pocketmq.net.tls import ServerTls
+from pocketmq.net import (
+    AcceptSettings,
+    Address,
+    ConnectionSettings,
+    Network,
+    PeerSettings,
+    Repeating,
+    Server,
+    ServerCounters,
+    ServerSettings,
+    ServerTls,
+    TcpNetwork,
+)
 
 log = logging.getLogger("pocketmq.broker")
 

@@ -59,8 +59,7 @@ from pocketmq.model.names import (
     parse_topic,
 )
 from pocketmq.model.properties import format_properties
-from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer
+from pocketmq.net import Address, Peer
 from pocketmq.protocol.api.messages import SendMessage
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.store.message_store import MessageStore

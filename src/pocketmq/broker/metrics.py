@@ -28,8 +28,7 @@ from pocketmq.metrics.families import (
     with_labels,
 )
 from pocketmq.model.names import DLQ_PREFIX, is_internal_group, is_retry
-from pocketmq.net.loops import Steps
-from pocketmq.net.server import ServerCounters
+from pocketmq.net import ServerCounters, Steps
 from pocketmq.store.readable_store import StoreFacts
 
 

@@ -45,10 +45,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, StoreDamaged
 from pocketmq.files import Files
-from pocketmq.net.address import Address
-from pocketmq.net.dispatcher import Dispatcher, Handler
-from pocketmq.net.network import Network
-from pocketmq.net.peer import Peer
+from pocketmq.net import Address, Dispatcher, Handler, Network, Peer
 from pocketmq.protocol.bodies.topics import DelayOffsets
 from pocketmq.protocol.hot_headers import (
     HEARTBEAT_REPLIES,

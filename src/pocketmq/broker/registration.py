@@ -30,11 +30,7 @@ from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.errors import ConnectFailed, NetworkError, PocketMQError
-from pocketmq.net.address import Address, resolved
-from pocketmq.net.connection import ConnectionSettings
-from pocketmq.net.network import Network
-from pocketmq.net.peer import Peer, PeerSettings
-from pocketmq.net.pool import Pool, PoolSettings
+from pocketmq.net import Address, ConnectionSettings, Network, Peer, PeerSettings, Pool, PoolSettings, resolved
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 

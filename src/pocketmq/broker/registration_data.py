@@ -22,7 +22,7 @@ from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.model.names import is_group_topic
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 from pocketmq.protocol.api.administration import ForBroker, RegisterBroker, RegisterBrokerReply
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
 from pocketmq.protocol.bodies.topics import KVTable, MappedTopicTable, TopicConfig

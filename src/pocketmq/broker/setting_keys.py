@@ -32,7 +32,7 @@ from pocketmq.model.setting_keys import (
     SettingKeys,
     read_number,
 )
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 from pocketmq.protocol.signing import Credentials
 from pocketmq.store.log.commit_log import LOG_FOLDER
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES

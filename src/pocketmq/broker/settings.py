@@ -11,8 +11,7 @@ from pocketmq.codes import Perm
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.model.names import parse_broker, parse_topic
-from pocketmq.net.address import Address
-from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles
+from pocketmq.net import Address, ClientTlsFiles, ServerTlsFiles
 from pocketmq.net.unfinished import UnfinishedLimits
 from pocketmq.protocol.signing import Credentials
 from pocketmq.store.settings import MIB, StoreSettings

@@ -24,7 +24,7 @@ from pocketmq.cli.output import Column, json_option, show_json, show_rows, show_
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import NetworkError, PocketMQError
 from pocketmq.model.human import count
-from pocketmq.net.portal import Portal
+from pocketmq.net import Portal
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import AsyncAdmin

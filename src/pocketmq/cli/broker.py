@@ -24,7 +24,7 @@ from pocketmq.cli.server_options import (
 )
 from pocketmq.errors import BodyError, InvalidSetting, UsageError
 from pocketmq.files import DiskFiles
-from pocketmq.net.loops import end_of_input
+from pocketmq.net import end_of_input
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import FlushMode, StoreSettings

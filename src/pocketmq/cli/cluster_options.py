@@ -36,7 +36,7 @@ from pocketmq.errors import (
     TopicNotFound,
     UsageError,
 )
-from pocketmq.net.tls import ClientTlsFiles
+from pocketmq.net import ClientTlsFiles
 from pocketmq.protocol.frames import HTTP_ANSWER
 from pocketmq.protocol.signing import SECRET_VARIABLE, credentials_of
 

@@ -18,7 +18,7 @@ import click
 
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.files import find_program
-from pocketmq.net.address import LARGEST_PORT
+from pocketmq.net import LARGEST_PORT
 
 PROGRAM: Final = "pocketmq"
 TRACEBACK_VARIABLE: Final = "POCKETMQ_TRACEBACK"

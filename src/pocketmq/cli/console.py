@@ -24,7 +24,7 @@ from pocketmq.cli.programs import ChildProgram
 from pocketmq.embedded.server import name_server_tls
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
-from pocketmq.net.tls import ServerTlsFiles
+from pocketmq.net import ServerTlsFiles
 from pocketmq.protocol.signing import SECRET_VARIABLE
 
 log = logging.getLogger("pocketmq.cli")

@@ -25,7 +25,7 @@ from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
 from pocketmq.model import MessageQueue, OffsetId, StoredMessage
 from pocketmq.model.human import local_time, parse_queue, parse_time, time_ms
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 from pocketmq.protocol.compression import MAX_INFLATED_BYTES
 from pocketmq.store.tools.message_fields import BodyForm, body_start, fields_of
 

@@ -15,7 +15,7 @@ from pocketmq.model.human import duration, local_time
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.messages import MessageTrace, TracedAttempt
-    from pocketmq.model.message import StoredMessage
+    from pocketmq.model import StoredMessage
 
 _COLUMNS: Final = (
     *texts("at", "event", "by"),

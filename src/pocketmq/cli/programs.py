@@ -25,7 +25,7 @@ from pocketmq.clock import SystemClock
 from pocketmq.errors import ProgramFailed
 from pocketmq.memory import SERVER, keep_freed
 from pocketmq.metrics.log_lines import log_formatter
-from pocketmq.net.loops import QUIET_S, LoopFailures, new_loop
+from pocketmq.net import QUIET_S, LoopFailures, new_loop
 
 P = TypeVar("P")
 

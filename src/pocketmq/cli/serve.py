@@ -53,8 +53,7 @@ from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import DEFAULT_PORT as NAME_SERVER_PORT
 from pocketmq.nameserver.settings import NameServerSettings
-from pocketmq.net.address import LARGEST_PORT, Address, reachable
-from pocketmq.net.tls import ServerTlsFiles
+from pocketmq.net import LARGEST_PORT, Address, ServerTlsFiles, reachable
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode
 

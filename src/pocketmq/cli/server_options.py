@@ -19,8 +19,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.log_lines import FORMS
 from pocketmq.metrics.page import PATH as METRICS_PATH
 from pocketmq.metrics.settings import MetricsSettings
-from pocketmq.net.address import Address
-from pocketmq.net.tls import ServerTlsFiles, TlsMode
+from pocketmq.net import Address, ServerTlsFiles, TlsMode
 from pocketmq.store.settings import FlushMode
 
 

@@ -14,7 +14,7 @@ from pocketmq.model.human import duration, number
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.transactions import OpenTransaction
-    from pocketmq.model.transactions import Undecided
+    from pocketmq.model import Undecided
 
 DEFAULT_LIMIT = 10_000
 _COLUMNS = (

@@ -28,7 +28,7 @@ from weakref import WeakSet
 from pocketmq.client.cluster.identity import generation, require_same_process
 from pocketmq.client.lifecycle import SHARED_PORTAL, State
 from pocketmq.errors import WrongState
-from pocketmq.net.portal import Portal, refuse_in_a_loop
+from pocketmq.net import Portal, refuse_in_a_loop
 
 log = logging.getLogger("pocketmq.client")
 

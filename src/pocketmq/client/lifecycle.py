@@ -30,7 +30,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 
 from pocketmq.client.cluster.identity import generation, require_same_process
 from pocketmq.errors import WrongState
-from pocketmq.net.portal import Portal
+from pocketmq.net import Portal
 
 
 class State(Enum):

@@ -41,7 +41,7 @@ from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.telemetry.metrics import ClientMetrics, MetricsInMemory, OpenTelemetryMetrics, PrometheusMetrics
 from pocketmq.client.telemetry.otel_tracing import OpenTelemetryTracing, context_of
 from pocketmq.codes import TransactionState
-from pocketmq.net.tls import client_context
+from pocketmq.net import client_context
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.signing import Credentials
 

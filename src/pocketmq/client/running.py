@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from pocketmq.errors import UsageError, WrongState
-from pocketmq.net.portal import refuse_in_a_loop
+from pocketmq.net import refuse_in_a_loop
 
 log = logging.getLogger("pocketmq.client")
 

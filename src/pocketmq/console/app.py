@@ -37,7 +37,7 @@ from pocketmq.console.snapshot import Collector
 from pocketmq.console.users import LoginAttempts, Sessions, UsersFile
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -27,9 +27,7 @@ from pocketmq.console.users import Role, User, new_user, parse_users, read_users
 from pocketmq.errors import InvalidSetting, ListenFailed
 from pocketmq.files import DiskFiles
 from pocketmq.metrics.log_lines import FORMS, log_formatter
-from pocketmq.net.address import Address, reachable
-from pocketmq.net.loops import end_of_input
-from pocketmq.net.tls import ClientTlsFiles, server_context
+from pocketmq.net import Address, ClientTlsFiles, end_of_input, reachable, server_context
 from pocketmq.protocol.signing import SECRET_VARIABLE, credentials_of
 
 PASSWORD_VARIABLE: Final = "POCKETMQ_CONSOLE_PASSWORD"  # noqa: S105 the name of it

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net import LARGEST_PORT, Address
 
 DEFAULT_PORT: Final = 9878
 """Near the name server's port 9876."""

@@ -13,7 +13,7 @@ from pocketmq.doctor.context import DoctorContext
 from pocketmq.doctor.report import Finding, broken, info, ok, unknown, warning
 from pocketmq.errors import PocketMQError
 from pocketmq.model.human import duration
-from pocketmq.net.tls import TlsMode
+from pocketmq.net import TlsMode
 
 FULL_RATIO, CLEAN_RATIO = 0.90, 0.75
 """RocketMQ's defaults: the disk use from which it rejects messages, and from which it deletes old ones. Apache's brokers do not

@@ -24,7 +24,7 @@ from pocketmq.errors import (
     ProtocolError,
     RequestNotSupported,
 )
-from pocketmq.net.address import Address, resolved
+from pocketmq.net import Address, resolved
 from pocketmq.protocol.bodies.topics import ClusterInfo
 from pocketmq.protocol.frames import HTTP_ANSWER
 

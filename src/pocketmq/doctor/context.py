@@ -11,7 +11,7 @@ from pocketmq.client.admin.targets import AdminOptions, AdminSettings, BrokerAdd
 from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.errors import InvalidSetting
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 from pocketmq.protocol.bodies.clients import ConsumerRunningInfo
 
 

@@ -34,7 +34,7 @@ from pocketmq.doctor.topic_checks import check_permission, check_topic
 from pocketmq.errors import PocketMQError
 from pocketmq.model.human import duration
 from pocketmq.model.names import parse_group, parse_topic, wrap
-from pocketmq.net.portal import refuse_in_a_loop
+from pocketmq.net import refuse_in_a_loop
 
 OnStep = Callable[[Step], None]
 

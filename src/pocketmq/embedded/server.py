@@ -29,9 +29,7 @@ from pocketmq.model.names import refuse_unknown
 from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
-from pocketmq.net.address import reachable
-from pocketmq.net.portal import Portal
-from pocketmq.net.tls import ClientTlsFiles, ServerTlsFiles, TlsMode
+from pocketmq.net import ClientTlsFiles, Portal, ServerTlsFiles, TlsMode, reachable
 from pocketmq.protocol.signing import Credentials
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode, StoreSettings

@@ -17,7 +17,7 @@ import msgspec
 
 from pocketmq.files import Files
 from pocketmq.model.durations import Sizes
-from pocketmq.net.server import ServerCounters
+from pocketmq.net import ServerCounters
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values, in their order."""

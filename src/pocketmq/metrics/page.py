@@ -19,9 +19,7 @@ from typing import Final, Self, cast
 from pocketmq.errors import WrongState
 from pocketmq.metrics.families import CONTENT_TYPE, Family, metrics_text
 from pocketmq.metrics.settings import MetricsSettings
-from pocketmq.net.address import Address
-from pocketmq.net.network import Listener, Network, TcpNetwork
-from pocketmq.net.tls import ServerTls
+from pocketmq.net import Address, Listener, Network, ServerTls, TcpNetwork
 
 log = logging.getLogger("pocketmq.metrics")
 

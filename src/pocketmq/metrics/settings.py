@@ -6,7 +6,7 @@ import msgspec
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.setting_keys import NUMBER, SWITCH, TEXT, Form, Key
-from pocketmq.net.address import LARGEST_PORT, Address
+from pocketmq.net import LARGEST_PORT, Address
 
 DEFAULT_PORT: Final = 5557
 """RocketMQ's default."""

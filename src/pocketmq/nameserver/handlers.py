@@ -21,7 +21,7 @@ from pocketmq.nameserver.kv_config import ORDER_NAMESPACE, KvConfig
 from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
 from pocketmq.nameserver.settings import SettingsInUse, change_keys, write_keys
-from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
+from pocketmq.net import Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import (
     AddWritePermReply,
     BrokerHeartbeat,

@@ -37,13 +37,20 @@ from pocketmq.nameserver.handlers import BrokerHandlers, KvConfigHandlers, Setti
 from pocketmq.nameserver.kv_config import KvConfig, KvLimits
 from pocketmq.nameserver.routes import RouteTable
 from pocketmq.nameserver.settings import NameServerSettings, SettingsInUse
-from pocketmq.net.address import Address
-from pocketmq.net.connection import ConnectionSettings
-from pocketmq.net.dispatcher import Dispatcher
-from pocketmq.net.loops import Repeating
-from pocketmq.net.network import AcceptSettings, Network, TcpNetwork
-from pocketmq.net.peer import Peer, PeerSettings
-from pocketmq.net.server import Server, ServerCounters, ServerSettings
+from pocketmq.net import (
+    AcceptSettings,
+    Address,
+    ConnectionSettings,
+    Dispatcher,
+    Network,
+    Peer,
+    PeerSettings,
+    Repeating,
+    Server,
+    ServerCounters,
+    ServerSettings,
+    TcpNetwork,
+)
 from pocketmq.protocol.api.administration import GetRoute
 from pocketmq.protocol.command import Command
 

@@ -19,8 +19,7 @@ from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.model.setting_keys import NUMBER, PATH, REFUSED, SWITCH, TEXT, Key, ReadKeys, SettingKeys
 from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.routes import BROKER_TIMEOUT_S
-from pocketmq.net.address import Address
-from pocketmq.net.tls import ServerTlsFiles
+from pocketmq.net import Address, ServerTlsFiles
 from pocketmq.net.unfinished import UnfinishedLimits
 
 DEFAULT_PORT = 9876

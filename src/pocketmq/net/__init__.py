@@ -15,3 +15,57 @@ Modules in reading order:
     portal       an event loop in a thread, for blocking code
     loops        creates the event loop (uvloop where installed); periodic tasks; failures without memory
 """
+
+from pocketmq.net.address import LARGEST_PORT, Address, reachable, resolved
+from pocketmq.net.connection import CloseReason, Connection, ConnectionSettings
+from pocketmq.net.dispatcher import Check, Dispatcher, Handler, PlainRequest, Reply, Request
+from pocketmq.net.loops import QUIET_S, LoopFailures, Repeating, Steps, end_of_input, new_loop
+from pocketmq.net.network import AcceptSettings, Listener, Network, TcpNetwork, TurnedAway
+from pocketmq.net.peer import Peer, PeerSettings, Waiting
+from pocketmq.net.pool import Pool, PoolSettings
+from pocketmq.net.portal import Portal, refuse_in_a_loop
+from pocketmq.net.server import Server, ServerCounters, ServerSettings
+from pocketmq.net.tls import ClientTlsFiles, ServerTls, ServerTlsFiles, TlsMode, client_context, server_context
+
+__all__ = [
+    "LARGEST_PORT",
+    "QUIET_S",
+    "AcceptSettings",
+    "Address",
+    "Check",
+    "ClientTlsFiles",
+    "CloseReason",
+    "Connection",
+    "ConnectionSettings",
+    "Dispatcher",
+    "Handler",
+    "Listener",
+    "LoopFailures",
+    "Network",
+    "Peer",
+    "PeerSettings",
+    "PlainRequest",
+    "Pool",
+    "PoolSettings",
+    "Portal",
+    "Repeating",
+    "Reply",
+    "Request",
+    "Server",
+    "ServerCounters",
+    "ServerSettings",
+    "ServerTls",
+    "ServerTlsFiles",
+    "Steps",
+    "TcpNetwork",
+    "TlsMode",
+    "TurnedAway",
+    "Waiting",
+    "client_context",
+    "end_of_input",
+    "new_loop",
+    "reachable",
+    "refuse_in_a_loop",
+    "resolved",
+    "server_context",
+]

@@ -31,8 +31,7 @@ from pocketmq.clock import SystemClock
 from pocketmq.codes import PullFlag, ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, Subscription
 from pocketmq.net.tls import client_context
 from pocketmq.protocol.signing import Credentials
 from pocketmq.spark.broker_facts import Answer, Bounds

@@ -26,9 +26,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from pocketmq.errors import ConnectFailed, InvalidSetting, ListenFailed, UsageError
-from pocketmq.net.address import Address
-from pocketmq.net.network import TurnedAway
-from pocketmq.net.tls import ServerTls
+from pocketmq.net import Address, ServerTls, TurnedAway
 from pocketmq.testing.memory_transport import MemoryTransport, Pipe
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)

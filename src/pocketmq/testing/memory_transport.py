@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 
 DEFAULT_HIGH_BYTES = 64 * 1024
 

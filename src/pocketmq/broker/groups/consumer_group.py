@@ -23,7 +23,7 @@ from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import ImpossibleRequest, SubscriptionStale, SubscriptionUnknown
 from pocketmq.model import Subscription
 from pocketmq.model.subscription import ALL, union_expression
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.bodies.clients import ClientConnection, ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields

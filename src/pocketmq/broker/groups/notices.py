@@ -22,7 +22,7 @@ from pocketmq.broker.groups.members import Changes, Notice
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectionLost, PocketMQError
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.api.messages import ForConsumerGroup
 from pocketmq.protocol.command import Command
 

@@ -23,8 +23,7 @@ from pocketmq.broker.stats.runtime_info import RuntimeInfo
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, NoPermission
 from pocketmq.model import MessageQueue
-from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
-from pocketmq.net.loops import Steps
+from pocketmq.net import Handler, PlainRequest, Reply, Request, Steps
 from pocketmq.protocol.api.administration import (
     BrokerConfigReply,
     GetBrokerConsumeStats,

@@ -19,8 +19,7 @@ from pocketmq.codes import RequestCode, TopicFlag
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest
 from pocketmq.model import GroupName, MessageQueue
 from pocketmq.model.names import retry_topic
-from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
-from pocketmq.net.peer import Peer
+from pocketmq.net import Handler, Peer, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import ForProducerGroup
 from pocketmq.protocol.api.messages import ForConsumerGroup, HeartbeatReply, UnregisterClient
 from pocketmq.protocol.bodies.clients import (

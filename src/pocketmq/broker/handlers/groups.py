@@ -15,8 +15,7 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode
 from pocketmq.model import Subscription
 from pocketmq.model.names import parse_group
-from pocketmq.net.address import Address
-from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
+from pocketmq.net import Address, Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import (
     AllGroupsReply,
     DeleteGroup,

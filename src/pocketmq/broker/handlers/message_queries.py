@@ -12,8 +12,7 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ImpossibleRequest, InvalidExpression, InvalidParameter
 from pocketmq.model import Subscription
-from pocketmq.net.dispatcher import Handler, Reply, Request
-from pocketmq.net.loops import Steps
+from pocketmq.net import Handler, Reply, Request, Steps
 from pocketmq.protocol.api.messages import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
 from pocketmq.protocol.bodies.topics import ConsumeQueueContent, ConsumeQueueEntry
 from pocketmq.store.queues.consume_queue import Entry, is_message

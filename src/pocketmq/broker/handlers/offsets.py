@@ -29,8 +29,7 @@ from pocketmq.errors import (
     TopicNotFound,
 )
 from pocketmq.model import MessageQueue
-from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
-from pocketmq.net.peer import Peer
+from pocketmq.net import Handler, Peer, PlainRequest, Reply, Request
 from pocketmq.protocol.api.messages import (
     CloneGroupOffset,
     ForQueue,

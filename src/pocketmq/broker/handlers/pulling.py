@@ -33,7 +33,7 @@ from pocketmq.errors import (
 )
 from pocketmq.model import Subscription
 from pocketmq.model.names import is_retry
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.bodies.clients import MessageModel, SubscriptionGroupConfig
 from pocketmq.protocol.body_pack import pack_bodies

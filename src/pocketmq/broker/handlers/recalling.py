@@ -20,7 +20,7 @@ from pocketmq.errors import (
 )
 from pocketmq.model import properties as names
 from pocketmq.model.names import TIMER_TOPIC, is_retry
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import RecallMessage, RecallReply
 from pocketmq.protocol.recall_handle import RecallHandle
 

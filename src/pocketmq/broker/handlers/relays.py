@@ -12,7 +12,7 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import CallTimedOut, ConsumeTimedOut, ImpossibleRequest, NetworkError, PocketMQError, ServerFailed
 from pocketmq.model import MessageQueue, OffsetId
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus
 from pocketmq.protocol.bodies.topics import ConsumerStatus
 from pocketmq.protocol.command import Command

@@ -18,7 +18,7 @@ from pocketmq.errors import PocketMQError
 from pocketmq.model import Host
 from pocketmq.model import properties as names
 from pocketmq.model.properties import format_properties, parse_properties
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import PushReplyMessage, SendMessage, SendReply
 
 log = logging.getLogger("pocketmq.broker")

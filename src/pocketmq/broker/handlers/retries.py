@@ -22,7 +22,7 @@ from pocketmq.model import GroupName, StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.model.names import dlq_topic, group_of
 from pocketmq.model.retries import DEAD_LETTER_LEVEL, max_attempts, resent_is_dead, retry_level, sent_back_is_dead
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import SendMessage, SendMessageBack
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig

@@ -30,8 +30,7 @@ from pocketmq.model import properties as names
 from pocketmq.model.message_id import pack_ip
 from pocketmq.model.names import is_retry, parse_topic
 from pocketmq.model.properties import parse_properties, raw_property
-from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer
+from pocketmq.net import Address, Peer
 from pocketmq.protocol.api.messages import SendMessage
 from pocketmq.protocol.batch import MAX_ITEMS, decode_batch
 from pocketmq.protocol.command import Command, encode_command

@@ -21,7 +21,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidParameter, TopicNotFound
 from pocketmq.model import MessageQueue
 from pocketmq.model.names import LMQ_PREFIX, parse_topic
-from pocketmq.net.dispatcher import Handler, PlainRequest, Reply, Request
+from pocketmq.net import Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import AllTopicsReply, CreateTopic, ForTopic, GetAllTopics
 from pocketmq.protocol.bodies.clients import GroupList
 from pocketmq.protocol.bodies.topics import (

@@ -11,7 +11,7 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.codes import RequestCode
 from pocketmq.errors import FlushDiskTimeout, InvalidParameter, PocketMQError
-from pocketmq.net.dispatcher import Handler, Reply, Request
+from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import EndTransaction, ResumeCheckHalfMessage
 
 log = logging.getLogger("pocketmq.broker")

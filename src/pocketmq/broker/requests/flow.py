@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode
 from pocketmq.errors import StoreBusy, SystemBusy
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import Head

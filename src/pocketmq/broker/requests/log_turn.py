@@ -16,7 +16,7 @@ from pocketmq.broker.handlers.sending import Sending
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectionLost, PocketMQError, ServerFailed, WrongState
-from pocketmq.net.connection import Connection
+from pocketmq.net import Connection
 from pocketmq.protocol.hot_headers import opaques_of, with_code
 
 log = logging.getLogger("pocketmq.broker")

@@ -33,8 +33,7 @@ from pocketmq.broker.requests.log_turn import LogTurn
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.state import BrokerState
 from pocketmq.errors import ConnectionLost, PocketMQError, PoolEmpty, StoreBusy
-from pocketmq.net.dispatcher import Check
-from pocketmq.net.peer import Peer
+from pocketmq.net import Check, Peer
 from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame

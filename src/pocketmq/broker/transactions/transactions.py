@@ -15,7 +15,7 @@ from pocketmq.model import OffsetId, StoredMessage, Undecided
 from pocketmq.model import properties as names
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from pocketmq.model.transactions import describe
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.api.messages import EndTransaction
 
 MAX_UNSENT_BYTES: Final = 1024 * 1024

@@ -16,7 +16,7 @@ from pocketmq.codes import ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
 from pocketmq.model import MessageQueue, OffsetId, StoredMessage, TopicName
 from pocketmq.model.names import parse_topic
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 from pocketmq.protocol.api.messages import ConsumeMessageDirectly, QueryMessage, SendMessageBack
 from pocketmq.protocol.bodies.clients import DirectConsumption
 from pocketmq.protocol.trace_text import EndTransaction, Outcome, Pub, Recall, SubAfter, SubBefore, Trace, decode_trace

@@ -31,7 +31,7 @@ from pocketmq.errors import InvalidSetting, NetworkError, PocketMQError, Protoco
 from pocketmq.model import ExpressionType, GroupName, MessageQueue, StoredMessage, TopicName
 from pocketmq.model.names import TOOLS_GROUP, parse_group, parse_topic, unwrap, wrap
 from pocketmq.model.subscription import ALL
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 from pocketmq.protocol.api.administration import DeleteTopicRoute
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.bodies.topics import ClusterInfo

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.errors import ConnectFailed, InvalidSetting
-from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer
+from pocketmq.net import Address, Peer
 from pocketmq.protocol.bodies.topics import BrokerData
 from pocketmq.protocol.command import Command
 

@@ -20,7 +20,7 @@ from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import BoundaryType, RequestCode, ResponseCode
 from pocketmq.errors import ConnectFailed, ConnectionLost, NotFound, PocketMQError, ServerFailed, error_for
 from pocketmq.model import MessageQueue, StoredMessage
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 from pocketmq.protocol.api.administration import (
     CreateTopic,
     DeleteGroup,

@@ -23,8 +23,7 @@ from pocketmq.codes import VERSION, RequestCode, Version
 from pocketmq.errors import InvalidExpression, PocketMQError, WrongState
 from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model.names import INNER_PRODUCER_GROUP
-from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer
+from pocketmq.net import Address, Peer
 from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.bodies.clients import (
     ConsumerData,

@@ -21,7 +21,7 @@ from pocketmq.clock import SystemClock
 from pocketmq.errors import WrongState
 from pocketmq.model import UniqueIds
 from pocketmq.model.message_id import pack_ip
-from pocketmq.net.address import Address, reachable
+from pocketmq.net import Address, reachable
 
 STREAM_MARK = "@STREAM"
 _EVERYWHERE = Address("0.0.0.0", 0)  # noqa: S104 nothing is bound

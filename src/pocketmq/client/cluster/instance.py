@@ -43,12 +43,16 @@ from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import NetworkError, PocketMQError, TopicNotFound
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model.names import INNER_PRODUCER_GROUP
-from pocketmq.net.connection import ConnectionSettings
-from pocketmq.net.loops import Repeating
-from pocketmq.net.network import Network, TcpNetwork
-from pocketmq.net.peer import PeerSettings
-from pocketmq.net.pool import Pool, PoolSettings
-from pocketmq.net.tls import client_context
+from pocketmq.net import (
+    ConnectionSettings,
+    Network,
+    PeerSettings,
+    Pool,
+    PoolSettings,
+    Repeating,
+    TcpNetwork,
+    client_context,
+)
 
 PAUSE_S: Final = 0.05
 """Pause between two checks of the connections. A check sends nothing while the pool backs off."""

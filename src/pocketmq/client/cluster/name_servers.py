@@ -20,8 +20,7 @@ from pocketmq.errors import (
     NetworkError,
     RequestNotSupported,
 )
-from pocketmq.net.address import Address
-from pocketmq.net.connection import CloseReason
+from pocketmq.net import Address, CloseReason
 from pocketmq.protocol.api.administration import ForNamespace, GetRoute, KvConfigReply, KvKey
 from pocketmq.protocol.bodies.topics import ClusterInfo, KVTable, TopicList, TopicRouteData
 from pocketmq.protocol.command import Command

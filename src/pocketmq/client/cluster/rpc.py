@@ -13,9 +13,7 @@ from functools import partial
 
 from pocketmq.client.hooks import HookErrors, RpcHook
 from pocketmq.codes import RequestCode
-from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer
-from pocketmq.net.pool import Pool
+from pocketmq.net import Address, Peer, Pool
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.signing import Credentials, signed_fields

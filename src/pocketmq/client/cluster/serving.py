@@ -25,7 +25,7 @@ from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.errors import ProtocolError, RequestNotSupported, ServerFailed, TooManyCalls
 from pocketmq.model import Host, StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.api.messages import (
     CheckTransactionState,
     ConsumeMessageDirectly,

@@ -32,7 +32,7 @@ from pocketmq.client.consumer.rebalance import Allocation
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError
 from pocketmq.model import MessageQueue
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 
 log = logging.getLogger("pocketmq.client")
 

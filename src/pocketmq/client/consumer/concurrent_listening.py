@@ -28,7 +28,7 @@ from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, OVERDUE_L
 from pocketmq.client.hooks import ConsumeEvent
 from pocketmq.errors import UsageError
 from pocketmq.model import StoredMessage
-from pocketmq.net.loops import Repeating
+from pocketmq.net import Repeating
 
 log = logging.getLogger("pocketmq.client")
 

@@ -16,7 +16,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import PocketMQError, ProtocolError, TooManyCalls, error_for
 from pocketmq.model import MessageQueue, Subscription
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 from pocketmq.net.blocking import BlockingCalls, IdleConnections
 
 MAX_CONNECTIONS: Final = 16

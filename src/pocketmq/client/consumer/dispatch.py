@@ -31,7 +31,7 @@ from pocketmq.client.consumer.listener import Listener, Unit
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import MissingLibrary, ProgramFailed, UnreadableMessage
 from pocketmq.model import StoredMessage
-from pocketmq.net.portal import Portal
+from pocketmq.net import Portal
 
 log = logging.getLogger("pocketmq.client")
 

@@ -33,7 +33,7 @@ from pocketmq.codes import VERSION
 from pocketmq.errors import InvalidExpression, PocketMQError, RemoteError, ServerFailed, TopicNotFound
 from pocketmq.files import Files
 from pocketmq.model import MessageQueue, StoredMessage, Subscription, TopicName
-from pocketmq.net.loops import Repeating
+from pocketmq.net import Repeating
 from pocketmq.protocol.bodies.clients import (
     CLIENT_VERSION,
     CONSUME_ORDERLY,

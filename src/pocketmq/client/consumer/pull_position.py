@@ -18,7 +18,7 @@ from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.pulling import Pulling, PullResult, PullStatus
 from pocketmq.errors import RemoteError
 from pocketmq.model import MessageQueue, StoredMessage
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.bodies.topics import LogMark
 
 log = logging.getLogger("pocketmq.client")

@@ -40,8 +40,7 @@ from pocketmq.client.received import received
 from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
 from pocketmq.model import MessageQueue, StoredMessage, Subscription
-from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer, Waiting
+from pocketmq.net import Address, Peer, Waiting
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.frames import PREFIX_SIZE

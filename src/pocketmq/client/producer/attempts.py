@@ -43,8 +43,7 @@ from pocketmq.errors import (
     error_for,
 )
 from pocketmq.model import MessageQueue
-from pocketmq.net.address import Address
-from pocketmq.net.peer import Peer
+from pocketmq.net import Address, Peer
 from pocketmq.protocol.command import Command
 
 T = TypeVar("T")

@@ -44,9 +44,8 @@ from pocketmq.codes import TransactionState
 from pocketmq.errors import ConnectFailed, PocketMQError, WrongState
 from pocketmq.model import Message, MessageQueue, StoredMessage
 from pocketmq.model.names import refuse_unknown
-from pocketmq.net.address import Address
+from pocketmq.net import Address, refuse_in_a_loop
 from pocketmq.net.blocking import BlockingConnection, IdleConnections
-from pocketmq.net.portal import refuse_in_a_loop
 
 MAX_CONNECTIONS: Final = 64
 """Connections to one broker. When all are busy, the loop sends."""

@@ -33,7 +33,7 @@ from pocketmq.client.producer.send_frames import MAX_TEMPLATES, SendFrames, json
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.errors import CallTimedOut, ConnectFailed, NetworkError, PocketMQError
 from pocketmq.model import Message, MessageQueue
-from pocketmq.net.address import Address
+from pocketmq.net import Address
 
 _pack_prefix = struct.Struct(">II").pack
 

@@ -46,8 +46,7 @@ from pocketmq.errors import CallTimedOut, NetworkError, PartlySent, PocketMQErro
 from pocketmq.model import Message, MessageQueue, StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.model.names import reply_topic, unwrap, wrap
-from pocketmq.net.loops import Repeating
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer, Repeating
 from pocketmq.protocol.api.messages import CheckTransactionState
 
 MAX_BATCH_BYTES: Final = MIB

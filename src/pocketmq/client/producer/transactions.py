@@ -31,7 +31,7 @@ from pocketmq.codes import RequestCode, ResponseCode, TransactionState
 from pocketmq.errors import PocketMQError, UsageError, WrongState, error_for
 from pocketmq.model import Message, OffsetId, StoredMessage
 from pocketmq.model.names import wrap
-from pocketmq.net.peer import Peer
+from pocketmq.net import Peer
 from pocketmq.protocol.api.messages import CheckTransactionState, EndTransaction
 
 log = logging.getLogger("pocketmq.client")

@@ -28,7 +28,7 @@ from pocketmq.model import Message, StoredMessage, UniqueIds
 from pocketmq.model import properties as names
 from pocketmq.model.names import MAX_GROUP_CHARS, TRACE_GROUP_PREFIX, TRACE_TOPIC
 from pocketmq.model.properties import KEY_SEPARATOR
-from pocketmq.net.loops import Repeating
+from pocketmq.net import Repeating
 from pocketmq.protocol.trace_text import (
     Decision,
     EndTransaction,

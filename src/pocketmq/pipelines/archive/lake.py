@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Self
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import StoreFull, WrongState
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.queue import QueueRange
+from pocketmq.model import QueueRange
 from pocketmq.pipelines.archive.form import Form, archive_rows, keep_form, staging_of
 from pocketmq.pipelines.archive.manifest import (
     Commit,

@@ -20,7 +20,7 @@ import msgspec
 
 from pocketmq.errors import StoreDamaged, StoreLocked, WrongState
 from pocketmq.files import DiskFiles, File, Files, write_atomically
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import MANIFEST, padded
 from pocketmq.spark.read.offsets import Cause, Lost
 

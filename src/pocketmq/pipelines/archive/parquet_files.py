@@ -15,7 +15,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import Slot, final_path
 from pocketmq.pipelines.archive.manifest import DataFile, Span
 from pocketmq.pipelines.core.libraries import parquet

@@ -6,7 +6,7 @@ from typing import Any
 
 from pocketmq.errors import NotFound
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.queue import QueueRange
+from pocketmq.model import QueueRange
 from pocketmq.pipelines.archive.form import Form, read_form
 from pocketmq.pipelines.archive.lake import within
 from pocketmq.pipelines.archive.manifest import DataFile, Manifest, read_manifest

@@ -20,7 +20,7 @@ import msgspec
 from pocketmq.client import Admin
 from pocketmq.errors import PocketMQError, TopicNotFound
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.core.checkpoint import is_local, last_batch
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
 from pocketmq.spark.read.bounds import batch_ranges, no_such_topic, queues_of, starting_offsets

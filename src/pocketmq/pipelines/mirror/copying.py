@@ -33,9 +33,8 @@ from pocketmq.client.producer.outgoing import can_share_a_batch
 from pocketmq.client.producer.results import SendResult
 from pocketmq.errors import PocketMQError, WrongState
 from pocketmq.files import DiskFiles, Files, write_atomically
+from pocketmq.model import Message, MessageQueue, QueueOffset, QueueRange
 from pocketmq.model import properties as names
-from pocketmq.model.message import Message
-from pocketmq.model.queue import MessageQueue, QueueOffset, QueueRange
 from pocketmq.pipelines.core.libraries import DataFrame
 from pocketmq.pipelines.mirror.offset_map import MirroredRun
 from pocketmq.spark.arrow import pa, pc

@@ -12,7 +12,7 @@ from msgspec import Meta
 from pocketmq.client import Admin
 from pocketmq.errors import GroupNotFound, InvalidSetting
 from pocketmq.files import DiskFiles
-from pocketmq.model.queue import MessageQueue, QueueOffset
+from pocketmq.model import MessageQueue, QueueOffset
 from pocketmq.pipelines.core.checkpoint import (
     Owner,
     StateFiles,

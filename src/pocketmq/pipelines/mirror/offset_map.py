@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import WrongState
-from pocketmq.model.queue import MessageQueue, QueueOffset
+from pocketmq.model import MessageQueue, QueueOffset
 
 VERSION: Final = 1
 MAX_RUNS: Final = 1_000

@@ -21,7 +21,7 @@ import pyarrow.parquet
 from pocketmq.client import Producer
 from pocketmq.errors import InvalidSetting, MissingLibrary
 from pocketmq.files import Files, files_below, write_atomically
-from pocketmq.model.message import Message
+from pocketmq.model import Message
 from pocketmq.pipelines.core.libraries import pyspark_folder
 from pocketmq.pipelines.core.plan import ensure_topics
 from pocketmq.pipelines.project.spark_program import SparkProgram

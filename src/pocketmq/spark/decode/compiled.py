@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pocketmq.codes import SysFlag
 from pocketmq.compiled import MapColumn, RecordColumns, TextColumn, Twin, Wanted
+from pocketmq.model import QueueRange
 from pocketmq.model import properties as names
-from pocketmq.model.queue import QueueRange
 from pocketmq.protocol.record import HOSTS_V6
 from pocketmq.spark.arrow import ARROW_TYPES, np, number_array, pa, same_texts
 from pocketmq.spark.decode.records import Numbers, Switches

@@ -25,11 +25,10 @@ from pocketmq.client.received import inner_batch, is_unreadable_as_stored, reada
 from pocketmq.codes import SysFlag
 from pocketmq.compiled import Twin
 from pocketmq.errors import ProtocolError, UnreadableMessage
+from pocketmq.model import QueueRange, StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import offset_id
 from pocketmq.model.names import unwrap
-from pocketmq.model.queue import QueueRange
 from pocketmq.protocol.record import LOG_OFFSET_AT, crc_of, decode_record
 from pocketmq.spark.arrow import ARROW_TYPES, arrow_schema, maps_without_nulls, np, number_array, pa, pc
 from pocketmq.spark.decode.compiled import CompiledProperties, CompiledRecords, read_regular, wanted_bits

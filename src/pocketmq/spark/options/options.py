@@ -14,9 +14,9 @@ from enum import Flag, auto
 from typing import Any, Final, NamedTuple
 
 from pocketmq.errors import InvalidName, InvalidSetting
+from pocketmq.model import MessageQueue
 from pocketmq.model.human import DURATION_UNITS_MS
 from pocketmq.model.names import LMQ_PREFIX, parse_group, parse_topic
-from pocketmq.model.queue import MessageQueue
 
 LARGEST: Final = 2**63 - 1
 EARLIEST: Final = -2

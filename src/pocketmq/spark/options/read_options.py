@@ -7,10 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.errors import InvalidExpression, InvalidSetting
+from pocketmq.model import ExpressionType, MessageQueue, Subscription
 from pocketmq.model.names import SPARK_SOURCE_GROUP
-from pocketmq.model.queue import MessageQueue
 from pocketmq.model.sql92 import check_expression
-from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.spark.options.connection_options import CONNECTION_OPTIONS, FORBIDDEN, Connection, connection_of
 from pocketmq.spark.options.options import (
     DURATION,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.python_processes import keep_memory, require_libraries, short_errors
 from pocketmq.spark.read.bounds import batch_ranges

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from pocketmq.errors import InvalidSetting, PocketMQError, TopicNotFound, WrongState
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds, Metadata
 from pocketmq.spark.options.options import EARLIEST, LATEST
 from pocketmq.spark.options.read_options import ReadOptions

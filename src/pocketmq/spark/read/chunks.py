@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from pocketmq.client.consumer.direct_pulls import DirectPulls
 from pocketmq.codes import PullFlag
 from pocketmq.errors import PocketMQError, ProtocolError
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.protocol.body_pack import Pack, is_pack, packs_in
 from pocketmq.spark.arrow import np, pa
 from pocketmq.spark.decode.decoding import Pulled

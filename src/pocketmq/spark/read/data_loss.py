@@ -29,7 +29,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from pocketmq.errors import DataLost
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.read.offsets import Cause, Lost, QueueOffsets
 

@@ -22,9 +22,8 @@ from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.cluster.calls import first_of_topics
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, NetworkError, PocketMQError, RemoteError, TopicNotFound
-from pocketmq.model.names import TOOLS_GROUP, TopicName
-from pocketmq.model.queue import MessageQueue
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, Subscription, TopicName
+from pocketmq.model.names import TOOLS_GROUP
 from pocketmq.protocol.record import decode_record
 from pocketmq.spark.broker_facts import Bounds, LogState
 from pocketmq.spark.options.read_options import ReadOptions

@@ -25,7 +25,7 @@ import msgspec
 
 from pocketmq.errors import WrongState
 from pocketmq.files import DiskFiles, Files
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 
 VERSION: Final = 1
 UNRESOLVED: Final[Mapping[str, Any]] = {"version": VERSION, "start": "unresolved"}

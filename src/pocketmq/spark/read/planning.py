@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.queue import MessageQueue, QueueRange
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, QueueRange, Subscription
 from pocketmq.spark.options.connection_options import Connection
 from pocketmq.spark.options.read_options import ReadOptions, subscription_of
 from pocketmq.spark.schema import Name

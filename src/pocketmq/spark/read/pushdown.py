@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pocketmq.model.queue import QueueRange
+from pocketmq.model import QueueRange
 from pocketmq.spark.broker_facts import Metadata
 from pocketmq.spark.schema import Name
 

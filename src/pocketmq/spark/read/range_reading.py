@@ -17,8 +17,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from pocketmq.errors import CallTimedOut, DataLost, PocketMQError
-from pocketmq.model.queue import MessageQueue, QueueRange
-from pocketmq.model.subscription import Subscription
+from pocketmq.model import MessageQueue, QueueRange, Subscription
 from pocketmq.protocol.body_pack import is_pack
 from pocketmq.spark.broker_facts import Answer, Puller
 from pocketmq.spark.decode.decoding import Decoder, Pulled

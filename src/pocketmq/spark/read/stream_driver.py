@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError, TopicNotFound
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.read.bounds import check_checkpoint, present_queues, queues_of, starting_offsets

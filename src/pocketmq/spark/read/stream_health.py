@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pocketmq.clock import Clock
 from pocketmq.errors import CallTimedOut, PocketMQError
-from pocketmq.model.queue import MessageQueue
+from pocketmq.model import MessageQueue
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.read.data_loss import QueueFacts
 from pocketmq.spark.read.offsets import QueueOffsets

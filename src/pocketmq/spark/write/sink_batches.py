@@ -17,10 +17,9 @@ from pocketmq.client.producer.outgoing import Outgoing
 from pocketmq.client.settings import ProducerSettings
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage
+from pocketmq.model import Message, TopicName, UniqueIds
 from pocketmq.model import properties as names
-from pocketmq.model.message import Message
-from pocketmq.model.message_id import UniqueIds
-from pocketmq.model.names import TopicName, parse_topic, wrap
+from pocketmq.model.names import parse_topic, wrap
 from pocketmq.protocol.batch import BatchItem, encode_batch
 
 ROW_ID: Final = "sparkRowId"

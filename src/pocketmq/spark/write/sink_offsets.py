@@ -35,7 +35,7 @@ from weakref import WeakKeyDictionary
 
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import SystemBusy, TopicNotFound
-from pocketmq.model.queue import MessageQueue, QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.spark.arrow import pc
 from pocketmq.spark.broker_facts import Bounds, LogState
 from pocketmq.spark.options.connection_options import Connection

@@ -19,7 +19,7 @@ from typing import Final
 
 from pocketmq import compiled
 from pocketmq.errors import InvalidMessage, WrongState
-from pocketmq.model.message import Message
+from pocketmq.model import Message
 from pocketmq.model.properties import DELAY, TIMER_DELIVER_MS
 from pocketmq.spark.write.sink_batches import ROW_ID, PlainRows
 from pocketmq.spark.write.sink_offsets import SinkOffsets

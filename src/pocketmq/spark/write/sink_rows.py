@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from pocketmq.errors import InvalidMessage, UsageError
-from pocketmq.model.message import Message
+from pocketmq.model import Message
 from pocketmq.model.names import UNSENDABLE_TOPICS, is_retry, parse_topic
 from pocketmq.model.properties import KEYS, NAME_END, RESERVED, TAGS, VALUE_END
 from pocketmq.spark.arrow import np, pa, pc

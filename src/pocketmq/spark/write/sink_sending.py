@@ -31,9 +31,8 @@ from pocketmq.errors import (
     SystemBusy,
     TooManyCalls,
 )
-from pocketmq.model.message import Message
+from pocketmq.model import Message, MessageQueue
 from pocketmq.model.properties import SHARDING_KEY
-from pocketmq.model.queue import MessageQueue
 from pocketmq.spark.options.write_options import WriteOptions
 from pocketmq.spark.write.sink_batches import BatchPacker, PlainRows
 
