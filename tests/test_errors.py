@@ -17,6 +17,7 @@ from pocketmq.errors import (
     InvalidMessage,
     InvalidName,
     NetworkError,
+    NoPermission,
     PocketMQError,
     RemoteError,
     StoreFull,
@@ -119,3 +120,11 @@ def test_a_retry_may_help_when_the_line_or_the_load_was_to_blame_and_never_when_
 def test_too_many_calls_is_the_callers_doing_although_nothing_was_answered() -> None:
     assert issubclass(TooManyCalls, NetworkError)
     assert TooManyCalls.fault is Fault.CALLER
+
+
+def test_an_unsigned_request_is_refused_with_what_to_do() -> None:
+    unsigned, other = NoPermission("username cannot be null.", 16), NoPermission("check signature failed.", 16)
+
+    assert str(unsigned).startswith("NO_PERMISSION (16): username cannot be null. The request is not signed")
+    assert str(unsigned).endswith("give the client an access key and its secret")
+    assert str(other) == "NO_PERMISSION (16): check signature failed."

@@ -15,7 +15,7 @@ A server raises the same classes that its clients get, so `error_for` is the onl
 """
 
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pocketmq.codes import ResponseCode
 
@@ -251,8 +251,19 @@ class ServiceNotAvailable(RemoteError, code=ResponseCode.SERVICE_NOT_AVAILABLE, 
     """The broker cannot write now: it is shutting down, is a slave, or its disk is full."""
 
 
+_UNSIGNED: Final = "username cannot be null."
+"""RocketMQ's remark for a request without a signature."""
+_UNSIGNED_ADVICE: Final = (
+    "The request is not signed, and the server has accounts: give the client an access key and its secret"
+)
+
+
 class NoPermission(RemoteError, code=ResponseCode.NO_PERMISSION, fault=Fault.CALLER):
     """Refused by an access rule, a permission bit or a switch of the broker."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text} {_UNSIGNED_ADVICE}" if self.remark == _UNSIGNED else text
 
 
 class TopicNotFound(RemoteError, code=ResponseCode.TOPIC_NOT_EXIST, fault=Fault.CALLER):

@@ -332,3 +332,20 @@ def test_what_may_change_while_running_is_looked_at_again_or_applied(name: str) 
 def test_a_change_to_an_impossible_value_is_refused_as_such(name: str, text: str) -> None:
     with pytest.raises(InvalidParameter, match=text):
         change_keys(BrokerSettings(), {name: text})
+
+
+def test_a_broker_is_a_master_whatever_its_id_says() -> None:
+    settings, warnings = read_keys({"brokerId": "1"})
+
+    assert settings.broker_id == 0
+    assert warnings == ["brokerId=1 is replaced by 0: there is no replication, each broker is a master"]
+    assert read_keys({"brokerId": "0"}) == (BrokerSettings(), [])
+
+
+def test_messages_larger_than_a_frame_are_not_promised() -> None:
+    settings, warnings = read_keys({"maxMessageSize": "99999999"})
+
+    assert settings.store.max_body_bytes < 99_999_999
+    assert warnings == [
+        f"maxMessageSize=99999999 is lowered to {settings.store.max_body_bytes}: no client reads a larger frame"
+    ]

@@ -187,6 +187,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
     [
         (["--host", "0.0.0.0"], "--open-to-the-network-without-authentication"),
         (["--set", "listenPort"], "--set listenPort: expected KEY=VALUE"),
+        (["--set", "=5"], "--set =5: expected KEY=VALUE"),
         (["--set", "listnPort=1"], "listnPort is not known; did you mean listenPort?"),
         (["--set", "aclEnable=true"], "there are accounts: accountsFile=FILE or --accounts FILE"),
         (["--accounts", "none.toml"], "accounts in none.toml: the file cannot be read: No such file"),

@@ -133,6 +133,8 @@ def test_advice_follows_what_went_wrong() -> None:
         raise ConnectFailed("no connection.")
     with pytest.raises(PocketMQError, match=r"^not you; use an account"), with_advice():
         raise NoPermission("not you\nand so on")
+    with pytest.raises(NoPermission, match=r"no writable queue$"), with_advice():
+        raise NoPermission("topic 'orders' has no writable queue")
     with pytest.raises(UsageError, match=r"^as it was$"), with_advice():
         raise UsageError("as it was")
 

@@ -175,8 +175,11 @@ def test_settings_are_named_as_in_broker_conf() -> None:
     ("settings", "why"),
     [
         ({"listnPort": 1}, "listnPort is not known; did you mean listenPort"),
-        ({"storePathRootDir": "x"}, "storePathRootDir cannot be set here; it follows from the data folder"),
-        ({"flushDiskType": "SYNC_FLUSH"}, "flushDiskType cannot be set here; it follows from the flush mode"),
+        ({"storePathRootDir": "x"}, "storePathRootDir cannot be set here; use --data, in a program the argument data"),
+        (
+            {"flushDiskType": "SYNC_FLUSH"},
+            "flushDiskType cannot be set here; use --flush sync or --flush async, in a program the argument flush",
+        ),
         ({"traceOn": "perhaps"}, "traceOn=perhaps is not true or false"),
     ],
 )

@@ -68,9 +68,10 @@ def test_a_value_that_is_not_there_is_not_told() -> None:
         ("lampColour", "lampColour has no effect here: it is always white"),
         ("lampKinds", "lampKinds is not known; did you mean lampKind?"),
         ("xyz", "xyz is not known"),
+        ("campTint", "campTint is not known"),
         ("x" * 5_000_000, "x" * 80 + " is not known"),
     ],
-    ids=["without effect", "near a constant", "unknown", "very long"],
+    ids=["without effect", "near a constant", "unknown", "hardly like a constant", "very long"],
 )
 def test_a_key_without_effect_is_told_in_a_sentence(name: str, warning: str) -> None:
     assert KEYS.read({name: "1"}, Lamp()) == (Lamp(), [warning])
@@ -98,7 +99,7 @@ def test_a_constant_may_say_what_is_so_and_nothing_else() -> None:
         ("lampSize", "", "lampSize= is not a whole number"),
         ("lampSize", "-1", "lampSize=-1 is not a whole number"),
         ("lampSize", "²", "lampSize=² is not a whole number"),
-        ("lampSize", "0", "size = 0 must be above 0"),
+        ("lampSize", "0", "lampSize: size = 0 must be above 0"),
         ("lampSize", "9223372036854775808", "is not a number up to 9223372036854775807"),
         ("lampSize", "9" * 5000, "is not a number up to 9223372036854775807"),
         ("lampLit", "yes", "lampLit=yes is not true or false"),

@@ -69,6 +69,14 @@ def test_only_what_cannot_be_reached_from_outside_is_loopback(host: str, is_loop
     assert Address(host, 1).is_loopback == is_loopback
 
 
+@pytest.mark.parametrize("text", ["9876", "9876:9876", "0"])
+def test_a_number_is_no_host(text: str) -> None:
+    with pytest.raises(
+        InvalidSetting, match=rf"address '{text}' has the number \d+ as its host; write it as host:port"
+    ):
+        Address.parse(text, default_port=9876)
+
+
 def test_a_url_is_refused_with_the_address_in_it() -> None:
     with pytest.raises(
         InvalidSetting, match=r"'http://localhost:9876/x' is a URL.*does not speak http; write 'localhost:9876'"

@@ -431,10 +431,15 @@ def read_keys(properties: Mapping[str, str], base: BrokerSettings | None = None)
     base = base or BrokerSettings()
     properties = dict(properties)
     log_folder = properties.pop("storePathCommitLog", "").strip()
-    ratio_warnings = _let_disk_ratios_rise(properties, base)
+    own_warnings = _let_disk_ratios_rise(properties, base) + _make_master(properties)
     settings, warnings = _SETTING_KEYS.read(properties, base)
     _check_log_folder(log_folder, settings)
-    return ReadKeys(settings, ratio_warnings + warnings)
+    limit = settings.store
+    if limit.max_message_bytes > limit.max_body_bytes:
+        own_warnings.append(
+            f"maxMessageSize={limit.max_message_bytes} is lowered to {limit.max_body_bytes}: no client reads a larger frame"
+        )
+    return ReadKeys(settings, own_warnings + warnings)
 
 
 def change_keys(settings: BrokerSettings, properties: Mapping[str, str]) -> BrokerSettings:
@@ -458,6 +463,15 @@ def _let_disk_ratios_rise(properties: dict[str, str], base: BrokerSettings) -> l
     return [
         f"diskMaxUsedSpaceRatio={clean} is lowered to {force}: above diskSpaceCleanForciblyRatio, files are deleted anyway"
     ]
+
+
+def _make_master(properties: dict[str, str]) -> list[str]:
+    """RocketMQ gives every master the id 0, too. With another id, name servers would list a slave, and producers would refuse to send."""
+    number = properties.get("brokerId", "").strip()
+    if not (number.isdecimal() and int(number)):
+        return []
+    properties["brokerId"] = "0"
+    return [f"brokerId={number} is replaced by 0: {_NO_REPLICATION}"]
 
 
 def _check_log_folder(text: str, settings: BrokerSettings) -> None:

@@ -40,7 +40,7 @@ def parse_settings(set_keys: tuple[str, ...]) -> dict[str, str]:
     properties = {}
     for each in set_keys:
         name, equals, text = each.partition("=")
-        if not equals:
+        if not equals or not name.strip():
             raise InvalidSetting(f"--set {each}: expected KEY=VALUE")
         properties[name.strip()] = text
     return properties

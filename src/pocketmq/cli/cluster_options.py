@@ -61,6 +61,10 @@ _ADVICE: Final[dict[type[PocketMQError], str]] = {
 }
 
 
+_NO_ACCOUNT_HELPS: Final = ("no writable queue", "forbidden")
+"""Words of NoPermission if a topic or broker is not writable or not readable, for every account."""
+
+
 class Cluster:
     """The name servers of a cluster, with the options of clients."""
 
@@ -155,9 +159,9 @@ def with_advice() -> Iterator[None]:
         yield
     except PocketMQError as error:
         advice = next((each for kind, each in _ADVICE.items() if isinstance(error, kind)), None)
-        if advice is None:
-            raise
         text = error.remark if isinstance(error, RemoteError) and error.remark else str(error)
+        if advice is None or (isinstance(error, NoPermission) and any(word in text for word in _NO_ACCOUNT_HELPS)):
+            raise
         first_line = text.partition("\n")[0]  # the next lines are RocketMQ's own advice
         if HTTP_ANSWER in first_line:
             advice = "give the address of a name server"

@@ -40,17 +40,18 @@ KV_CONFIG_PATH = Path("nameserver", "kvConfig.json")
 """Relative to the data folder."""
 LOG_SIZE_KEY = "mappedFileSizeCommitLog"
 KEYS_WITH_PARAMETERS = {
-    "storePathRootDir": "the data folder",
-    "bindAddress": "the host",
-    "listenPort": "the broker's port",
-    "namesrvAddr": "the name server's port",
-    "flushDiskType": "the flush mode",
-    "accountsFile": "the accounts",
-    **dict.fromkeys(
-        ("tls.server.mode", "tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath"), "the TLS files"
-    ),
+    "storePathRootDir": ("--data", "data"),
+    "bindAddress": ("--host", "host"),
+    "listenPort": ("--broker-port", "broker_port"),
+    "namesrvAddr": ("--namesrv-port", "name_server_port"),
+    "flushDiskType": ("--flush sync or --flush async", "flush"),
+    "accountsFile": ("--accounts", "accounts"),
+    "tls.server.mode": ("--tls-mode", "tls"),
+    "tls.server.certPath": ("--tls-cert", "tls"),
+    "tls.server.keyPath": ("--tls-key", "tls"),
+    "tls.server.trustCertPath": ("--tls-client-ca", "tls"),
 }
-"""Keys of broker.conf that would contradict a parameter."""
+"""Keys of broker.conf that would contradict an option of `pocketmq serve`, which is an argument of `Server`."""
 
 
 SERVER_ARGUMENTS = (
@@ -253,7 +254,8 @@ def check_keys(names: Iterable[str]) -> None:
     """InvalidSetting for a setting that has a parameter of its own."""
     for name in names:
         if name in KEYS_WITH_PARAMETERS:
-            raise InvalidSetting(f"{name} cannot be set here; it follows from {KEYS_WITH_PARAMETERS[name]}")
+            option, argument = KEYS_WITH_PARAMETERS[name]
+            raise InvalidSetting(f"{name} cannot be set here; use {option}, in a program the argument {argument}")
 
 
 def _with_keys(base: BrokerSettings, settings: Mapping[str, str | int | bool]) -> BrokerSettings:

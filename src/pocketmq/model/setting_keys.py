@@ -28,6 +28,8 @@ LARGEST_NUMBER: Final = 2**63 - 1
 
 _SURELY_MEANT: Final = 0.85
 """The `difflib` similarity from which an unknown key counts as a misspelled setting."""
+_SIMILAR: Final = 0.8
+"""The similarity from which a warning names another key."""
 
 SHOWN_CHARS: Final = 80
 """How many characters of a wrong name or value an error shows."""
@@ -163,10 +165,15 @@ class SettingKeys(Generic[S]):
         for name, text in properties.items():
             part, _, field = self._keys[name].field.rpartition(".")
             changes.setdefault(part, {})[field] = self._value_of(name, text.strip())
-        own = changes.pop("", {})
-        for part, fields in changes.items():
-            own[part] = msgspec.structs.replace(getattr(settings, part), **fields)
-        return msgspec.structs.replace(settings, **own)
+        try:
+            own = changes.pop("", {})
+            for part, fields in changes.items():
+                own[part] = msgspec.structs.replace(getattr(settings, part), **fields)
+            return msgspec.structs.replace(settings, **own)
+        except InvalidSetting as error:
+            fields_of = {name: self._keys[name].field.rpartition(".")[2] for name in properties}
+            wrong = [name for name, field in fields_of.items() if field in str(error).split()]
+            raise InvalidSetting(f"{', '.join(wrong)}: {error}" if wrong else str(error)) from None
 
     def _value_of(self, name: str, text: str) -> Any:
         try:
@@ -187,7 +194,8 @@ class SettingKeys(Generic[S]):
     def _warning(self, name: str) -> str:
         if name in self._without_effect:
             return f"{name} has no effect here: {self._without_effect[name]}"
-        near = get_close_matches(name[:SHOWN_CHARS], [*self._keys, *self._constants, *self._without_effect], n=1)
+        known = [*self._keys, *self._constants, *self._without_effect]
+        near = get_close_matches(name[:SHOWN_CHARS], known, n=1, cutoff=_SIMILAR)
         return f"{name[:SHOWN_CHARS]} is not known" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.client import LitePullConsumer, PushConsumer
 from pocketmq.client.cluster.identity import client_id
 from pocketmq.client.consumer.allocation import AVERAGE, Circle
 from pocketmq.client.consumer.settings import (
@@ -72,6 +73,11 @@ def test_where_a_new_group_begins(start_at: Any, where: ConsumeFromWhere, time_m
         ({"start_at": ["last"]}, "start_at"),
         ({"start_at": 10**30}, "start_at = 10+ must be 253402300799999 at most"),
         ({"start_at": -1}, "start_at = -1 must be 'first'"),
+        (
+            {"start_at": timedelta(hours=-2)},
+            r"a time before it, for example start_at=datetime.timedelta\(seconds=7200\)",
+        ),
+        ({"broadcast": True, "max_reconsume_times": 3}, "broadcasting"),
         ({"local_offsets": 5}, "local_offsets = 5 must be the path of a folder"),
         ({"pull_batch": 1.5}, "pull_batch = 1.5 must be a whole number from 1 to 1024, for example pull_batch=32"),
         ({"consume_timeout_ms": 0}, "must be above 0, for example consume_timeout_ms=900000"),
@@ -135,6 +141,16 @@ def test_a_lite_pull_consumer_refuses_them_as_well() -> None:
         LitePullSettings(group="G", pull_batch=1025)
     with pytest.raises(InvalidSetting, match="pull_wait_ms = 20000 must not be above pull_timeout_ms = 19999"):
         LitePullSettings(group="G", pull_timeout_ms=19_999)
+
+
+@pytest.mark.parametrize("name", ["topic", "tags", "sql", "batch_size"])
+def test_an_argument_of_a_subscription_is_no_option(name: str) -> None:
+    options: dict[str, Any] = {"group": "G", name: 1}
+
+    with pytest.raises(InvalidSetting, match=rf"no option '{name}'; it is an argument of on\(\) and subscribe\(\)"):
+        PushConsumer("127.0.0.1:9876", **options)
+    with pytest.raises(InvalidSetting, match=rf"no option '{name}'; (it is an argument of subscribe|did you mean)"):
+        LitePullConsumer("127.0.0.1:9876", **options)
 
 
 def test_what_is_at_a_bound_is_accepted() -> None:

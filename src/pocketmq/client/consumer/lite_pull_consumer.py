@@ -16,7 +16,7 @@ from typing import Never, Unpack
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.lite_pull_member import LitePullMember, LiteSelection, PolledMessages
-from pocketmq.client.consumer.settings import LitePullOptions, LitePullSettings
+from pocketmq.client.consumer.settings import LitePullOptions, LitePullSettings, refuse_subscribe_arguments
 from pocketmq.client.consumer.subscriptions import filter_of
 from pocketmq.client.hooks import HookList, Hooks
 from pocketmq.client.settings import checked_seconds
@@ -43,6 +43,7 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
         dependencies: Dependencies | None = None,
         **options: Unpack[LitePullOptions],
     ) -> None:
+        refuse_subscribe_arguments(options, ("tags", "sql"), "subscribe()")
         arguments = ("hooks", "on_queues_changed")
         super().__init__(LitePullSettings, name_servers, options, dependencies, arguments=arguments, is_stream=True)
         self._hooks = HookList(hooks)

@@ -40,7 +40,13 @@ from pocketmq.client.consumer.orderly_listening import OrderlyListening
 from pocketmq.client.consumer.pull_loop import PullLoopSettings
 from pocketmq.client.consumer.pulling import Pulling
 from pocketmq.client.consumer.retry_sender import RetrySender
-from pocketmq.client.consumer.settings import PushOptions, PushSettings, Workers, worker_range
+from pocketmq.client.consumer.settings import (
+    PushOptions,
+    PushSettings,
+    Workers,
+    refuse_subscribe_arguments,
+    worker_range,
+)
 from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.running import signals_of_loop
@@ -250,6 +256,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         dependencies: Dependencies | None = None,
         **options: Unpack[PushOptions],
     ) -> None:
+        refuse_subscribe_arguments(options, LISTENER_ARGUMENTS, "on() and subscribe()")
         super().__init__(PushSettings, name_servers, options, dependencies, is_stream=False)
         settings = self._settings
         self._tracer = (

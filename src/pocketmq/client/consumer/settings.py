@@ -8,6 +8,7 @@ start_at            where a new group starts to read
 """
 
 import os
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -84,6 +85,13 @@ def worker_range(workers: Workers) -> tuple[int, int]:
         f"option workers = {workers!r} must be a whole number from {low} to {high}, or minimum and maximum as two of them, "
         "for example workers=20 or workers=(4, 64)"
     )
+
+
+def refuse_subscribe_arguments(options: Iterable[str], arguments: Iterable[str], where: str) -> None:
+    """InvalidSetting for an option that is an argument of `where` instead."""
+    for name in ("topic", *arguments):
+        if name in options:
+            raise InvalidSetting(f"there is no option {name!r}; it is an argument of {where}")
 
 
 def _require_longer_timeout(wait_ms: int, name: str, timeout_ms: int) -> None:
@@ -252,6 +260,11 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
             raise InvalidSetting(
                 f"start_at = {self.start_at!r} must be 'first' or 'earliest', 'last' or 'latest', or a time"
             )
+        if isinstance(self.start_at, timedelta) and self.start_at < timedelta():
+            raise InvalidSetting(
+                f"start_at = {self.start_at!r} is a time after the start; a timedelta is a time before it, "
+                f"for example start_at={-self.start_at!r}"
+            )
         _ = self.limits, self.strategy, self.start_time_ms(0)
         _require_longer_timeout(self.pull_wait_ms, "pull_timeout_ms", self.pull_timeout_ms)
         if self.rebalance_ms < 1_000:
@@ -340,7 +353,7 @@ class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
             raise InvalidSetting(
                 "option auto_commit = False requires ordered=True: without an order, messages are committed one by one"
             )
-        if self.ordered and self.broadcast and self.max_reconsume_times is not None:
+        if self.broadcast and self.max_reconsume_times is not None:
             raise InvalidSetting(
                 "max_reconsume_times does not apply to a broadcasting consumer, which has no retries and no dead letters"
             )
