@@ -22,26 +22,7 @@ from pocketmq.nameserver.route_tables import Registration
 from pocketmq.nameserver.routes import RouteTable, in_zone
 from pocketmq.nameserver.settings import SettingsInUse, change_keys, write_keys
 from pocketmq.net import Handler, PlainRequest, Reply, Request
-from pocketmq.protocol.api.administration import (
-    AddWritePermReply,
-    BrokerHeartbeat,
-    DataVersionReply,
-    DeleteTopicRoute,
-    ForBroker,
-    ForBrokerName,
-    ForNamespace,
-    ForTopic,
-    GetBrokerMemberGroup,
-    GetRoute,
-    GetTopicsByCluster,
-    KvConfigReply,
-    KvKey,
-    PutKvConfig,
-    RegisterBroker,
-    RegisterBrokerReply,
-    WipeWritePermReply,
-    Zone,
-)
+from pocketmq.protocol.api import administration
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
 from pocketmq.protocol.bodies.registration import read_registration
 from pocketmq.protocol.bodies.topics import BrokerMemberGroup, DataVersion, KVTable, TopicList, TopicRouteData
@@ -71,7 +52,7 @@ class BrokerHandlers:
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
         }
 
-    def register(self, request: Request[RegisterBroker]) -> Reply:
+    def register(self, request: Request[administration.RegisterBroker]) -> Reply:
         registration = _registration(request)
         settings = self._settings.now
         try:
@@ -92,37 +73,37 @@ class BrokerHandlers:
             remark = f"{done.rejected} topics have no route, because {done.why}"
             self._log_refusal(f"{registration.broker_name!r} at {registration.address!r}: {remark}")
         orders = self._kv_config.table(ORDER_NAMESPACE) if settings.return_order_topic_config_to_broker else None
-        header = RegisterBrokerReply(topics_rejected=done.rejected or None)
+        header = administration.RegisterBrokerReply(topics_rejected=done.rejected or None)
         if done.master:
             header = replace(header, ha_server_addr=done.master.ha_address, master_addr=done.master.address)
         return Reply(header, b"" if orders is None else KVTable(orders).encode(), remark=remark)
 
-    def unregister(self, request: Request[ForBroker]) -> Reply:
+    def unregister(self, request: Request[administration.ForBroker]) -> Reply:
         header = request.header
         member = self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
         if member is not None:
             log.info("Unregistered %s", member)
         return Reply()
 
-    def heartbeat(self, request: Request[BrokerHeartbeat]) -> Reply:
+    def heartbeat(self, request: Request[administration.BrokerHeartbeat]) -> Reply:
         self._routes.touch(request.header.cluster_name, request.header.broker_addr, self._clock.monotonic())
         return Reply()
 
-    def data_version(self, request: Request[ForBroker]) -> Reply:
+    def data_version(self, request: Request[administration.ForBroker]) -> Reply:
         cluster, address = request.header.cluster_name, request.header.broker_addr
         theirs = DataVersion.decode(request.command.body)
         self._routes.touch(cluster, address, self._clock.monotonic())
         ours = self._routes.data_version(cluster, address)
-        return Reply(DataVersionReply(ours != theirs), b"" if ours is None else ours.encode())
+        return Reply(administration.DataVersionReply(ours != theirs), b"" if ours is None else ours.encode())
 
-    def members(self, request: Request[GetBrokerMemberGroup]) -> Reply:
+    def members(self, request: Request[administration.GetBrokerMemberGroup]) -> Reply:
         members = self._routes.members(request.header.cluster_name, request.header.broker_name)
         return Reply(body=BrokerMemberGroup(members).encode())
 
     def cluster_info(self, request: PlainRequest) -> Reply:
         return Reply(body=self._routes.cluster_info().encode())
 
-    def wipe_write_perm(self, request: Request[ForBrokerName]) -> Reply:
+    def wipe_write_perm(self, request: Request[administration.ForBrokerName]) -> Reply:
         count = self._routes.wipe_write_perm(request.header.broker_name)
         log.info(
             "Removed the write permission of %d topics of broker %r, as requested by %s",
@@ -130,9 +111,9 @@ class BrokerHandlers:
             request.header.broker_name,
             request.peer.address,
         )
-        return Reply(WipeWritePermReply(count))
+        return Reply(administration.WipeWritePermReply(count))
 
-    def add_write_perm(self, request: Request[ForBrokerName]) -> Reply:
+    def add_write_perm(self, request: Request[administration.ForBrokerName]) -> Reply:
         count = self._routes.add_write_perm(request.header.broker_name)
         log.info(
             "Set the write permission of %d topics of broker %r, as requested by %s",
@@ -140,7 +121,7 @@ class BrokerHandlers:
             request.header.broker_name,
             request.peer.address,
         )
-        return Reply(AddWritePermReply(count))
+        return Reply(administration.AddWritePermReply(count))
 
     def _log_refusal(self, text: str) -> None:
         """A rejected broker registers again every 30 s, with the same error: log it once."""
@@ -149,7 +130,7 @@ class BrokerHandlers:
             log.warning("%s", text)
 
 
-def _registration(request: Request[RegisterBroker]) -> Registration:
+def _registration(request: Request[administration.RegisterBroker]) -> Registration:
     """The registration in a request; the peer represents its connection."""
     header, command = request.header, request.command
     if header.body_crc32 and header.body_crc32 != crc32(command.body) & _CRC_MASK:
@@ -165,7 +146,7 @@ def _registration(request: Request[RegisterBroker]) -> Registration:
         connection=request.peer,
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         acting_master=header.enable_acting_master,
-        zone=Zone.decode(command.ext).zone_name,
+        zone=administration.Zone.decode(command.ext).zone_name,
     )
 
 
@@ -201,7 +182,7 @@ class TopicHandlers:
             **dict.fromkeys(_UNIT_LISTS, self.of_unit),
         }
 
-    def route(self, request: Request[GetRoute]) -> Reply:
+    def route(self, request: Request[administration.GetRoute]) -> Reply:
         settings = self._settings.now
         if (
             settings.need_wait_for_service
@@ -218,7 +199,7 @@ class TopicHandlers:
         strict = request.command.version >= Version.V4_9_4 or bool(request.header.accept_standard_json_only)
         return Reply(body=_near(route, request).encode(strict=strict))
 
-    def register(self, request: Request[ForTopic]) -> Reply:
+    def register(self, request: Request[administration.ForTopic]) -> Reply:
         topic = request.header.topic
         registration = TopicRouteData.decode(body) if (body := request.command.body) else None
         unknown = self._routes.register_topic(topic, registration.queue_datas) if registration else None
@@ -227,7 +208,7 @@ class TopicHandlers:
             log.warning("Ignored the registration of topic %r: broker %r is unknown", topic, unknown)
         return Reply()
 
-    def delete(self, request: Request[DeleteTopicRoute]) -> Reply:
+    def delete(self, request: Request[administration.DeleteTopicRoute]) -> Reply:
         topic, cluster = request.header.topic, request.header.cluster_name
         self._routes.delete_topic(topic, cluster)
         log.info("Deleted topic %r in cluster %r, as requested by %s", topic, cluster or "*", request.peer.address)
@@ -237,7 +218,7 @@ class TopicHandlers:
         _require(self._settings.now.enable_all_topic_list)
         return _list(self._routes.topics.names())
 
-    def of_cluster(self, request: Request[GetTopicsByCluster]) -> Reply:
+    def of_cluster(self, request: Request[administration.GetTopicsByCluster]) -> Reply:
         _require(self._settings.now.enable_topic_list)
         return _list(self._routes.topics_of_cluster(request.header.cluster))
 
@@ -249,9 +230,9 @@ class TopicHandlers:
         return Reply(body=self._routes.system_topics().encode())
 
 
-def _near(route: TopicRouteData, request: Request[GetRoute]) -> TopicRouteData:
+def _near(route: TopicRouteData, request: Request[administration.GetRoute]) -> TopicRouteData:
     """The route, limited to the client's zone if it requests that."""
-    envelope = Zone.decode(request.command.ext)
+    envelope = administration.Zone.decode(request.command.ext)
     zone = (envelope.zone_mode or "").lower() == "true" and envelope.zone_name
     return in_zone(route, zone) if zone else route
 
@@ -302,13 +283,13 @@ class KvConfigHandlers:
             RequestCode.GET_KVLIST_BY_NAMESPACE: self.list,
         }
 
-    async def put(self, request: Request[PutKvConfig]) -> Reply:
+    async def put(self, request: Request[administration.PutKvConfig]) -> Reply:
         header = request.header
         await self._kv_config.put(header.namespace, header.key, header.value)
         log.info("Set key %r in namespace %r, as requested by %s", header.key, header.namespace, request.peer.address)
         return Reply()
 
-    async def delete(self, request: Request[KvKey]) -> Reply:
+    async def delete(self, request: Request[administration.KvKey]) -> Reply:
         header = request.header
         await self._kv_config.delete(header.namespace, header.key)
         log.info(
@@ -316,14 +297,14 @@ class KvConfigHandlers:
         )
         return Reply()
 
-    def get(self, request: Request[KvKey]) -> Reply:
+    def get(self, request: Request[administration.KvKey]) -> Reply:
         namespace, key = request.header.namespace, request.header.key
         value = self._kv_config.get(namespace, key)
         if value is None:
             raise NotFound(f"No config item, Namespace: {namespace} Key: {key}")
-        return Reply(KvConfigReply(value))
+        return Reply(administration.KvConfigReply(value))
 
-    def list(self, request: Request[ForNamespace]) -> Reply:
+    def list(self, request: Request[administration.ForNamespace]) -> Reply:
         namespace = request.header.namespace
         table = self._kv_config.table(namespace)
         if table is None:

@@ -7,12 +7,16 @@
 can be encoded again, including unknown codes and fields.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
+from msgspec.structs import replace
 
 from pocketmq.codes import VERSION, HeaderEncoding, Language, ResponseCode
 from pocketmq.errors import RemoteError, error_for
 from pocketmq.protocol import header_binary, header_json
-from pocketmq.protocol.frames import Frame, join_frame
+from pocketmq.protocol.frames import PREFIX_SIZE, Frame, join_frame
 
 RESPONSE = 1
 """Flag bit of a response."""
@@ -84,3 +88,14 @@ def encode_command(command: Command) -> bytes:
         )
     )
     return join_frame(command.encoding, header, command.body)
+
+
+def header_template(command: Command, gaps: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """The JSON header of a command as a format. Its gaps are the ext fields in `gaps`, in wire order, and then the number."""
+    escaped = None
+    if command.ext is not None:
+        pairs = command.ext.items()
+        escaped = {name.replace("%", "%%"): gaps.get(name) or value.replace("%", "%%") for name, value in pairs}
+    header = encode_command(replace(command, ext=escaped, opaque=0))[PREFIX_SIZE:]
+    # Inside a JSON string every quote has a backslash before it, so this text is found at one place only.
+    return header.replace(b',"opaque":0,', b',"opaque":%d,')

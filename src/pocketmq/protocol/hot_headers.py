@@ -39,9 +39,9 @@ from pocketmq.protocol.api.messages import (
     SendReply,
     UpdateConsumerOffset,
 )
-from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command
+from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command, header_template
 from pocketmq.protocol.fields import Int32, language_of, number_fields
-from pocketmq.protocol.frames import PREFIX_SIZE, Frame, join_frame, split_frames
+from pocketmq.protocol.frames import Frame, join_frame, split_frames
 from pocketmq.protocol.header_json import DECODE_ERRORS
 
 _RequestFlag = Annotated[int, msgspec.Meta(multiple_of=RESPONSE << 1, ge=-(2**31), le=2**31 - 1)]
@@ -245,17 +245,13 @@ class PullReplies:
 class FixedReplies:
     """Responses that differ only in opaque."""
 
-    __slots__ = ("_after_opaque", "_before_opaque")
+    __slots__ = ("_template",)
 
     def __init__(self, ext: dict[str, str] | None = None) -> None:
-        whole = encode_command(Command(_SUCCESS, ext, flag=RESPONSE, opaque=0))[PREFIX_SIZE:].decode()
-        # In a JSON string every quote is escaped, so this text occurs once.
-        before, mark, after = whole.partition(',"opaque":0,')
-        self._before_opaque = before + mark[:-2]
-        self._after_opaque = mark[-1:] + after
+        self._template = header_template(Command(_SUCCESS, ext, flag=RESPONSE))
 
     def encode(self, opaque: int) -> bytes:
-        header = f"{self._before_opaque}{opaque}{self._after_opaque}".encode()
+        header = self._template % opaque
         size = len(header)
         return _pack_prefix(4 + size, size) + header
 

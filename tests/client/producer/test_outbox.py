@@ -15,7 +15,15 @@ from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.client.producer.results import SendResult, SendStatus
 from pocketmq.client.producer.send_frames import MAX_TEMPLATES
 from pocketmq.codes import HeaderEncoding, RequestCode
-from pocketmq.errors import CallTimedOut, InvalidMessage, PocketMQError, SystemBusy, TooManyCalls, WrongState
+from pocketmq.errors import (
+    CallTimedOut,
+    InvalidMessage,
+    PocketMQError,
+    SystemBusy,
+    TooManyCalls,
+    UsageError,
+    WrongState,
+)
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.command import Command
@@ -442,7 +450,7 @@ def test_a_queue_that_cannot_be_named_fails_only_its_own_message(linger_ms: int)
 
             assert [(await asyncio.wait_for(future, 5)).is_ok for future in sent] == [True, True]
             for future in unnamed:
-                with pytest.raises(UnicodeEncodeError):
+                with pytest.raises(UsageError, match="unpaired surrogate"):
                     await asyncio.wait_for(future, 5)
             assert is_at_rest(producer)
 

@@ -21,70 +21,9 @@ from pocketmq.codes import BoundaryType, RequestCode, ResponseCode
 from pocketmq.errors import ConnectFailed, ConnectionLost, NotFound, PocketMQError, ServerFailed, error_for
 from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.net import Address
-from pocketmq.protocol.api.administration import (
-    CreateTopic,
-    DeleteGroup,
-    ForProducerGroup,
-    ForTopic,
-    GetBrokerConsumeStats,
-    GetConsumeStats,
-    ViewBrokerStats,
-)
-from pocketmq.protocol.api.messages import (
-    ConsumeMessageDirectly,
-    EndTransaction,
-    ForConsumerGroup,
-    ForQueue,
-    GetConsumerRunningInfo,
-    GetConsumerStatus,
-    GetMaxOffset,
-    OffsetReply,
-    PullMessage,
-    PullReply,
-    QueryConsumerOffset,
-    QueryMessage,
-    QueryMessageReply,
-    RecallMessage,
-    RecallReply,
-    ResetOffset,
-    ResumeCheckHalfMessage,
-    SearchOffset,
-    SendMessageBack,
-    StoreTimeReply,
-    UnregisterClient,
-    UpdateConsumerOffset,
-    ViewMessage,
-)
-from pocketmq.protocol.bodies.clients import (
-    CheckClientConfig,
-    ConsumerConnection,
-    ConsumerIdList,
-    ConsumerRunningInfo,
-    DirectConsumption,
-    GroupConfigList,
-    GroupList,
-    GroupTable,
-    LockedQueues,
-    ProducerConnection,
-    ProducerTable,
-    QueueLocks,
-    SubscriptionGroupConfig,
-)
+from pocketmq.protocol.api import administration, messages
+from pocketmq.protocol.bodies import clients, topics
 from pocketmq.protocol.bodies.properties_text import read_properties, write_properties
-from pocketmq.protocol.bodies.topics import (
-    BrokerStatsData,
-    ConsumerOffsets,
-    ConsumerStatus,
-    ConsumeStats,
-    ConsumeStatsList,
-    DelayOffsets,
-    KVTable,
-    MappedTopicConfig,
-    MappedTopicTable,
-    ResetOffsets,
-    TopicConfigList,
-    TopicStatsTable,
-)
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.java_json import Body
@@ -182,7 +121,7 @@ class Pulled(NamedTuple):
     """The response to a pull: its code is 0, 19, 20 or 21. `records` are not decoded."""
 
     code: int
-    header: PullReply
+    header: messages.PullReply
     records: bytes
     version: int
 
@@ -208,7 +147,7 @@ def pulled_of(answer: Command) -> Pulled:
     """The decoded response to a pull; a failure raises its error."""
     if answer.code not in _PULL_CODES:
         raise error_for(answer.code, answer.remark)
-    return Pulled(answer.code, PullReply.decode(answer.ext), answer.body, answer.version)
+    return Pulled(answer.code, messages.PullReply.decode(answer.ext), answer.body, answer.version)
 
 
 def first_of_topics(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -227,30 +166,32 @@ class OffsetCalls(Calls):
 
     __slots__ = ()
 
-    of_members = query(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatus, GetConsumerStatus)
+    of_members = query(
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topics.ConsumerStatus, messages.GetConsumerStatus
+    )
     """The consume offsets that the members of a group report."""
 
     async def largest(self, queue: MessageQueue, *, committed: bool = True) -> int:
         """The offset that the next message of `queue` will get."""
         return await self._offset(
-            queue, RequestCode.GET_MAX_OFFSET, GetMaxOffset(queue.topic, queue.queue_id, committed)
+            queue, RequestCode.GET_MAX_OFFSET, messages.GetMaxOffset(queue.topic, queue.queue_id, committed)
         )
 
     async def smallest(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that `queue` still has."""
-        header = ForQueue(queue.topic, queue.queue_id)
+        header = messages.ForQueue(queue.topic, queue.queue_id)
         return _offset_in(await self._ask_any(queue, RequestCode.GET_MIN_OFFSET, header))
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int, boundary: BoundaryType = BoundaryType.LOWER) -> int:
         """The offset of the first message stored at that time or later; the largest offset when there is none."""
-        header = SearchOffset(queue.topic, queue.queue_id, timestamp_ms, boundary)
+        header = messages.SearchOffset(queue.topic, queue.queue_id, timestamp_ms, boundary)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def earliest_store_ms(self, queue: MessageQueue) -> int:
         """When the oldest message of `queue` was stored; -1 when it is empty."""
-        header = ForQueue(queue.topic, queue.queue_id)
+        header = messages.ForQueue(queue.topic, queue.queue_id)
         answer = await self._ask_master(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-        return StoreTimeReply.decode(answer.ext).timestamp
+        return messages.StoreTimeReply.decode(answer.ext).timestamp
 
     async def of_group(self, group: str, queue: MessageQueue) -> int | None:
         """The offset that `group` has committed in `queue`; None when it has committed none.
@@ -258,7 +199,7 @@ class OffsetCalls(Calls):
         By default, brokers answer 0 for a group that is new to a queue whose first message is in memory, and the group would read all
         messages. `set_zero_if_not_found` prevents that. RocketMQ 4.9 ignores it: there, 0 may also mean that no offset is committed.
         """
-        header = QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
+        header = messages.QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
         try:
             return _offset_in(await self._ask_any(queue, RequestCode.QUERY_CONSUMER_OFFSET, header))
         except NotFound:
@@ -275,10 +216,10 @@ class OffsetCalls(Calls):
             queue, lambda address: self._send(address, code, header, broker_name=queue.broker_name)
         )
 
-    async def reset(self, target: Target, header: ResetOffset) -> ResetOffsets:
+    async def reset(self, target: Target, header: messages.ResetOffset) -> topics.ResetOffsets:
         """Reset the offsets of a group; returns the new offset of each queue."""
         answer = await self._ask(target, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return ResetOffsets.decode(answer.body) if answer.body else ResetOffsets()
+        return topics.ResetOffsets.decode(answer.body) if answer.body else topics.ResetOffsets()
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, header: Fields) -> int:
         return _offset_in(await self._ask_master(queue, code, header))
@@ -303,11 +244,11 @@ class OffsetCalls(Calls):
 
 
 def _offset_in(answer: Command) -> int:
-    return OffsetReply.decode(answer.ext).offset
+    return messages.OffsetReply.decode(answer.ext).offset
 
 
-def _update(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
-    return UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset)
+def _update(group: str, queue: MessageQueue, offset: int) -> messages.UpdateConsumerOffset:
+    return messages.UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset)
 
 
 class MessageCalls(Calls):
@@ -317,7 +258,7 @@ class MessageCalls(Calls):
         self,
         address: Address,
         broker_name: str,
-        header: PullMessage,
+        header: messages.PullMessage,
         *,
         timeout_s: float,
         code: RequestCode = RequestCode.PULL_MESSAGE,
@@ -326,38 +267,42 @@ class MessageCalls(Calls):
         command = self._brokers.command(code, header, extra=named(broker_name))
         return pulled_of(await self._brokers.call(address, command, timeout_s))
 
-    async def by_key(self, target: Target, header: QueryMessage) -> tuple[list[StoredMessage], QueryMessageReply]:
+    async def by_key(
+        self, target: Target, header: messages.QueryMessage
+    ) -> tuple[list[StoredMessage], messages.QueryMessageReply]:
         """Messages with a key, and the last position of the index; NotFound when there are none."""
         answer = await self._ask(target, RequestCode.QUERY_MESSAGE, header)
-        return decode_records(answer.body), QueryMessageReply.decode(answer.ext)
+        return decode_records(answer.body), messages.QueryMessageReply.decode(answer.ext)
 
     async def at_log_offset(self, target: Target, log_offset: int, topic: str | None = None) -> StoredMessage:
         """The message at this offset of the commit log, which is part of an offset id."""
-        answer = await self._ask(target, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessage(log_offset, topic))
+        answer = await self._ask(target, RequestCode.VIEW_MESSAGE_BY_ID, messages.ViewMessage(log_offset, topic))
         return decode_records(answer.body)[0]
 
-    async def send_back(self, broker_name: str, header: SendMessageBack, *, timeout_s: float | None = None) -> None:
+    async def send_back(
+        self, broker_name: str, header: messages.SendMessageBack, *, timeout_s: float | None = None
+    ) -> None:
         """Send a failed message back to the broker, for a retry or as a dead letter."""
         await self._ask(
             broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header, extra=named(broker_name), timeout_s=timeout_s
         )
 
-    async def recall(self, broker_name: str, header: RecallMessage, *, timeout_s: float | None = None) -> str:
+    async def recall(self, broker_name: str, header: messages.RecallMessage, *, timeout_s: float | None = None) -> str:
         """Recall a timed message before it is delivered; returns its message id."""
         answer = await self._ask(
             broker_name, RequestCode.RECALL_MESSAGE, header, extra=named(broker_name), timeout_s=timeout_s
         )
-        return RecallReply.decode(answer.ext).msg_id
+        return messages.RecallReply.decode(answer.ext).msg_id
 
-    async def end_transaction(self, target: Target, broker_name: str, header: EndTransaction) -> None:
+    async def end_transaction(self, target: Target, broker_name: str, header: messages.EndTransaction) -> None:
         """Commit or roll back a transaction, one-way as in RocketMQ. The broker checks a transaction whose decision was lost."""
         await self._send(target, RequestCode.END_TRANSACTION, header, broker_name=broker_name)
 
-    async def decide(self, target: Target, broker_name: str, header: EndTransaction) -> None:
+    async def decide(self, target: Target, broker_name: str, header: messages.EndTransaction) -> None:
         """Commit or roll back a transaction, and wait for the response."""
         await self._ask(target, RequestCode.END_TRANSACTION, header, extra=named(broker_name))
 
-    async def check_again(self, target: Target, header: ResumeCheckHalfMessage) -> None:
+    async def check_again(self, target: Target, header: messages.ResumeCheckHalfMessage) -> None:
         """Resume the checks of a half message that reached the maximum number of checks."""
         await self._ask(target, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
@@ -365,12 +310,14 @@ class MessageCalls(Calls):
 class MemberCalls(Calls):
     __slots__ = ()
 
-    check_config = post(RequestCode.CHECK_CLIENT_CONFIG, CheckClientConfig)
+    check_config = post(RequestCode.CHECK_CLIENT_CONFIG, clients.CheckClientConfig)
     """Check a subscription; SubscriptionUnparsable when the broker cannot parse its expression."""
-    consumers = query(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, ForConsumerGroup)
+    consumers = query(RequestCode.GET_CONSUMER_CONNECTION_LIST, clients.ConsumerConnection, messages.ForConsumerGroup)
     """The connected members of a consumer group; ConsumerNotOnline when it has none."""
-    producers = query(RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerConnection, ForProducerGroup)
-    all_producers = query(RequestCode.GET_ALL_PRODUCER_INFO, ProducerTable, no_fields)
+    producers = query(
+        RequestCode.GET_PRODUCER_CONNECTION_LIST, clients.ProducerConnection, administration.ForProducerGroup
+    )
+    all_producers = query(RequestCode.GET_ALL_PRODUCER_INFO, clients.ProducerTable, no_fields)
 
     async def leave(
         self,
@@ -382,32 +329,32 @@ class MemberCalls(Calls):
         timeout_s: float | None = None,
     ) -> None:
         """Unregister this client from the groups."""
-        header = UnregisterClient(client_id, producer_group, consumer_group)
+        header = messages.UnregisterClient(client_id, producer_group, consumer_group)
         await self._ask(target, RequestCode.UNREGISTER_CLIENT, header, timeout_s=timeout_s)
 
     async def of_group(self, target: Target, group: str) -> list[str]:
         """The client ids of all members; empty when the broker knows none."""
         try:
-            answer = await self._ask(target, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ForConsumerGroup(group))
+            answer = await self._ask(target, RequestCode.GET_CONSUMER_LIST_BY_GROUP, messages.ForConsumerGroup(group))
         except ServerFailed as error:
             if error.response_code != ResponseCode.SYSTEM_ERROR:
                 raise
             return []  # RocketMQ answers SYSTEM_ERROR for a group without members
-        return list(ConsumerIdList.decode(answer.body).consumer_id_list)
+        return list(clients.ConsumerIdList.decode(answer.body).consumer_id_list)
 
     async def lock(
         self, target: Target, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> frozenset[MessageQueue]:
         """Lock queues for this client; returns those that are locked."""
-        body = QueueLocks(group, client_id, tuple(queues)).encode()
+        body = clients.QueueLocks(group, client_id, tuple(queues)).encode()
         answer = await self._ask(target, RequestCode.LOCK_BATCH_MQ, body=body)
-        return frozenset(LockedQueues.decode(answer.body).locked)
+        return frozenset(clients.LockedQueues.decode(answer.body).locked)
 
     async def unlock(
         self, target: Target, group: str, client_id: str, queues: Iterable[MessageQueue], *, wait: bool
     ) -> None:
         """Unlock queues; `wait` waits for the response."""
-        body = QueueLocks(group, client_id, tuple(queues)).encode()
+        body = clients.QueueLocks(group, client_id, tuple(queues)).encode()
         if wait:
             await self._ask(target, RequestCode.UNLOCK_BATCH_MQ, body=body)
         else:
@@ -415,47 +362,47 @@ class MemberCalls(Calls):
 
     async def running_info(
         self, target: Target, group: str, client_id: str, *, stacks: bool = False, timeout_s: float | None = None
-    ) -> ConsumerRunningInfo:
+    ) -> clients.ConsumerRunningInfo:
         """The running info of a member. The broker forwards the request and waits 10 s."""
-        header, code = GetConsumerRunningInfo(group, client_id, stacks), RequestCode.GET_CONSUMER_RUNNING_INFO
-        return ConsumerRunningInfo.decode((await self._ask(target, code, header, timeout_s=timeout_s)).body)
+        header, code = messages.GetConsumerRunningInfo(group, client_id, stacks), RequestCode.GET_CONSUMER_RUNNING_INFO
+        return clients.ConsumerRunningInfo.decode((await self._ask(target, code, header, timeout_s=timeout_s)).body)
 
     async def consume_directly(
-        self, target: Target, header: ConsumeMessageDirectly, *, timeout_s: float | None = None
-    ) -> DirectConsumption:
+        self, target: Target, header: messages.ConsumeMessageDirectly, *, timeout_s: float | None = None
+    ) -> clients.DirectConsumption:
         """Let a member consume one message now. The broker forwards the request and waits 10 s."""
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-        return DirectConsumption.decode((await self._ask(target, code, header, timeout_s=timeout_s)).body)
+        return clients.DirectConsumption.decode((await self._ask(target, code, header, timeout_s=timeout_s)).body)
 
 
 class GroupCalls(Calls):
     __slots__ = ()
 
-    create = post(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, SubscriptionGroupConfig)
+    create = post(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, clients.SubscriptionGroupConfig)
     """Create or change a group."""
-    create_all = post(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, GroupConfigList)
-    all_configs = query(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable, no_fields)
-    progress = query(RequestCode.GET_CONSUME_STATS, ConsumeStats, GetConsumeStats)
+    create_all = post(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, clients.GroupConfigList)
+    all_configs = query(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, clients.GroupTable, no_fields)
+    progress = query(RequestCode.GET_CONSUME_STATS, topics.ConsumeStats, administration.GetConsumeStats)
     """The committed offset of the group and the end of the queue, for each queue."""
-    reading = query(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, GroupList, ForTopic)
+    reading = query(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, clients.GroupList, administration.ForTopic)
     """The groups that read a topic."""
 
     async def delete(self, target: Target, group: str, *, with_offsets: bool) -> None:
-        header = DeleteGroup(group, with_offsets, with_offsets)
+        header = administration.DeleteGroup(group, with_offsets, with_offsets)
         await self._ask(target, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
 
 class TopicCalls(Calls):
     __slots__ = ()
 
-    create = request(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopic)
+    create = request(RequestCode.UPDATE_AND_CREATE_TOPIC, administration.CreateTopic)
     """Create or change a topic."""
-    create_all = post(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, TopicConfigList)
-    delete = request(RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic)
+    create_all = post(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, topics.TopicConfigList)
+    delete = request(RequestCode.DELETE_TOPIC_IN_BROKER, administration.ForTopic)
     """Delete a topic with its messages and offsets."""
-    config = query(RequestCode.GET_TOPIC_CONFIG, MappedTopicConfig, ForTopic)
-    all_configs = query(RequestCode.GET_ALL_TOPIC_CONFIG, MappedTopicTable, no_fields)
-    stats = query(RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable, ForTopic)
+    config = query(RequestCode.GET_TOPIC_CONFIG, topics.MappedTopicConfig, administration.ForTopic)
+    all_configs = query(RequestCode.GET_ALL_TOPIC_CONFIG, topics.MappedTopicTable, no_fields)
+    stats = query(RequestCode.GET_TOPIC_STATS_INFO, topics.TopicStatsTable, administration.ForTopic)
     """The smallest and largest offset of each queue of the topic."""
     clean_unused = request(RequestCode.CLEAN_UNUSED_TOPIC, no_fields)
     """Delete the consume queues of deleted topics."""
@@ -464,12 +411,14 @@ class TopicCalls(Calls):
 class StateCalls(Calls):
     __slots__ = ()
 
-    stats = query(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsData, ViewBrokerStats)
+    stats = query(RequestCode.VIEW_BROKER_STATS_DATA, topics.BrokerStatsData, administration.ViewBrokerStats)
     """One statistic, such as TOPIC_PUT_NUMS of a topic, over a minute, an hour and a day."""
-    consume_stats = query(RequestCode.GET_BROKER_CONSUME_STATS, ConsumeStatsList, GetBrokerConsumeStats)
+    consume_stats = query(
+        RequestCode.GET_BROKER_CONSUME_STATS, topics.ConsumeStatsList, administration.GetBrokerConsumeStats
+    )
     """The lag of all groups."""
-    consumer_offsets = query(RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets, no_fields)
-    delay_offsets = query(RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets, no_fields)
+    consumer_offsets = query(RequestCode.GET_ALL_CONSUMER_OFFSET, topics.ConsumerOffsets, no_fields)
+    delay_offsets = query(RequestCode.GET_ALL_DELAY_OFFSET, topics.DelayOffsets, no_fields)
     clean_queues = request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, no_fields)
     """Delete consume queue files whose messages are deleted."""
     delete_expired_log = request(RequestCode.DELETE_EXPIRED_COMMITLOG, no_fields)
@@ -477,7 +426,7 @@ class StateCalls(Calls):
 
     async def runtime_info(self, target: Target) -> Mapping[str, str]:
         """The values that `mqadmin brokerStatus` shows."""
-        return KVTable.decode((await self._ask(target, RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        return topics.KVTable.decode((await self._ask(target, RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
 
     async def settings(self, target: Target) -> dict[str, str]:
         return read_properties((await self._ask(target, RequestCode.GET_BROKER_CONFIG)).body)

@@ -42,8 +42,7 @@ from pocketmq.errors import RequestNotSupported
 from pocketmq.model import MessageQueue, StoredMessage, Subscription
 from pocketmq.net import Address, Peer, Waiting
 from pocketmq.protocol.api.messages import PullMessage
-from pocketmq.protocol.command import Command, encode_command
-from pocketmq.protocol.frames import PREFIX_SIZE
+from pocketmq.protocol.command import Command, header_template
 from pocketmq.protocol.signing import SIGNATURE, Credentials, signature_of, signed_content
 
 log = logging.getLogger("pocketmq.client")
@@ -59,12 +58,10 @@ _PLACEHOLDERS: Final = {"queueOffset": "%d", "sysFlag": "%d", "commitOffset": "%
 def pull_writer(rpc: RpcClient, code: RequestCode, header: PullMessage, broker_name: str) -> PullWriter:
     """For all pulls that differ from this one in offset, flags and committed offset only, as the client of `links` sends them."""
     fields = rpc.signed_fields(header.encode() | named(broker_name)) or {}
-    escaped = {name: _PLACEHOLDERS.get(name) or value.replace("%", "%%") for name, value in fields.items()}
-    whole = encode_command(Command(int(code), escaped, opaque=0))[PREFIX_SIZE:]
-    # Inside a JSON string every quote has a backslash before it, so this text is found at one place only.
-    template = whole.replace(b',"opaque":0,', b',"opaque":%d,')
+    template = header_template(Command(int(code), fields), _PLACEHOLDERS)
     if rpc.credentials is None:
         return partial(_frame, template)
+    escaped = {name: _PLACEHOLDERS.get(name) or value.replace("%", "%%") for name, value in fields.items()}
     return partial(_signed_frame, template, signed_content(escaped, b""), rpc.credentials)
 
 

@@ -16,16 +16,18 @@ import msgspec
 
 from pocketmq.client.producer.outgoing import Outgoing
 from pocketmq.client.settings import ProducerSettings
-from pocketmq.codes import VERSION, Language, RequestCode
+from pocketmq.codes import RequestCode
 from pocketmq.model import MessageQueue
 from pocketmq.model import properties as names
 from pocketmq.model.names import wrap
 from pocketmq.protocol.api.messages import SendMessageV2
-from pocketmq.protocol.command import Command, encode_command
+from pocketmq.protocol.command import Command, encode_command, header_template
 
 _pack_prefix = struct.Struct(">II").pack
 _as_json = msgspec.json.Encoder().encode
-_END: Final = f',"serializeTypeCurrentRPC":"JSON","version":{int(VERSION)}}}'
+_GAPS: Final = {"f": "%d", "g": "%d", "h": "%d", "i": "%b"}
+"""System flag, born time, flag and properties."""
+_PLAIN_GAPS: Final = {"g": "%d", "i": "%b"}
 
 MAX_TEMPLATES: Final = 16_384
 """Cached templates, one for each queue and kind of send; when the limit is reached, the cache is cleared."""
@@ -34,7 +36,6 @@ Sign = Callable[[Command], Command]
 """Adds the fields of all requests of a client."""
 
 _Key = tuple[MessageQueue, bool, bool]
-_Parts = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
 
 
 class SendFrames:
@@ -64,57 +65,43 @@ class SendFrames:
 
     def command(self, out: Outgoing, queue: MessageQueue, born_ms: int) -> Command:
         """The request as a command without number and signature."""
-        return Command(int(code_of(out)), self._header(out, queue, born_ms).encode(), out.body)
-
-    def _header(self, out: Outgoing, queue: MessageQueue, born_ms: int) -> SendMessageV2:
-        tried, limit = out.attempts or (0, None)
-        return SendMessageV2(
-            producer_group=self._group,
-            topic=out.topic,
-            default_topic=self._template_topic,
-            default_topic_queue_nums=self._queues,
-            queue_id=queue.queue_id,
-            sys_flag=out.sys_flag,
-            born_timestamp=born_ms,
-            flag=out.message.flag,
-            properties=out.properties,
-            reconsume_times=tried,
-            unit_mode=self._unit_mode,
-            max_reconsume_times=limit,
-            batch=out.members is not None,
-            broker_name=queue.broker_name,
-        )
+        header = self._header(queue, is_batch=out.members is not None)
+        header.sys_flag, header.born_timestamp, header.flag = out.sys_flag, born_ms, out.message.flag
+        header.properties = out.properties
+        if out.attempts is not None:
+            header.reconsume_times, header.max_reconsume_times = out.attempts
+        return Command(int(code_of(out)), header.encode(), out.body)
 
     def plain(self, queue: MessageQueue, after_id: str) -> "PlainFrames":
         """Frames for plain messages to `queue`; their properties are an id, `after_id` and their own."""
-        return PlainFrames(self._parts(RequestCode.SEND_MESSAGE_V2, queue, is_batch=False), after_id)
+        command = Command(int(RequestCode.SEND_MESSAGE_V2), self._header(queue).encode())
+        return PlainFrames(header_template(command, _PLAIN_GAPS), after_id)
+
+    def _header(self, queue: MessageQueue, *, is_batch: bool = False) -> SendMessageV2:
+        return SendMessageV2(
+            producer_group=self._group,
+            topic=queue.topic,
+            default_topic=self._template_topic,
+            default_topic_queue_nums=self._queues,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=0,
+            flag=0,
+            properties="",
+            reconsume_times=0,
+            unit_mode=self._unit_mode,
+            batch=is_batch,
+            broker_name=queue.broker_name,
+        )
 
     def _compose(self, out: Outgoing, queue: MessageQueue) -> bytes:
-        parts = self._parts(code_of(out), queue, is_batch=out.members is not None)
-        sys_flag, born_ms, flag, properties, number, end = (part.replace(b"%", b"%%") for part in parts)
-        template = b"".join((sys_flag, b"%d", born_ms, b"%d", flag, b"%d", properties, b"%b", number, b"%d", end))
+        is_batch = out.members is not None
+        command = Command(int(code_of(out)), self._header(queue, is_batch=is_batch).encode())
+        template = header_template(command, _GAPS).replace(b'"%b"', b"%b")  # properties are encoded with quotes
         if len(self._templates) >= MAX_TEMPLATES:
             self._templates.clear()
-        self._templates[queue, out.members is not None, out.is_reply] = template
+        self._templates[queue, is_batch, out.is_reply] = template
         return template
-
-    def _parts(self, code: RequestCode, queue: MessageQueue, *, is_batch: bool) -> _Parts:
-        """The texts before system flag, born time, flag, properties and number, and after the last."""
-
-        def text(value: str) -> str:
-            return _as_json(value).decode()
-
-        unit_mode = "true" if self._unit_mode else "false"
-        batch = "true" if is_batch else "false"
-        start = (
-            f'{{"code":{int(code)},"extFields":{{"a":{text(self._group)},"b":{text(queue.topic)},'
-            f'"c":{text(self._template_topic)},"d":"{self._queues}","e":"{queue.queue_id}","f":"'
-        )
-        rest = (
-            f',"j":"0","k":"{unit_mode}","m":"{batch}","n":{text(queue.broker_name)}}},"flag":0,'
-            f'"language":"{Language.PYTHON.name}","opaque":'
-        )
-        return start.encode(), b'","g":"', b'","h":"', b'","i":', rest.encode(), _END.encode()
 
 
 class PlainFrames:
@@ -123,30 +110,20 @@ class PlainFrames:
     `stamp` sets the born time, which all messages of one turn share.
     """
 
-    __slots__ = ("_after_time", "_before_time", "_end", "header", "stamped_ms")
+    __slots__ = ("_after_time", "_before_time", "header", "stamped_ms")
 
-    def __init__(self, parts: _Parts, after_id: str) -> None:
-        sys_flag, born_ms, flag, properties, number, end = (part.replace(b"%", b"%%") for part in parts)
-        self._before_time = b"".join((sys_flag, b"0", born_ms))
-        self._after_time = b"".join(
-            (
-                flag,
-                b"0",
-                properties,
-                b'"',
-                json_inside(f"{names.UNIQ_KEY}\x01"),
-                b"%b",
-                json_inside(after_id).replace(b"%", b"%%"),
-            )
-        )
-        self._end = b"".join((b'%b"', number, b"%d", end))
+    def __init__(self, template: bytes, after_id: str) -> None:
+        properties = json_inside(f"{names.UNIQ_KEY}\x01") + b"%b" + json_inside(after_id).replace(b"%", b"%%") + b"%b"
+        before, key, after = template.partition(b'"g":"')
+        self._before_time = before + key
+        self._after_time = after.removeprefix(b"%d").replace(b'"%b"', b'"%b"' % properties)
         self.stamped_ms = -1
         self.header = b""
         """A format for id, own properties (`json_inside`) and number."""
 
     def stamp(self, born_ms: int) -> None:
         self.stamped_ms = born_ms
-        self.header = b"%b%d%b%b" % (self._before_time, born_ms, self._after_time, self._end)
+        self.header = b"%b%d%b" % (self._before_time, born_ms, self._after_time)
 
 
 def json_inside(text: str) -> bytes:
