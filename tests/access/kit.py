@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pocketmq.access.accounts import Account, Accounts, Rights
 from pocketmq.access.authentication import Authentication
-from pocketmq.access.refusals import AuthenticationSettings
+from pocketmq.access.settings import AuthenticationSettings
 from pocketmq.codes import HeaderEncoding, RequestCode
 from pocketmq.model.access import Accesses, Action, Resource
 from pocketmq.model.message_id import Host, OffsetId, pack_ip

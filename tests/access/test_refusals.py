@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from pocketmq.access.refusals import MAX_LOGGED, AuthenticationSettings, Cause, Refusals
+from pocketmq.access.refusals import MAX_LOGGED, Cause, Refusals
+from pocketmq.access.settings import AuthenticationSettings
 from pocketmq.errors import InvalidSetting
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.snapshots import MAX_CACHED_BYTES, CachedTable, Page
+from pocketmq.broker.handlers.topics import MAX_CACHED_BYTES, CachedTable, Page
 from pocketmq.errors import BodyError, InvalidParameter
 from pocketmq.protocol.bodies.topics import DataVersion
 

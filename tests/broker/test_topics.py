@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 from tests.golden import GOLDEN, captured, needs_golden
 
-from pocketmq.broker.topics import MAX_QUEUES, TopicTable, built_in_topics, parse_changes
+from pocketmq.broker.settings import MAX_QUEUES
+from pocketmq.broker.topics import TopicTable, built_in_topics, parse_changes
 from pocketmq.codes import Perm, RequestCode, TopicFlag
 from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, InvalidSetting, TopicNotFound
 from pocketmq.model.names import GroupName, TopicName

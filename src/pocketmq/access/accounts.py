@@ -16,8 +16,8 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 import msgspec
 
 from pocketmq.errors import InvalidSetting
+from pocketmq.model import group_of
 from pocketmq.model.access import Action, Resource
-from pocketmq.model.names import group_of
 from pocketmq.protocol.signing import Credentials
 
 ANYTHING = "*"

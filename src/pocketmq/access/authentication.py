@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 
 from pocketmq.access.accounts import Account, Accounts, Actions
 from pocketmq.access.accounts_file import FollowedAccounts
-from pocketmq.access.refusals import AuthenticationSettings, Cause, Refusals
+from pocketmq.access.refusals import Cause, Refusals
+from pocketmq.access.settings import AuthenticationSettings
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectionLost, NoPermission

@@ -12,30 +12,12 @@ from collections import Counter
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
-from pocketmq.errors import InvalidSetting
+from pocketmq.access.settings import AuthenticationSettings
 
 log = logging.getLogger("pocketmq.access")
 
 MAX_LOGGED: Final = 16
 """Limit on logged causes per address and window; all are counted."""
-
-
-class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on failed authentications."""
-
-    max_failures: int = 100
-    """Failed authentications of one address within the window; each further one closes its connection."""
-    window_s: int = 60
-    """The length of that window, in seconds."""
-    max_addresses: int = 10_000
-    """Limit on addresses with failures that are remembered."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
-                raise InvalidSetting(f"authentication setting {name} = {getattr(self, name)} must be above 0")
 
 
 class Cause(StrEnum):

@@ -6,9 +6,27 @@ listens only on addresses of this machine, unless a setting allows more.
 
 from typing import Any, Final
 
+import msgspec
+
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.setting_keys import NUMBER, PATH, Consequence, Constant, Form, Key
 from pocketmq.net import LARGEST_PORT, Address, TlsMode
+
+
+class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits on failed authentications."""
+
+    max_failures: int = 100
+    """Failed authentications of one address within the window; each further one closes its connection."""
+    window_s: int = 60
+    """The length of that window, in seconds."""
+    max_addresses: int = 10_000
+    """Limit on addresses with failures that are remembered."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) <= 0:
+                raise InvalidSetting(f"authentication setting {name} = {getattr(self, name)} must be above 0")
 
 
 def _tls_mode(text: str) -> TlsMode:
@@ -58,13 +76,23 @@ CONSTANTS: Final[dict[str, Constant | Consequence]] = {
 OPEN_FLAG: Final = "--open-to-the-network-without-authentication"
 
 
-def check_listen_address(address: Address, *, has_accounts: bool, is_open: bool, danger: str) -> None:
-    """InvalidSetting for an invalid address, or one that needs authentication. `danger` says what every client could
-    do.
+def check_listen_addresses(settings: Any, *, danger: str) -> None:
+    """InvalidSetting for an invalid address of a server or its metrics, or one that needs authentication.
+
+    `danger` says what every client could do.
     """
+    is_open = settings.open_to_the_network_without_authentication
+    check_listen_address(settings.address, is_open=is_open or bool(settings.accounts), danger=danger)
+    if settings.metrics.enabled:
+        is_open = is_open or settings.metrics.without_authentication
+        danger = "may read the names of all topics and groups in the metrics"
+        check_listen_address(settings.metrics.address, is_open=is_open or bool(settings.accounts), danger=danger)
+
+
+def check_listen_address(address: Address, *, is_open: bool, danger: str) -> None:
     if not 0 <= address.port <= LARGEST_PORT:
         raise InvalidSetting(f"invalid port {address.port}; it must be from 0 (any free port) to {LARGEST_PORT}")
-    if address.is_loopback or has_accounts or is_open:
+    if address.is_loopback or is_open:
         return
     raise InvalidSetting(
         f"other machines can reach {address.host}, and there is no authentication: every client {danger}. "

@@ -11,9 +11,8 @@ from typing import Final
 
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest
-from pocketmq.model import OffsetId, StoredMessage
+from pocketmq.model import HALF_TOPIC, OffsetId, StoredMessage
 from pocketmq.model.access import Access, Accesses, Action, Resource
-from pocketmq.model.names import HALF_TOPIC
 from pocketmq.model.properties import REAL_TOPIC
 from pocketmq.protocol.api.administration import GetConsumeStats
 from pocketmq.protocol.api.messages import (

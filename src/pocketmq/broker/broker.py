@@ -15,7 +15,6 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from pocketmq import compiled
 from pocketmq.access.accounts_file import FOLLOW_S
 from pocketmq.broker.metrics import BrokerMetrics
 from pocketmq.broker.parts import BrokerParts
@@ -24,7 +23,6 @@ from pocketmq.broker.stats import SAMPLE_SECONDS
 from pocketmq.clock import Clock, SteadyClock, SystemClock
 from pocketmq.errors import ListenFailed, WrongState
 from pocketmq.files import DiskFiles, Files
-from pocketmq.metrics.families import Family
 from pocketmq.metrics.page import Collect, MetricsPage
 from pocketmq.net import (
     AcceptSettings,
@@ -116,8 +114,6 @@ class Broker:
         self._parts = parts = BrokerParts(self.settings, self._clock, self._files, self._network, post)
         async with self._changing:
             log.info("%s", parts.recover())
-            if why := compiled.why_pure():
-                log.info("Using pure Python instead of the C twins, which is slower: %s", why)
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self._shut_down, parts)
                 self._tick()
@@ -169,12 +165,7 @@ class Broker:
     async def _open_metrics_page(self, parts: BrokerParts) -> None:
         if not self.settings.metrics.enabled:
             return
-        sources: list[Collect] = [BrokerMetrics(parts, self._files, lambda: self.counters).collect]
-        sources += [self._more_metrics] if self._more_metrics else []
-
-        async def collect() -> list[Family]:
-            return [family for one in sources for family in await one()]
-
+        collect = BrokerMetrics(parts, self._files, lambda: self.counters, self._more_metrics).collect
         admits = parts.authentication.may_read_metrics if parts.authentication else None
         page = MetricsPage(self.settings.metrics, collect, network=self._network, tls=self._tls, admits=admits)
         await page.start()

@@ -27,9 +27,9 @@ from pocketmq.metrics.families import (
     process_families,
     with_labels,
 )
-from pocketmq.model.names import DLQ_PREFIX, is_internal_group, is_retry
+from pocketmq.metrics.page import Collect
+from pocketmq.model import DLQ_PREFIX, is_internal_group, is_retry
 from pocketmq.net import ServerCounters, Steps
-from pocketmq.store.readable_store import StoreFacts
 
 
 def _in_and_out(state: BrokerState) -> list[Family]:
@@ -178,7 +178,11 @@ def _log(state: BrokerState) -> list[Family]:
     earliest_ms = facts.earliest_ms
     reserved: dict[Labels, float] = {} if earliest_ms is None else {(): max(0.0, state.clock.now_ms() - earliest_ms)}
     return [
-        gauge("rocketmq_storage_size", "Bytes of the log from its first to its last message", _size(facts)),
+        gauge(
+            "rocketmq_storage_size",
+            "Bytes of the log from its first to its last message",
+            facts.log_end - facts.log_start,
+        ),
         gauge("rocketmq_storage_log_files", "Files of the log", facts.log_files),
         gauge("rocketmq_storage_message_reserve_time", "Milliseconds since the oldest message was stored", reserved),
         gauge(
@@ -248,10 +252,6 @@ def _bytes(rows: list[tuple[Labels, Tally]]) -> dict[Labels, float]:
 
 def _bool_label(truth: bool) -> str:
     return "true" if truth else "false"
-
-
-def _size(facts: StoreFacts) -> int:
-    return facts.log_end - facts.log_start
 
 
 MAX_ROWS: Final = 5_000
@@ -333,12 +333,15 @@ class LagMetrics:
 
 
 class BrokerMetrics:
-    """Created when the broker listens. `counters` returns those of the server."""
+    """Created when the broker listens. `counters` returns those of the server; `more` are families for the same page."""
 
-    def __init__(self, parts: BrokerParts, files: Files, counters: Callable[[], ServerCounters]) -> None:
+    def __init__(
+        self, parts: BrokerParts, files: Files, counters: Callable[[], ServerCounters], more: Collect | None = None
+    ) -> None:
         self._parts = parts
         self._files = files
         self._counters = counters
+        self._more = more
 
     async def collect(self) -> list[Family]:
         """The metric families for `metrics.page`."""
@@ -364,4 +367,5 @@ class BrokerMetrics:
             *await LagMetrics(state).families(),
         ]
         own = labels_of(cluster=settings.cluster, node_type="broker", node_id=settings.broker_name)
-        return with_labels([*families, *process_families(self._files)], own)
+        more = await self._more() if self._more else []
+        return [*with_labels([*families, *process_families(self._files)], own), *more]

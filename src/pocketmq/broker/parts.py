@@ -14,33 +14,36 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pocketmq import compiled
 from pocketmq.access.authentication import authentication_by
 from pocketmq.broker.access import ACCESS, by_log_offset
 from pocketmq.broker.delivery.delays import Delays
 from pocketmq.broker.delivery.timer_progress import TimerCheck, TimerProgress
 from pocketmq.broker.delivery.timers import Timers
-from pocketmq.broker.handlers.administration import MaintenanceHandlers, SettingHandlers, StatisticsHandlers
+from pocketmq.broker.handlers.administration import MaintenanceHandlers, StatisticsHandlers
 from pocketmq.broker.handlers.checked_pulls import CheckedPulls
 from pocketmq.broker.handlers.clients import ClientHandlers
+from pocketmq.broker.handlers.destinations import Destinations
 from pocketmq.broker.handlers.groups import GroupHandlers
 from pocketmq.broker.handlers.message_queries import MessageQueryHandlers
-from pocketmq.broker.handlers.offsets import Consuming, OffsetHandlers, ResetHandlers
+from pocketmq.broker.handlers.offsets import Consuming, OffsetHandlers
 from pocketmq.broker.handlers.pulling import Pulling
 from pocketmq.broker.handlers.recalling import RecallHandlers
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
+from pocketmq.broker.handlers.resets import ResetHandlers
 from pocketmq.broker.handlers.retries import Retries, RetryHandlers
 from pocketmq.broker.handlers.sending import Sending
+from pocketmq.broker.handlers.settings import SettingHandlers
 from pocketmq.broker.handlers.topics import TopicHandlers
-from pocketmq.broker.handlers.transactions import TransactionHandlers
-from pocketmq.broker.messages import Destinations
+from pocketmq.broker.handlers.transactions import TransactionHandlers, producer_finder
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.requests.turns import Serve, Turns
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.snapshots import OFFSETS_FILE, adopt_topics, lower_offsets
 from pocketmq.broker.state import NO_HOST, BrokerState
 from pocketmq.broker.stats.runtime_info import Addition, RuntimeInfo, delay_info, flow_info
-from pocketmq.broker.transactions.transactions import Transactions, producer_finder
+from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, StoreDamaged
@@ -193,6 +196,8 @@ class BrokerParts:
         """Recover the store and restore the tables of the last run. StoreLocked, StoreDamaged."""
         state = self.state
         store, tables, snapshots = state.store, state.store.tables, state.snapshots
+        if why := compiled.why_pure():
+            log.info("Using pure Python instead of the C twins, which is slower: %s", why)
         report = store.open()
         with ExitStack() as undo:
             undo.callback(store.close)

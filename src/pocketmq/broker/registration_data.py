@@ -21,13 +21,11 @@ from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
-from pocketmq.model.names import is_group_topic
 from pocketmq.net import Address
 from pocketmq.protocol.api.administration import ForBroker, RegisterBroker, RegisterBrokerReply
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody, write_registration
 from pocketmq.protocol.bodies.topics import KVTable, MappedTopicTable, TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.signing import signed_fields
 
 MAX_TOPICS_PER_REQUEST: Final = 20_000
@@ -71,13 +69,13 @@ class RegistrationData:
 
     def register(self, own: Address, changed: Iterable[TopicConfig] = ()) -> list[Command]:
         """The requests for all topics, or for the changed ones; `own` is the address for clients."""
-        parts = [[row] for row in changed] or list(_parts(_groups_last(self._topics), self._max_per_request))
+        parts = [[row] for row in changed] or list(_parts(self._topics.groups_last(), self._max_per_request))
         return [self._register(own, table) for table in self._tables(parts)]
 
     def unregister(self, own: Address) -> Command:
         settings = self._settings.now
         header = ForBroker(settings.broker_name, str(own), settings.cluster, settings.broker_id)
-        return self._signed(RequestCode.UNREGISTER_BROKER, header)
+        return self._signed(RequestCode.UNREGISTER_BROKER, header.encode())
 
     def apply_answer(self, answer: Command) -> int:
         """Apply the order config in an answer. Return the number of rejected topics."""
@@ -98,10 +96,10 @@ class RegistrationData:
             compressed=False,
             body_crc32=crc32(body) & _CRC_MASK,
         )
-        return self._signed(RequestCode.REGISTER_BROKER, header, body)
+        return self._signed(RequestCode.REGISTER_BROKER, header.encode(), body)
 
-    def _signed(self, code: RequestCode, header: Fields, body: bytes = b"") -> Command:
-        ext, credentials = header.encode(), self._settings.now.credentials
+    def _signed(self, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> Command:
+        credentials = self._settings.now.credentials
         return Command(code, signed_fields(ext, body, credentials) if credentials else ext, body)
 
     def _tables(self, parts: list[list[TopicConfig]]) -> list[MappedTopicTable]:
@@ -113,11 +111,6 @@ class RegistrationData:
             timestamp = max(version.timestamp, self._permission_ms) - behind
             tables.append(replace(table, data_version=replace(version, timestamp=timestamp)))
         return tables
-
-
-def _groups_last(topics: Iterable[TopicConfig]) -> list[TopicConfig]:
-    """Retry and dead-letter topics last: a name server that reaches its limit accepts the first topics."""
-    return sorted(topics, key=lambda row: is_group_topic(row.topic_name))
 
 
 def _parts(topics: Iterable[TopicConfig], size: int) -> Iterator[list[TopicConfig]]:

@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.access import settings as access
-from pocketmq.broker.settings import BrokerSettings
-from pocketmq.broker.topics import MAX_QUEUES
+from pocketmq.broker.settings import MAX_QUEUES, BrokerSettings
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics import settings as metrics
 from pocketmq.model import DelayLevels
@@ -34,9 +33,8 @@ from pocketmq.model.setting_keys import (
 )
 from pocketmq.net import Address
 from pocketmq.protocol.signing import Credentials
-from pocketmq.store.log.commit_log import LOG_FOLDER
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES
-from pocketmq.store.settings import FlushMode
+from pocketmq.store.settings import LOG_FOLDER, FlushMode
 
 _BY_REASON: Final[dict[str, str]] = {
     "one event loop serves everything, there are no thread pools": """

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from pocketmq.access.refusals import AuthenticationSettings
-from pocketmq.access.settings import check_listen_address
+from pocketmq.access.settings import AuthenticationSettings, check_listen_addresses
 from pocketmq.clock import STEP_CONFIRM_MS
 from pocketmq.codes import Perm
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.settings import MetricsSettings
-from pocketmq.model.names import parse_broker, parse_topic
+from pocketmq.model import parse_broker, parse_topic
 from pocketmq.net import Address, ClientTlsFiles, ServerTlsFiles
 from pocketmq.net.unfinished import UnfinishedLimits
 from pocketmq.protocol.signing import Credentials
@@ -18,6 +17,8 @@ from pocketmq.store.settings import MIB, StoreSettings
 
 DEFAULT_PORT = 10911
 DEFAULT_FOLDER = Path("pocketmq-data")
+MAX_QUEUES = 65_536
+"""Limit on the queues of a topic; many requests iterate over all of them."""
 COARSEST_MS = 60_000
 """Limit on timer.precision_ms."""
 LONGEST_DELAY_S = 100 * 365 * 24 * 3600
@@ -253,19 +254,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "register_interval_ms must be from 10000 to 60000; name servers remove a broker "
                 "after 120000 ms without a registration"
             )
-        check_listen_address(
-            self.address,
-            has_accounts=bool(self.accounts),
-            is_open=self.open_to_the_network_without_authentication,
-            danger="may read, send and administrate",
-        )
-        if self.metrics.enabled:
-            check_listen_address(
-                self.metrics.address,
-                has_accounts=bool(self.accounts),
-                is_open=self.open_to_the_network_without_authentication or self.metrics.without_authentication,
-                danger="may read the names of all topics and groups in the metrics",
-            )
+        check_listen_addresses(self, danger="may read, send and administrate")
 
     @property
     def address(self) -> Address:

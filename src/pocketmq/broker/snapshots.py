@@ -18,37 +18,26 @@ After a start, the tables are repaired from the log:
 
 An acknowledged message must be readable, and a message at the offset of a lost one must not count as consumed. Deleted
 topics stay deleted: the store returns no queues of them.
-
-Pages: a slave reads its master's topics and groups in parts.
-
-    from row 0, 100 rows ──► these, the version, the total ──► from row 100, with that version ──► …
-                                                                └─ the table has changed: from row 0 again
-
-Requests without a page, as of all clients up to 5.3.3, get the whole table. Tools and consoles repeat them, and large
-tables take long to encode, so the bytes are cached until the table changes.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from pocketmq.broker.groups.groups import GroupTable
 from pocketmq.broker.groups.offsets import OffsetTable
-from pocketmq.broker.topics import MAX_QUEUES, TopicTable
+from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
-from pocketmq.errors import InvalidParameter, StoreBusy, StoreError, WrongState
-from pocketmq.model.names import LMQ_PREFIX, group_of
+from pocketmq.errors import StoreBusy, StoreError, WrongState
+from pocketmq.model import LMQ_PREFIX
 from pocketmq.protocol.bodies import clients as group_bodies
 from pocketmq.protocol.bodies import topics as topic_bodies
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
-from pocketmq.protocol.bodies.topics import DataVersion, SavedOffsets, TopicConfig
-from pocketmq.protocol.frames import DEFAULT_LIMITS
-from pocketmq.protocol.java_json import Body
+from pocketmq.protocol.bodies.topics import DataVersion, SavedOffsets
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.tables import TABLE_LIMITS, Tables
 
@@ -67,7 +56,6 @@ SOON_BYTES_PER_S: Final = 4_000_000
 Failures = dict[str, StoreError]
 """Errors by file name."""
 
-B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 
 
@@ -193,19 +181,19 @@ class Snapshots:
 
     def load(self) -> None:
         """Restore the tables of the last run, or of Apache RocketMQ. StoreDamaged if they cannot be read."""
-        if topics := self._read(TOPICS_FILE, topic_bodies.TopicTable):
+        if topics := self._read(TOPICS_FILE, topic_bodies.TopicTable.decode):
             self._topics.restore(topics)
             self._saved_topics.saved_version = topics.data_version
-        if groups := self._read(GROUPS_FILE, group_bodies.GroupTable):
+        if groups := self._read(GROUPS_FILE, group_bodies.GroupTable.decode):
             self._groups.restore(groups)
             self._saved_groups.saved_version = groups.data_version
-        if offsets := self._read(OFFSETS_FILE, SavedOffsets):
+        if offsets := self._read(OFFSETS_FILE, SavedOffsets.decode):
             strange = self._offsets.restore(offsets)
             if strange:
                 log.warning("%s: ignored keys that are not topic@group: %s", OFFSETS_FILE, ", ".join(strange))
 
-    def _read(self, file_name: str, body: type[B]) -> B | None:
-        return self._tables.load(file_name, partial(body.decode, limits=TABLE_LIMITS))
+    def _read(self, file_name: str, decode: Callable[..., T]) -> T | None:
+        return self._tables.load(file_name, partial(decode, limits=TABLE_LIMITS))
 
     def save_repaired(self, names: Iterable[str]) -> None:
         """Save the repaired tables at the start, before anything is served, and wait for the disk.
@@ -322,8 +310,6 @@ def _log_unexpected(task: asyncio.Task[Failures]) -> None:
         log.error("Cannot save tables: unexpected error", exc_info=error)
 
 
-DEFAULT_CLIENT_QUEUES: Final = 4
-"""Queues that clients request for a new topic: they may know of queues without messages."""
 MAX_NAMED: Final = 10
 """Limit on names in one log message."""
 
@@ -334,9 +320,7 @@ def adopt_topics(topics: TopicTable, store: MessageStore, now_ms: int) -> list[s
     for topic, queues in store.topic_queues().items():
         if topic in topics or topic.startswith(LMQ_PREFIX):
             continue
-        is_user_topic = group_of(topic) is None and not topics.is_system(topic)
-        count = min(max(queues, DEFAULT_CLIENT_QUEUES if is_user_topic else 1), MAX_QUEUES)
-        topics.ensure(TopicConfig(topic, count, count), now_ms)
+        topics.adopt(topic, queues, now_ms)
         adopted.append(topic)
     if adopted:
         log.warning("Created topics again that have messages but no table entry: %s", _names(adopted))
@@ -356,46 +340,3 @@ def lower_offsets(offsets: OffsetTable, store: MessageStore, *, clean: bool) -> 
 def _names(names: Sequence[str]) -> str:
     more = len(names) - MAX_NAMED
     return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-MAX_CACHED_BYTES: Final = DEFAULT_LIMITS.frame_bytes
-"""Larger tables do not fit into one answer."""
-
-
-class Page(NamedTuple):
-    """The requested rows. `seen` is the version, as JSON, of the table with the previous rows."""
-
-    start: int | None
-    limit: int | None
-    seen: str | None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all rows are requested, by a client that has none."""
-        return not self.start and self.limit is None and not self.seen
-
-    def of(self, rows: Mapping[str, T], version: DataVersion) -> dict[str, T]:
-        """The rows of the page, in the order of the table, which is stable for one version."""
-        start, limit = self.start or 0, len(rows) if self.limit is None else self.limit
-        if start < 0 or limit < 0:
-            raise InvalidParameter(f"invalid page of {limit} rows from row {start}; both must be at least 0")
-        if self.seen and DataVersion.decode(self.seen.encode()) != version:
-            start = 0
-        return dict(islice(rows.items(), start, start + limit))
-
-
-class CachedTable:
-    """The last encoded answer with a whole table."""
-
-    def __init__(self) -> None:
-        self._version: DataVersion | None = None
-        self._body = b""
-
-    def body(self, version: DataVersion, write: Callable[[], bytes]) -> bytes:
-        """The table of this version; `write` is called if it is not cached."""
-        if version == self._version:
-            return self._body
-        body = write()
-        if len(body) <= MAX_CACHED_BYTES:
-            self._version, self._body = version, body
-        return body

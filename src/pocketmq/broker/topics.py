@@ -23,17 +23,27 @@ A request contains changes, not the result: as one text, `+a=1,-b`, or as a map 
 Attributes of Apache RocketMQ that this broker does not support are rejected.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from pocketmq.broker.settings import BrokerSettings
+from pocketmq.broker.settings import MAX_QUEUES, BrokerSettings
 from pocketmq.codes import Perm
 from pocketmq.errors import ImpossibleRequest, InvalidName, InvalidParameter, InvalidSetting, TopicNotFound
-from pocketmq.model import GroupName, TopicName, names
-from pocketmq.model.delay import DELAY_LEVELS
-from pocketmq.model.names import dlq_topic, is_group_topic, is_retry, is_system_topic, parse_topic, retry_topic
+from pocketmq.model import (
+    DELAY_LEVELS,
+    GroupName,
+    TopicName,
+    dlq_topic,
+    is_group_topic,
+    is_retry,
+    is_system_topic,
+    names,
+    parse_topic,
+    retry_topic,
+)
 from pocketmq.protocol.bodies import topics as bodies
 from pocketmq.protocol.bodies.topics import DataVersion, MappedTopicTable, TopicConfig
 
@@ -113,8 +123,11 @@ def unsupported(known: Mapping[str, Attribute], current: Mapping[str, str]) -> s
 DEFAULT_QUEUES = 8
 MAX_TOPICS = 100_000
 MAX_RETRY_TOPICS = 50_000
-MAX_QUEUES = 65_536
-"""Limit on the queues of a topic; many requests iterate over all of them."""
+DEFAULT_CLIENT_QUEUES = 4
+"""Queues that clients request for a new topic: they may know of queues without messages."""
+
+Announced = Callable[[], asyncio.Future[None] | None]
+"""Registers new topics. The future is done when the name servers know them; None if there is nothing to wait for."""
 
 _ALL_PERMS = Perm.READ_WRITE | Perm.INHERIT
 _KNOWN_PERMS = _ALL_PERMS | Perm.PRIORITY
@@ -215,6 +228,10 @@ class TopicTable:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def groups_last(self) -> list[TopicConfig]:
+        """Retry and dead-letter topics last: a name server that reaches its limit accepts the first topics."""
+        return sorted(self, key=lambda row: is_group_topic(row.topic_name))
+
     def is_order(self, topic: str) -> bool:
         found = self._rows.get(topic)
         return found is not None and found.order
@@ -304,6 +321,12 @@ class TopicTable:
     def ensure_dlq(self, group: GroupName, now_ms: int) -> TopicConfig:
         """The dead-letter topic of `group`."""
         return self._ensure_group_topic(TopicConfig(dlq_topic(group), 1, 1), now_ms)
+
+    def adopt(self, topic: str, queues: int, now_ms: int) -> None:
+        """Create the row of a topic that has messages in `queues` queues."""
+        is_user_topic = names.group_of(topic) is None and not self.is_system(topic)
+        count = min(max(queues, DEFAULT_CLIENT_QUEUES if is_user_topic else 1), MAX_QUEUES)
+        self.ensure(TopicConfig(topic, count, count), now_ms)
 
     def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
         """Mark these topics as ordered, as the name servers' order config says."""

@@ -25,8 +25,6 @@ from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
 from pocketmq.model import MessageQueue, OffsetId, StoredMessage
 from pocketmq.model.human import local_time, parse_queue, parse_time, time_ms
-from pocketmq.net import Address
-from pocketmq.protocol.compression import MAX_INFLATED_BYTES
 from pocketmq.store.tools.message_fields import BodyForm, body_start, fields_of
 
 MAX_AT_ONCE = 1_000
@@ -165,7 +163,7 @@ def tail(
         return (
             (tags is None or message.tags in tags)
             and (key is None or key in message.keys)
-            and (needle is None or needle in body_start(message, MAX_INFLATED_BYTES).plain)
+            and (needle is None or needle in body_start(message).plain)
         )
 
     with cluster.long_admin() as admin:
@@ -263,11 +261,10 @@ msg_commands.add_command(trace)
 def _by_offset_id(admin: "pocketmq.Admin", topic: str, text: str) -> list[StoredMessage]:
     """The message with this offset id, if it is of a broker of this cluster: an offset id contains the broker's address."""
     try:
-        host = OffsetId.parse(text).host
-        address = Address(host.ip_text, host.port)
+        host = str(OffsetId.parse(text).host)
     except ProtocolError:
         return []
-    if address not in [place.address for place in admin.cluster.brokers()]:
+    if host not in [str(place.address) for place in admin.cluster.brokers()]:
         return []
     try:
         return [admin.messages.by_offset_id(text, topic)]

@@ -10,8 +10,7 @@ from pocketmq.cli.cluster_options import Cluster, cluster_options, topic_argumen
 from pocketmq.cli.commands import ExitCode, flag, number_option, text_option
 from pocketmq.cli.output import Column, json_option, late_bar, show_rows, texts
 from pocketmq.errors import PocketMQError, UsageError
-from pocketmq.model import DelayLevels, Message
-from pocketmq.model.delay import DELAY_LEVELS
+from pocketmq.model import DELAY_LEVELS, DelayLevels, Message
 from pocketmq.model.human import count, number, parse_duration_ms, parse_pair
 from pocketmq.model.properties import DELAY
 

@@ -21,8 +21,8 @@ from pocketmq.cli.output import (
 )
 from pocketmq.codes import Perm
 from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.model import is_internal_group
 from pocketmq.model.human import count, local_time, number, parse_pair, parse_perm, perm_text
-from pocketmq.model.names import is_internal_group
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.topics import QueueState, TopicState

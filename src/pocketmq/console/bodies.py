@@ -10,7 +10,6 @@ import msgspec
 
 from pocketmq.codes import SysFlag
 from pocketmq.model import StoredMessage
-from pocketmq.protocol.compression import MAX_INFLATED_BYTES
 from pocketmq.store.tools.message_fields import BodyStart, body_start
 
 FORMS: Final = ("text", "json", "hex")
@@ -71,7 +70,7 @@ def body_contains(message: StoredMessage, needle: bytes) -> bool:
 
 def whole_body(message: StoredMessage) -> bytes:
     """The whole body, or the stored bytes if they cannot be decompressed."""
-    start = body_start(message, MAX_INFLATED_BYTES)
+    start = body_start(message)
     return start.plain if start.is_whole else message.body
 
 

@@ -23,7 +23,7 @@ from pocketmq.client.admin.admin import AsyncAdmin
 from pocketmq.client.admin.lag import GroupLag
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError
-from pocketmq.model.names import group_of
+from pocketmq.model import group_of
 
 KEPT_MOVES: Final = 20
 TIMED_MOVES: Final = 10

@@ -39,7 +39,7 @@ from pocketmq.console.group_progress import GroupProgress, ProgressSampler, Prog
 from pocketmq.console.rendering import sentence, user_topics
 from pocketmq.console.settings import ConsoleSettings
 from pocketmq.errors import NoPermission, PocketMQError, RequestNotSupported
-from pocketmq.model.names import is_internal_group, is_system_group
+from pocketmq.model import is_internal_group, is_system_group
 from pocketmq.protocol.bodies.clients import ProducerInfo, SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
 

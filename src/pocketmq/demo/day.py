@@ -37,7 +37,7 @@ from pocketmq.demo.shop import MAIL, ORDERS, PAYMENTS, REMINDERS, SHIPPING, Day,
 from pocketmq.demo.staff import CHECKS, OPEN_S, Bank, Calendar, Mail, Shipping, Till, readers
 from pocketmq.errors import PipelineFailed, PocketMQError
 from pocketmq.files import diverted_errors
-from pocketmq.model.names import dlq_topic, parse_group, retry_topic
+from pocketmq.model import dlq_topic, parse_group, retry_topic
 from pocketmq.pipelines import session
 from pocketmq.pipelines.core.libraries import error_text
 

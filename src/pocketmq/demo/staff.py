@@ -54,8 +54,7 @@ from pocketmq.demo.shop import (
     Tally,
     is_flaky,
 )
-from pocketmq.model import Message, MessageQueue, StoredMessage
-from pocketmq.model.names import HALF_TOPIC, TIMER_TOPIC
+from pocketmq.model import HALF_TOPIC, TIMER_TOPIC, Message, MessageQueue, StoredMessage
 
 MAX_CHUNK: Final = 500
 """Orders that are sent to a queue together: few, so that no queue is hours ahead of another."""

@@ -10,9 +10,8 @@ from pocketmq.client.admin.targets import first_at
 from pocketmq.doctor.context import DoctorContext
 from pocketmq.doctor.report import Finding, broken, ok, skipped, unknown, with_suggestion
 from pocketmq.errors import GroupNotFound
-from pocketmq.model import ExpressionType, MessageQueue, Subscription
+from pocketmq.model import ExpressionType, MessageQueue, Subscription, group_of
 from pocketmq.model.human import count, duration
-from pocketmq.model.names import group_of
 from pocketmq.protocol.bodies.clients import ConsumerRunningInfo, MessageModel, ProcessQueueInfo
 
 PROPERTY_FILTER_KEY = "enablePropertyFilter"

@@ -8,8 +8,8 @@ from pocketmq.codes import Perm
 from pocketmq.doctor.context import DoctorContext
 from pocketmq.doctor.report import Finding, broken, ok, skipped, with_suggestion
 from pocketmq.errors import GroupNotFound, NoPermission, TopicNotFound
+from pocketmq.model import group_of, is_internal_group
 from pocketmq.model.human import count, duration
-from pocketmq.model.names import group_of, is_internal_group
 from pocketmq.protocol.bodies.topics import QueueData
 
 PERMISSION_KEY = "brokerPermission"

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pocketmq.errors import ServerFailed
-from pocketmq.model.names import is_group_topic
+from pocketmq.model import is_group_topic
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody
 from pocketmq.protocol.bodies.topics import (
     BrokerData,

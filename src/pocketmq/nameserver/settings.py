@@ -11,8 +11,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.access import settings as access
-from pocketmq.access.refusals import AuthenticationSettings
-from pocketmq.access.settings import check_listen_address
+from pocketmq.access.settings import AuthenticationSettings, check_listen_addresses
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics import settings as metrics
 from pocketmq.metrics.settings import MetricsSettings
@@ -101,19 +100,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if name != "port" and isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise InvalidSetting(f"name server setting {name} = {value} must be above 0")
-        check_listen_address(
-            self.address,
-            has_accounts=bool(self.accounts),
-            is_open=self.open_to_the_network_without_authentication,
-            danger="may register brokers and change routes",
-        )
-        if self.metrics.enabled:
-            check_listen_address(
-                self.metrics.address,
-                has_accounts=bool(self.accounts),
-                is_open=self.open_to_the_network_without_authentication or self.metrics.without_authentication,
-                danger="may read the names of all topics and groups in the metrics",
-            )
+        check_listen_addresses(self, danger="may register brokers and change routes")
 
     @property
     def address(self) -> Address:

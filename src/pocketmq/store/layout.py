@@ -15,8 +15,7 @@ import msgspec
 
 from pocketmq.errors import InvalidSetting, StoreError
 from pocketmq.files import Files
-from pocketmq.model import DelayLevels
-from pocketmq.model.delay import DELAY_LEVELS
+from pocketmq.model import DELAY_LEVELS, DelayLevels
 from pocketmq.store.index.index_file import IndexShape, find_shape, list_index_files
 from pocketmq.store.log.log_scan import LogFile, list_log_files
 from pocketmq.store.queues.consume_queue import ENTRY_BYTES

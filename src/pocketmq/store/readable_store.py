@@ -20,13 +20,12 @@ from pocketmq.files import DiskUsage
 from pocketmq.model import StoredMessage
 from pocketmq.model.durations import Durations
 from pocketmq.protocol.record import decode_record
-from pocketmq.store.log.commit_log import LOG_FOLDER
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queues.consume_queue import ConsumeQueue, Entry, is_message
 from pocketmq.store.queues.sound_entries import SoundEntries
 from pocketmq.store.reading import HasTime, Matches, ReadLimits, ReadResult, offset_at_time, read_queue, store_ms_of
 from pocketmq.store.retention import Dropped
-from pocketmq.store.settings import MIB
+from pocketmq.store.settings import LOG_FOLDER, MIB
 from pocketmq.store.upkeep import Upkeep
 
 MAX_KEY_RESULTS: Final = 64

@@ -7,14 +7,14 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.model import DelayLevels
-from pocketmq.model.delay import DELAY_LEVELS
+from pocketmq.model import DELAY_LEVELS, DelayLevels
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 PAGE_BYTES = 4 * KIB
+LOG_FOLDER: Final = "commitlog"
 MAX_ANSWER_BYTES: Final = DEFAULT_LIMITS.frame_bytes - 64 * KIB
 """The fixed limit on bodies in a pull response: clients close the connection at a larger frame, and pull again. The
 rest of a frame is for the header and the other fields of a record.

@@ -4,7 +4,7 @@ import pytest
 from tests.golden import GOLDEN, captured, needs_golden
 
 from pocketmq.broker.groups.groups import BUILT_IN_GROUPS, GroupTable
-from pocketmq.broker.topics import MAX_QUEUES
+from pocketmq.broker.settings import MAX_QUEUES
 from pocketmq.codes import RequestCode
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, InvalidName, InvalidParameter
 from pocketmq.protocol.bodies import clients as bodies

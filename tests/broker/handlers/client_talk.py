@@ -12,10 +12,10 @@ from tests.store.open_store import OpenStore
 
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.handlers.clients import ClientHandlers
-from pocketmq.broker.handlers.offsets import ResetHandlers
+from pocketmq.broker.handlers.destinations import Destinations
 from pocketmq.broker.handlers.relays import RelayHandlers
 from pocketmq.broker.handlers.replying import ReplyHandlers
-from pocketmq.broker.messages import Destinations
+from pocketmq.broker.handlers.resets import ResetHandlers
 from pocketmq.broker.reads.arrivals import Arrivals, Record
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.snapshots import Snapshots

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from tests.broker.states import state_over
 from tests.store.open_store import OpenStore
 
+from pocketmq.broker.handlers.destinations import Destinations
 from pocketmq.broker.handlers.recalling import recall_handle_for
 from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.handlers.sending import Sending
-from pocketmq.broker.messages import Destinations, Draft, route
+from pocketmq.broker.messages import Draft, route
 from pocketmq.broker.settings import TimerSettings
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Version

@@ -9,7 +9,7 @@ from tests.golden import captured, needs_golden
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.access import ACCESS
-from pocketmq.broker.handlers.administration import SettingHandlers
+from pocketmq.broker.handlers.settings import SettingHandlers
 from pocketmq.broker.setting_keys import CONSTANTS, KEYS, write_keys
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.codes import RequestCode, ResponseCode

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.broker.running import sending
 
-from pocketmq.broker.messages import Destinations
+from pocketmq.broker.handlers.destinations import Destinations
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.codes import Perm, TopicFlag

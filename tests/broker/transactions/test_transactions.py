@@ -14,9 +14,10 @@ from tests.store.test_golden_stores import GoldenStore
 from pocketmq.broker.groups.consumer_group import ClientInfo
 from pocketmq.broker.groups.members import Producers
 from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.handlers.transactions import MAX_UNSENT_BYTES, producer_finder
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.state import BrokerState
-from pocketmq.broker.transactions.transactions import MAX_UNSENT_BYTES, Transactions, producer_finder
+from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.net.peer import Peer

@@ -29,8 +29,7 @@ from pocketmq.broker.delivery.forwarding import (
 from pocketmq.broker.messages import Appender, Forward
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
-from pocketmq.model.delay import queue_of_level
-from pocketmq.model.names import SCHEDULE_TOPIC
+from pocketmq.model import SCHEDULE_TOPIC, queue_of_level
 from pocketmq.protocol.bodies.topics import DataVersion, DelayOffsets
 from pocketmq.protocol.java_json import write_pretty_json
 from pocketmq.store.message_store import MessageStore

@@ -20,9 +20,8 @@ import msgspec
 
 from pocketmq.broker.messages import WAITING_TOPICS, Appender, Forward
 from pocketmq.errors import InvalidMessage, InvalidName, StoreDamaged, StoreError
-from pocketmq.model import StoredMessage, TopicName
+from pocketmq.model import StoredMessage, TopicName, parse_topic
 from pocketmq.model import properties as names
-from pocketmq.model.names import parse_topic
 from pocketmq.model.properties import raw_property
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import MIB

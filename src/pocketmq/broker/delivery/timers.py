@@ -38,7 +38,7 @@ from pocketmq.broker.messages import Appender, Forward
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidMessage, QueueDamaged, StoreBusy, StoreFull
-from pocketmq.model.names import TIMER_TOPIC
+from pocketmq.model import TIMER_TOPIC
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import ConsumeQueue, Entry, is_message, log_offset_of
 from pocketmq.store.retention import HOUR_MS

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from pocketmq.broker.settings import BrokerSettings
-from pocketmq.broker.topics import GROUP_ATTRIBUTES, MAX_QUEUES, altered
+from pocketmq.broker.settings import MAX_QUEUES, BrokerSettings
+from pocketmq.broker.topics import GROUP_ATTRIBUTES, altered
 from pocketmq.codes import Perm
 from pocketmq.errors import GroupNotFound, InvalidName, InvalidParameter
 from pocketmq.model.names import TOOLS_GROUP, TRANSACTION_CHECK_GROUP, parse_group, parse_topic

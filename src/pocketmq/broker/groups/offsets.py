@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from pocketmq.broker.topics import MAX_QUEUES
+from pocketmq.broker.settings import MAX_QUEUES
 from pocketmq.errors import ImpossibleRequest, NoPermission
-from pocketmq.model.names import TRANSACTION_CHECK_GROUP
+from pocketmq.model import TRANSACTION_CHECK_GROUP
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, DataVersion, SavedOffsets
 
 LARGEST = 2**63 - 1

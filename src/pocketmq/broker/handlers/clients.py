@@ -17,8 +17,7 @@ from pocketmq.broker.groups.notices import Notices
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, TopicFlag
 from pocketmq.errors import ConsumerNotOnline, GroupNotFound, ImpossibleRequest
-from pocketmq.model import GroupName, MessageQueue
-from pocketmq.model.names import retry_topic
+from pocketmq.model import GroupName, MessageQueue, retry_topic
 from pocketmq.net import Handler, Peer, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import ForProducerGroup
 from pocketmq.protocol.api.messages import ForConsumerGroup, HeartbeatReply, UnregisterClient

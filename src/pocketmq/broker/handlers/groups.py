@@ -10,11 +10,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pocketmq.broker.snapshots import CachedTable, Page
+from pocketmq.broker.handlers.topics import CachedTable, Page
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode
-from pocketmq.model import Subscription
-from pocketmq.model.names import parse_group
+from pocketmq.model import Subscription, parse_group
 from pocketmq.net import Address, Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import (
     AllGroupsReply,

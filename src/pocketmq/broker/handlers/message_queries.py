@@ -16,7 +16,6 @@ from pocketmq.net import Handler, Reply, Request, Steps
 from pocketmq.protocol.api.messages import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessage
 from pocketmq.protocol.bodies.topics import ConsumeQueueContent, ConsumeQueueEntry
 from pocketmq.store.queues.consume_queue import Entry, is_message
-from pocketmq.store.readable_store import MAX_KEY_RESULTS
 
 INDEX_CHECK_S: Final = 0.01
 """Interval between two checks of the index."""
@@ -47,7 +46,7 @@ class MessageQueryHandlers:
         found = self._state.store.find_by_key(
             header.topic,
             header.key,
-            min(max(header.max_num, 1), MAX_KEY_RESULTS),
+            max(header.max_num, 1),
             header.begin_timestamp,
             header.end_timestamp,
             unique=bool(header.unique_key),

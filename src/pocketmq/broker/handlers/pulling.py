@@ -31,8 +31,7 @@ from pocketmq.errors import (
     PocketMQError,
     TopicNotFound,
 )
-from pocketmq.model import Subscription
-from pocketmq.model.names import is_retry
+from pocketmq.model import Subscription, is_retry
 from pocketmq.net import Peer
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.bodies.clients import MessageModel, SubscriptionGroupConfig

@@ -18,8 +18,8 @@ from pocketmq.errors import (
     TopicNotFound,
     UsageError,
 )
+from pocketmq.model import TIMER_TOPIC, is_retry
 from pocketmq.model import properties as names
-from pocketmq.model.names import TIMER_TOPIC, is_retry
 from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import RecallMessage, RecallReply
 from pocketmq.protocol.recall_handle import RecallHandle

@@ -11,7 +11,8 @@ counted, and does not affect the two. A replier whose connection is lost in the 
 import logging
 
 from pocketmq.broker.groups.consumer_group import call_client
-from pocketmq.broker.messages import Destinations, Draft, packed_host
+from pocketmq.broker.handlers.destinations import Destinations
+from pocketmq.broker.messages import Draft, packed_host
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, ResponseCode, SysFlag
 from pocketmq.errors import PocketMQError

@@ -18,9 +18,8 @@ from pocketmq.broker.messages import Draft
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Perm, RequestCode, TopicFlag, Version
 from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed
-from pocketmq.model import GroupName, StoredMessage
+from pocketmq.model import GroupName, StoredMessage, dlq_topic, group_of
 from pocketmq.model import properties as names
-from pocketmq.model.names import dlq_topic, group_of
 from pocketmq.model.retries import DEAD_LETTER_LEVEL, max_attempts, resent_is_dead, retry_level, sent_back_is_dead
 from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import SendMessage, SendMessageBack

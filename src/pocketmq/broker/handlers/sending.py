@@ -12,9 +12,10 @@ import os
 from typing import Final
 
 from pocketmq import compiled
+from pocketmq.broker.handlers.destinations import Destinations
 from pocketmq.broker.handlers.recalling import recall_handle_for
 from pocketmq.broker.handlers.retries import Retries
-from pocketmq.broker.messages import Destinations, Draft, packed_host
+from pocketmq.broker.messages import Draft, packed_host
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.stats import Tally
 from pocketmq.broker.transactions.half import as_half
@@ -25,10 +26,8 @@ from pocketmq.errors import (
     NoPermission,
     ProtocolError,
 )
-from pocketmq.model import UniqueIds
+from pocketmq.model import UniqueIds, is_retry, pack_ip, parse_topic
 from pocketmq.model import properties as names
-from pocketmq.model.message_id import pack_ip
-from pocketmq.model.names import is_retry, parse_topic
 from pocketmq.model.properties import parse_properties, raw_property
 from pocketmq.net import Address, Peer
 from pocketmq.protocol.api.messages import SendMessage

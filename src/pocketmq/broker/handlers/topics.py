@@ -6,25 +6,34 @@
 Name servers are not informed of a deletion: the administrator's tool does that when all brokers have deleted the topic.
 The topic is removed from the table first, so that no client writes to half deleted queues. Deleting it again is
 harmless, and completes a deletion that a disk error interrupted.
+
+Pages: a slave reads its master's topics and groups in parts.
+
+    from row 0, 100 rows ──► these, the version, the total ──► from row 100, with that version ──► …
+                                                                └─ the table has changed: from row 0 again
+
+Requests without a page, as of all clients up to 5.3.3, get the whole table. Tools and consoles repeat them, and large
+tables take long to encode, so the bytes are cached until the table changes.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from pocketmq.broker.messages import Announced
-from pocketmq.broker.snapshots import CachedTable, Page
 from pocketmq.broker.state import BrokerState
-from pocketmq.broker.topics import parse_changes
+from pocketmq.broker.topics import Announced, parse_changes
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidParameter, TopicNotFound
-from pocketmq.model import MessageQueue
-from pocketmq.model.names import LMQ_PREFIX, parse_topic
+from pocketmq.model import LMQ_PREFIX, MessageQueue, parse_topic
 from pocketmq.net import Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import AllTopicsReply, CreateTopic, ForTopic, GetAllTopics
 from pocketmq.protocol.bodies.clients import GroupList
 from pocketmq.protocol.bodies.topics import (
+    DataVersion,
     TopicConfig,
     TopicConfigList,
     TopicFilterType,
@@ -32,8 +41,53 @@ from pocketmq.protocol.bodies.topics import (
     TopicOffset,
     TopicStatsTable,
 )
+from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 log = logging.getLogger("pocketmq.broker")
+
+T = TypeVar("T")
+
+MAX_CACHED_BYTES: Final = DEFAULT_LIMITS.frame_bytes
+"""Larger tables do not fit into one answer."""
+
+
+class Page(NamedTuple):
+    """The requested rows. `seen` is the version, as JSON, of the table with the previous rows."""
+
+    start: int | None
+    limit: int | None
+    seen: str | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are requested, by a client that has none."""
+        return not self.start and self.limit is None and not self.seen
+
+    def of(self, rows: Mapping[str, T], version: DataVersion) -> dict[str, T]:
+        """The rows of the page, in the order of the table, which is stable for one version."""
+        start, limit = self.start or 0, len(rows) if self.limit is None else self.limit
+        if start < 0 or limit < 0:
+            raise InvalidParameter(f"invalid page of {limit} rows from row {start}; both must be at least 0")
+        if self.seen and DataVersion.decode(self.seen.encode()) != version:
+            start = 0
+        return dict(islice(rows.items(), start, start + limit))
+
+
+class CachedTable:
+    """The last encoded answer with a whole table."""
+
+    def __init__(self) -> None:
+        self._version: DataVersion | None = None
+        self._body = b""
+
+    def body(self, version: DataVersion, write: Callable[[], bytes]) -> bytes:
+        """The table of this version; `write` is called if it is not cached."""
+        if version == self._version:
+            return self._body
+        body = write()
+        if len(body) <= MAX_CACHED_BYTES:
+            self._version, self._body = version, body
+        return body
 
 
 class TopicHandlers:

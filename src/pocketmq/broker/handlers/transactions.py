@@ -4,19 +4,24 @@ Decisions are mostly one-way requests, so their producers get no errors. The bro
 """
 
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final
 
+from pocketmq.broker.groups.consumer_group import peer_of
+from pocketmq.broker.groups.members import Producers
 from pocketmq.broker.state import BrokerState
+from pocketmq.broker.transactions.checks import FindProducer, ProducerPeer
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.codes import RequestCode
 from pocketmq.errors import FlushDiskTimeout, InvalidParameter, PocketMQError
-from pocketmq.net import Handler, Reply, Request
+from pocketmq.net import Handler, Peer, Reply, Request
 from pocketmq.protocol.api.messages import EndTransaction, ResumeCheckHalfMessage
 
 log = logging.getLogger("pocketmq.broker")
 
 LOG_INTERVAL_S = 60.0
+MAX_UNSENT_BYTES: Final = 1024 * 1024
+"""A producer with more unsent bytes than this is not checked for now."""
 
 
 class TransactionHandlers:
@@ -75,3 +80,24 @@ class TransactionHandlers:
         if not await self._state.appender.safe():
             raise FlushDiskTimeout("it is stored, but not yet synced to disk")
         return Reply()
+
+
+def producer_finder(producers: Producers, may_send_to: Callable[[Peer, str], bool] | None = None) -> FindProducer:
+    """A function that returns the producers of a group in turn.
+
+    A check-back contains the message. If clients have accounts, only producers that may send to its topic are checked.
+    """
+
+    def find(group: str, topic: str) -> ProducerPeer | None:
+        def usable(connection: Hashable) -> bool:
+            return _is_available(connection) and (may_send_to is None or may_send_to(peer_of(connection), topic))
+
+        connection = producers.next_connection(group, usable)
+        return None if connection is None else peer_of(connection)
+
+    return find
+
+
+def _is_available(connection: Hashable) -> bool:
+    peer = peer_of(connection)
+    return peer.is_open and peer.connection.writable and peer.connection.unsent_bytes < MAX_UNSENT_BYTES

@@ -26,8 +26,8 @@ from functools import partial
 from typing import Any, Final
 
 from pocketmq.broker.handlers.checked_pulls import CheckedPulls
+from pocketmq.broker.handlers.destinations import TopicIsNew
 from pocketmq.broker.handlers.sending import Sending
-from pocketmq.broker.messages import TopicIsNew
 from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, WaitingRequest, WaitingRequests, kind_of
 from pocketmq.broker.requests.log_turn import LogTurn
 from pocketmq.broker.settings import FlowSettings

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from pocketmq.broker.stats.rows import DAY, HOUR, MINUTE, Growth, Key, Rows, Tally, Timeline, Total
+from pocketmq.model import is_system_group, is_system_topic
 from pocketmq.model.durations import Durations
-from pocketmq.model.names import is_system_group, is_system_topic
 from pocketmq.protocol.bodies.topics import BrokerStatsData, BrokerStatsItem
 
 RATE_SAMPLES: Final = (1, 6, 60)

@@ -38,10 +38,8 @@ from pocketmq.broker.transactions.decisions import Decisions, immunity_ms
 from pocketmq.broker.transactions.half import Copies, check_request, given_up, message_at, renewed
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.errors import InvalidMessage, PocketMQError
-from pocketmq.model import StoredMessage
+from pocketmq.model import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, StoredMessage, checks_of, origin_of
 from pocketmq.model import properties as names
-from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from pocketmq.model.transactions import checks_of, origin_of
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 

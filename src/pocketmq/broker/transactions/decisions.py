@@ -15,9 +15,8 @@ from pocketmq.broker.transactions.half import Copies, committed, real_queue
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.codes import TransactionState
 from pocketmq.errors import IllegalOperation, ImpossibleRequest, InvalidParameter
-from pocketmq.model import StoredMessage
+from pocketmq.model import HALF_TOPIC, StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.names import HALF_TOPIC
 from pocketmq.protocol.api.messages import EndTransaction
 
 MAX_IMMUNITY_S = 365 * 24 * 3600

@@ -24,12 +24,18 @@ import logging
 from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.codes import RequestCode, SysFlag
 from pocketmq.errors import ImpossibleRequest, InvalidMessage, StoreDamaged
-from pocketmq.model import StoredMessage
+from pocketmq.model import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    StoredMessage,
+    checks_of,
+    offset_id,
+    origin_of,
+)
 from pocketmq.model import properties as names
-from pocketmq.model.message_id import offset_id
-from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.model.properties import format_properties
-from pocketmq.model.transactions import checks_of, origin_of
 from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.record import encode_record, host_flags

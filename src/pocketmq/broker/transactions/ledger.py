@@ -20,8 +20,8 @@ from pocketmq.broker.messages import Draft, StoredPosition
 from pocketmq.broker.state import BrokerState
 from pocketmq.broker.transactions.half import message_at
 from pocketmq.errors import StoreError
+from pocketmq.model import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model import properties as names
-from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.model.transactions import OP_TAG, format_op, parse_op
 
 log = logging.getLogger("pocketmq.broker")

@@ -1,25 +1,16 @@
 """Transactions: the interface for the rest of the broker."""
 
-from collections.abc import Callable, Hashable
-from typing import Final
+from collections.abc import Callable
 
-from pocketmq.broker.groups.consumer_group import peer_of
-from pocketmq.broker.groups.members import Producers
 from pocketmq.broker.state import BrokerState
-from pocketmq.broker.transactions.checks import Checks, FindProducer, ProducerPeer
+from pocketmq.broker.transactions.checks import Checks, FindProducer
 from pocketmq.broker.transactions.decisions import Decisions
 from pocketmq.broker.transactions.half import Copies, message_at, resumed
 from pocketmq.broker.transactions.ledger import Ledger
 from pocketmq.errors import ImpossibleRequest, ProtocolError
-from pocketmq.model import OffsetId, StoredMessage, Undecided
+from pocketmq.model import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OffsetId, StoredMessage, Undecided, describe
 from pocketmq.model import properties as names
-from pocketmq.model.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from pocketmq.model.transactions import describe
-from pocketmq.net import Peer
 from pocketmq.protocol.api.messages import EndTransaction
-
-MAX_UNSENT_BYTES: Final = 1024 * 1024
-"""A producer with more unsent bytes than this is not checked for now."""
 
 
 class Transactions:
@@ -79,24 +70,3 @@ class Transactions:
             return message
         found = self._state.store.find_by_key(CHECK_MAX_TIME_TOPIC, message_id, 1, unique=True)
         return found[0] if found else None
-
-
-def producer_finder(producers: Producers, may_send_to: Callable[[Peer, str], bool] | None = None) -> FindProducer:
-    """A function that returns the producers of a group in turn.
-
-    A check-back contains the message. If clients have accounts, only producers that may send to its topic are checked.
-    """
-
-    def find(group: str, topic: str) -> ProducerPeer | None:
-        def usable(connection: Hashable) -> bool:
-            return _is_available(connection) and (may_send_to is None or may_send_to(peer_of(connection), topic))
-
-        connection = producers.next_connection(group, usable)
-        return None if connection is None else peer_of(connection)
-
-    return find
-
-
-def _is_available(connection: Hashable) -> bool:
-    peer = peer_of(connection)
-    return peer.is_open and peer.connection.writable and peer.connection.unsent_bytes < MAX_UNSENT_BYTES

@@ -10,8 +10,8 @@ from pocketmq.client.admin.offsets import ResetTo
 from pocketmq.console.rendering import matching, read_field, rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
 from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.model import is_internal_group
 from pocketmq.model.human import count, parse_time
-from pocketmq.model.names import is_internal_group
 
 MAX_LAG_ROWS: Final = 200
 """The limit on queues of one group on its page, those with the largest lag first."""

@@ -9,8 +9,8 @@ from pocketmq.client.admin.topics import QueueState
 from pocketmq.console.rendering import is_user_topic, matching, read_field, rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
 from pocketmq.errors import TopicNotFound, UsageError
+from pocketmq.model import is_internal_group
 from pocketmq.model.human import parse_perm, parse_whole
-from pocketmq.model.names import is_internal_group
 
 MAX_QUEUES: Final = 1_024
 """The limit in forms of the console; a larger number is probably a mistake."""

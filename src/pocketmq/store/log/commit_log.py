@@ -40,11 +40,10 @@ from pocketmq.store.log.preparing import FilePreparer
 from pocketmq.store.log.readable_log import ReadableLog
 from pocketmq.store.log.segments import Segment, Segments, disk_error, zero_from
 from pocketmq.store.log.transient_pool import TransientPool
-from pocketmq.store.settings import StoreSettings
+from pocketmq.store.settings import LOG_FOLDER, StoreSettings
 
 log = logging.getLogger("pocketmq.store")
 
-LOG_FOLDER: Final = "commitlog"
 _CLOSED_LIMIT: Final = -1
 _SCAN_BYTES: Final = 1024 * 1024
 

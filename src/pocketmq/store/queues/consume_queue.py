@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pocketmq.codes import SysFlag
-from pocketmq.model import DelayLevels
+from pocketmq.model import SCHEDULE_TOPIC, DelayLevels
 from pocketmq.model.java_hash import java_hash
-from pocketmq.model.names import SCHEDULE_TOPIC
 from pocketmq.model.properties import raw_property
 from pocketmq.protocol.record import magic_for, record_size, topic_field
 from pocketmq.store.log.segments import OpenFiles, disk_error

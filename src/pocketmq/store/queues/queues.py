@@ -18,8 +18,7 @@ from typing import Final
 
 from pocketmq.errors import InvalidName, StoreDamaged
 from pocketmq.files import Files
-from pocketmq.model import TopicName
-from pocketmq.model.names import parse_topic
+from pocketmq.model import TopicName, parse_topic
 from pocketmq.store.log.segments import MAX_OFFSET, NAME_DIGITS, OpenFiles, zero_from
 from pocketmq.store.queues.consume_queue import (
     ENTRY,
@@ -37,6 +36,7 @@ log = logging.getLogger("pocketmq.store")
 
 QueueKey = tuple[str, int]
 MAX_QUEUE_ID: Final = 2**31 - 1
+MAX_QUEUE_OFFSET: Final = MAX_OFFSET // ENTRY_BYTES
 _ADVICE = "Set queue_file_entries (mappedFileSizeConsumeQueue) to the value that the store was created with"
 
 

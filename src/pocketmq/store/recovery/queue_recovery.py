@@ -18,14 +18,11 @@ import msgspec
 
 from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidName
-from pocketmq.model import StoredMessage
-from pocketmq.model.names import LMQ_PREFIX, parse_topic
+from pocketmq.model import LMQ_PREFIX, StoredMessage, parse_topic
 from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
-from pocketmq.store.log.segments import MAX_OFFSET
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queues.consume_queue import (
     ENTRY,
-    ENTRY_BYTES,
     ConsumeQueue,
     Entry,
     enters_queue,
@@ -36,7 +33,7 @@ from pocketmq.store.queues.consume_queue import (
     tags_code_of,
 )
 from pocketmq.store.queues.queue_entries import Placing, QueueSeries
-from pocketmq.store.queues.queues import MAX_QUEUE_ID, QueueKey
+from pocketmq.store.queues.queues import MAX_QUEUE_ID, MAX_QUEUE_OFFSET, QueueKey
 from pocketmq.store.queues.sound_entries import points_to_message
 from pocketmq.store.resume import Bounds, ResumePoint
 
@@ -85,7 +82,6 @@ class RecoveryReport(msgspec.Struct):
 
 FLUSH_BYTES = 256 * 1024
 """Entries of a queue that are collected during a scan before they are written."""
-MAX_QUEUE_OFFSET = MAX_OFFSET // ENTRY_BYTES
 _PREPARED = SysFlag.TRANSACTION_PREPARED
 _pack_entry = ENTRY.pack
 

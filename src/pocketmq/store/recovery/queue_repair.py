@@ -15,8 +15,7 @@ from contextlib import ExitStack
 from math import inf
 
 from pocketmq.errors import QueueDamaged, StoreError
-from pocketmq.model import StoredMessage
-from pocketmq.model.names import LMQ_PREFIX
+from pocketmq.model import LMQ_PREFIX, StoredMessage
 from pocketmq.store.log.log_scan import LogScan, Unreadable, list_log_files
 from pocketmq.store.log.segments import OpenFiles
 from pocketmq.store.parts import StoreParts

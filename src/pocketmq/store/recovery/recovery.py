@@ -15,7 +15,7 @@ import msgspec
 
 from pocketmq.errors import StoreError, StoreFull
 from pocketmq.files import File
-from pocketmq.model.names import is_topic
+from pocketmq.model import is_topic
 from pocketmq.store.log.log_scan import RecoveryScan, ScanEnd, has_lost_part
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.recovery.queue_recovery import QueueRecovery, RecoveryReport

@@ -15,9 +15,8 @@ import msgspec
 
 from pocketmq.errors import ProtocolError, StoreError
 from pocketmq.files import File, Files
-from pocketmq.model import StoredMessage
+from pocketmq.model import StoredMessage, parse_topic
 from pocketmq.model import properties as names
-from pocketmq.model.names import parse_topic
 from pocketmq.protocol.record import decode_record
 from pocketmq.store.layout import StoreLayout
 from pocketmq.store.log.log_scan import LogScan, Unreadable, nonzero_range

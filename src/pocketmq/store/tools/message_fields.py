@@ -9,7 +9,7 @@ from pocketmq.codes import SysFlag
 from pocketmq.errors import MissingLibrary, ProtocolError
 from pocketmq.model import StoredMessage
 from pocketmq.model.human import local_time
-from pocketmq.protocol.compression import decompress, decompress_start
+from pocketmq.protocol.compression import MAX_INFLATED_BYTES, decompress, decompress_start
 
 _TRANSACTION: Final = {
     0: "none",
@@ -40,7 +40,7 @@ class BodyStart(NamedTuple):
     """Why it could not be decompressed; `plain` then contains the stored bytes."""
 
 
-def body_start(message: StoredMessage, most_bytes: int) -> BodyStart:
+def body_start(message: StoredMessage, most_bytes: int = MAX_INFLATED_BYTES) -> BodyStart:
     """The first bytes of a body. Decompresses only the bytes to show."""
     stored = message.body
     try:

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 from pocketmq.codes import SysFlag
 from pocketmq.files import Files
-from pocketmq.model import StoredMessage
-from pocketmq.model.names import LMQ_PREFIX, SCHEDULE_TOPIC, is_topic
+from pocketmq.model import LMQ_PREFIX, SCHEDULE_TOPIC, StoredMessage, is_topic
 from pocketmq.store.layout import QUEUES, StoreLayout
 from pocketmq.store.log.log_scan import nonzero_range
 from pocketmq.store.queues.consume_queue import (

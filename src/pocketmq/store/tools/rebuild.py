@@ -23,8 +23,7 @@ from pocketmq.clock import Clock
 from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidSetting, StoreError
 from pocketmq.files import Files, files_below
-from pocketmq.model import StoredMessage
-from pocketmq.model.names import LMQ_PREFIX, is_system_topic, is_topic
+from pocketmq.model import LMQ_PREFIX, StoredMessage, is_system_topic, is_topic
 from pocketmq.store.checkpoint import FILE_BYTES as CHECKPOINT_BYTES
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.index.index_file import KeyEntry, list_index_files
