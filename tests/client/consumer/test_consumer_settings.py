@@ -37,7 +37,7 @@ def test_defaults_are_rocketmqs() -> None:
     assert (settings.model, settings.strategy) == (MessageModel.CLUSTERING, AVERAGE)
     lite = settings_of(LitePullSettings, None, {"group": "G"})
     assert (lite.pull_batch, lite.pull_wait_ms, lite.auto_commit_ms, lite.poll_timeout_ms) == (10, 20_000, 5_000, 5_000)
-    assert lite.limits.all_messages == 10_000
+    assert lite.limits_of_queue(1).all_messages == 10_000
     pull = settings_of(PullSettings, None, {"group": "G"})
     assert (pull.pull_wait_ms, pull.pull_timeout_ms, pull.block_timeout_ms) == (20_000, 10_000, 30_000)
 

@@ -1,14 +1,20 @@
 """Flow limits: one below, at, and one above each."""
 
+from typing import Any
+
 import pytest
 from tests.client.messages import process_queue, run_of, stored
 
-from pocketmq.client.consumer.flow_limits import PAUSE_MS, FlowLimits, PauseCause, PauseCounts, QueueLimits, pause_cause
+from pocketmq.client.consumer.flow_limits import PAUSE_MS, PauseCause, PauseCounts, QueueLimits, pause_cause
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.errors import InvalidSetting
+from pocketmq.client.consumer.settings import LitePullSettings, PushSettings
 
 NOW = 1000.0
 MIB = 1024 * 1024
+
+
+def limits(owned: int = 1, **options: Any) -> QueueLimits:
+    return PushSettings(group="G", **options).limits_of_queue(owned)
 
 
 def holding(count: int, *, is_orderly: bool = False) -> ProcessQueue:
@@ -19,7 +25,7 @@ def holding(count: int, *, is_orderly: bool = False) -> ProcessQueue:
 
 @pytest.mark.parametrize(("count", "cause"), [(999, None), (1000, None), (1001, PauseCause.MESSAGES)])
 def test_a_queue_pauses_above_a_thousand_messages(count: int, cause: PauseCause | None) -> None:
-    assert pause_cause(FlowLimits().of_queue(4), holding(count), NOW) == cause
+    assert pause_cause(limits(4), holding(count), NOW) == cause
 
 
 @pytest.mark.parametrize(("size", "cause"), [(99, None), (100, None), (101, PauseCause.BYTES)])
@@ -27,7 +33,7 @@ def test_a_queue_pauses_above_its_bytes(size: int, cause: PauseCause | None) -> 
     queue = process_queue(NOW)
     queue.put([stored(0, bytes(size))])
 
-    assert pause_cause(FlowLimits(queue_bytes=100).of_queue(1), queue, NOW) == cause
+    assert pause_cause(limits(1, max_queue_bytes=100), queue, NOW) == cause
 
 
 @pytest.mark.parametrize(("last", "cause"), [(1999, None), (2000, None), (2001, PauseCause.SPAN)])
@@ -35,60 +41,50 @@ def test_a_queue_pauses_when_its_span_is_too_long(last: int, cause: PauseCause |
     queue = process_queue(NOW)
     queue.put([stored(0), stored(last)])
 
-    assert pause_cause(FlowLimits().of_queue(1), queue, NOW) == cause
+    assert pause_cause(limits(), queue, NOW) == cause
 
 
 def test_an_ordered_queue_minds_its_lock_and_not_its_span() -> None:
     queue = process_queue(NOW, is_orderly=True)
     queue.put([stored(0), stored(9000)])
-    limits = FlowLimits().of_queue(1)
+    ours = limits()
 
-    assert pause_cause(limits, queue, NOW) is PauseCause.UNLOCKED
+    assert pause_cause(ours, queue, NOW) is PauseCause.UNLOCKED
 
     queue.lock(NOW)
-    assert pause_cause(limits, queue, NOW) is None
-    assert pause_cause(limits, queue, NOW + 31) is PauseCause.UNLOCKED
+    assert pause_cause(ours, queue, NOW) is None
+    assert pause_cause(ours, queue, NOW + 31) is PauseCause.UNLOCKED
 
 
 @pytest.mark.parametrize(("held", "cause"), [(9999, None), (10_000, None), (10_001, PauseCause.ALL_MESSAGES)])
 def test_a_lite_consumer_also_counts_what_all_its_queues_hold(held: int, cause: PauseCause | None) -> None:
-    limits = FlowLimits(all_messages=10_000).of_queue(1)
+    ours = LitePullSettings(group="G").limits_of_queue(1)
 
-    assert pause_cause(limits, holding(1), NOW, all_messages=held) == cause
-    assert pause_cause(FlowLimits().of_queue(1), holding(1), NOW, all_messages=held) is None
+    assert pause_cause(ours, holding(1), NOW, all_messages=held) == cause
+    assert pause_cause(limits(), holding(1), NOW, all_messages=held) is None
 
 
 def test_a_paused_consumer_pulls_nothing() -> None:
-    assert pause_cause(FlowLimits().of_queue(1), holding(2000), NOW, is_paused=True) is PauseCause.PAUSED
+    assert pause_cause(limits(), holding(2000), NOW, is_paused=True) is PauseCause.PAUSED
 
 
 @pytest.mark.parametrize(
-    ("limits", "owned", "expected"),
+    ("options", "owned", "expected"),
     [
-        (FlowLimits(), 4, QueueLimits(1000, 100 * MIB, 2000)),
-        (FlowLimits(topic_messages=1000), 4, QueueLimits(250, 100 * MIB, 2000)),
-        (FlowLimits(topic_messages=1000), 3, QueueLimits(333, 100 * MIB, 2000)),
-        (FlowLimits(topic_messages=9000), 2, QueueLimits(4500, 100 * MIB, 2000)),
-        (FlowLimits(topic_messages=3), 4, QueueLimits(1, 100 * MIB, 2000)),
-        (FlowLimits(topic_messages=500), 0, QueueLimits(1000, 100 * MIB, 2000)),
-        (FlowLimits(topic_bytes=8 * MIB), 4, QueueLimits(1000, 2 * MIB, 2000)),
-        (FlowLimits(span=7), 4, QueueLimits(1000, 100 * MIB, 7)),
+        ({}, 4, QueueLimits(1000, 100 * MIB, 2000)),
+        ({"max_topic_messages": 1000}, 4, QueueLimits(250, 100 * MIB, 2000)),
+        ({"max_topic_messages": 1000}, 3, QueueLimits(333, 100 * MIB, 2000)),
+        ({"max_topic_messages": 9000}, 2, QueueLimits(4500, 100 * MIB, 2000)),
+        ({"max_topic_messages": 3}, 4, QueueLimits(1, 100 * MIB, 2000)),
+        ({"max_topic_messages": 500}, 0, QueueLimits(1000, 100 * MIB, 2000)),
+        ({"max_topic_bytes": 8 * MIB}, 4, QueueLimits(1000, 2 * MIB, 2000)),
+        ({"max_span": 7}, 4, QueueLimits(1000, 100 * MIB, 7)),
     ],
 )
 def test_the_limit_of_a_topic_is_divided_among_the_queues_that_are_owned(
-    limits: FlowLimits, owned: int, expected: QueueLimits
+    options: dict[str, int], owned: int, expected: QueueLimits
 ) -> None:
-    assert limits.of_queue(owned) == expected
-
-
-@pytest.mark.parametrize(
-    "name", ["queue_messages", "queue_bytes", "span", "topic_messages", "topic_bytes", "all_messages"]
-)
-def test_a_limit_below_one_is_refused_by_name(name: str) -> None:
-    assert FlowLimits(**{name: 1})
-
-    with pytest.raises(InvalidSetting, match=name):
-        FlowLimits(**{name: 0})
+    assert limits(owned, **options) == expected
 
 
 def test_pauses_are_counted_by_their_cause() -> None:

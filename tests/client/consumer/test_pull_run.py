@@ -8,7 +8,7 @@ from tests.client.consumer.test_pull_loop import PULL, pulled
 from tests.client.kit import refuse, until
 from tests.client.messages import Unobserved, process_queue, run_of
 
-from pocketmq.client.consumer.flow_limits import FlowLimits, PauseCause
+from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.client.consumer.process_queue import CATCH_UP_S
 from pocketmq.client.consumer.pull_loop import PullLoop, PullLoopSettings, PullRun
 from pocketmq.client.consumer.pulling import PullEvents, Pulling, PullResult, PullStatus
@@ -35,9 +35,7 @@ class Script(PullLoop):
         self.sent = 0
         self.is_illegal = False
         self.owned = process_queue(observer=Unobserved(enough))
-        self.settings = PullLoopSettings(
-            batch=32, interval_s=None, retry_s=1, timeout_s=20.0, limits=FlowLimits(), commits_offsets=True
-        )
+        self.settings = PullLoopSettings(batch=32, interval_s=None, retry_s=1, timeout_s=20.0, commits_offsets=True)
         self.events = PullEvents(HookList(), "G", None)
         self.pulling = cast("Pulling", self)
         self.run_of_pulls = PullRun(self, Subscription.parse("T"))

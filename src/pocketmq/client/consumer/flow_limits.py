@@ -19,7 +19,6 @@ from typing import Final
 import msgspec
 
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.errors import InvalidSetting
 
 _MIB: Final = 1024 * 1024
 
@@ -43,7 +42,7 @@ LOGGED_EVERY: Final = 1000
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """The limits of one queue."""
+    """The limits of one queue. `all_messages` limits the messages in all queues of all topics; None: no limit."""
 
     messages: int
     body_bytes: int
@@ -51,35 +50,8 @@ class QueueLimits(msgspec.Struct, frozen=True):
     all_messages: int | None = None
 
 
-class FlowLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a consumer. None: no limit."""
-
-    queue_messages: int = 1000
-    queue_bytes: int = 100 * _MIB
-    span: int = 2000
-    topic_messages: int | None = None
-    topic_bytes: int | None = None
-    all_messages: int | None = None
-    """In all queues of all topics; 10,000 for lite pull consumers."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidSetting(f"flow limit {name} is {value}; it must be at least 1")
-
-    def of_queue(self, owned: int) -> QueueLimits:
-        """The limits of each queue of a topic of which this member has `owned` queues."""
-        return QueueLimits(
-            _per_queue(self.topic_messages, owned, self.queue_messages),
-            _per_queue(self.topic_bytes, owned, self.queue_bytes),
-            self.span,
-            self.all_messages,
-        )
-
-
-def _per_queue(topic_limit: int | None, owned: int, queue_limit: int) -> int:
-    """At least 1, or the queue would never be pulled."""
+def per_queue(topic_limit: int | None, owned: int, queue_limit: int) -> int:
+    """The limit of each of `owned` queues of a topic. At least 1, or the queue would never be pulled."""
     return queue_limit if topic_limit is None or owned < 1 else max(1, topic_limit // owned)
 
 

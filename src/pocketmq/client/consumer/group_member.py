@@ -186,7 +186,15 @@ class AssignedMember(GroupMember):
         self._first = FirstOffsets(instance.brokers.offsets, self._offsets, settings.from_where, start_ms)
         events = PullEvents(parts.hooks, settings.group, settings.namespace)
         self._pulls = PullLoops(
-            instance, pulling, self._offsets, self._stats, pull_settings, self._subscription_of, self._owned, events
+            instance,
+            pulling,
+            self._offsets,
+            self._stats,
+            pull_settings,
+            settings.limits_of_queue,
+            self._subscription_of,
+            self._owned,
+            events,
         )
         self._assignment = Assignment(
             self._clock,

@@ -32,7 +32,6 @@ from pocketmq.client.consumer.assignment import OwnedQueues, Restart
 from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.flow_limits import (
     LOGGED_EVERY,
-    FlowLimits,
     PauseCause,
     PauseCounts,
     QueueLimits,
@@ -74,7 +73,6 @@ class PullLoopSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float
     """After a failed pull."""
     timeout_s: float
-    limits: FlowLimits
     commits_offsets: bool
     """Pulls commit the offset, so that brokers know it earlier."""
     commits_filtered: bool = True
@@ -91,7 +89,6 @@ class PullLoopSettings(msgspec.Struct, frozen=True, kw_only=True):
             interval_s=None if interval_ms is None else interval_ms / 1000,
             retry_s=settings.pull_retry_ms / 1000,
             timeout_s=settings.pull_timeout_ms / 1000,
-            limits=settings.limits,
             **kind,
         )
 
@@ -106,6 +103,7 @@ class PullLoops:
         offsets: Offsets,
         stats: ConsumeStats,
         settings: PullLoopSettings,
+        limits: Callable[[int], QueueLimits],
         subscription: Callable[[MessageQueue], Subscription | None],
         owned: OwnedQueues,
         events: PullEvents,
@@ -123,7 +121,8 @@ class PullLoops:
         self.stale_responses = 0
         """Responses with messages before the requested offset."""
         self._owned = owned
-        self._limits = 0, settings.limits.of_queue(0)
+        self._limits_of_queue = limits
+        self._limits = 0, limits(0)
         """The number of assigned queues of a topic, and the limits of each: mostly as at the last pull."""
 
     async def run(self, owned: ProcessQueue) -> Restart | None:
@@ -138,12 +137,12 @@ class PullLoops:
     def limits_of(self, topic: str) -> QueueLimits:
         count = self._owned.count(topic)
         if count != self._limits[0]:
-            self._limits = count, self.settings.limits.of_queue(count)
+            self._limits = count, self._limits_of_queue(count)
         return self._limits[1]
 
     def cached_messages(self) -> int:
         """Messages in all queues, if they are limited; else 0."""
-        return 0 if self.settings.limits.all_messages is None else sum(owned.count for owned in self._owned.all())
+        return 0 if self._limits[1].all_messages is None else sum(owned.count for owned in self._owned.all())
 
 
 class PullLoop:

@@ -15,7 +15,7 @@ from typing import Final
 from pocketmq.client.consumer.allocation import AVERAGE, AllocationStrategy, strategy_named
 from pocketmq.client.consumer.consume_result import MAX_SUSPEND_MS, MIN_SUSPEND_MS
 from pocketmq.client.consumer.first_offsets import start_time_ms
-from pocketmq.client.consumer.flow_limits import FlowLimits
+from pocketmq.client.consumer.flow_limits import QueueLimits, per_queue
 from pocketmq.client.consumer.offsets import OffsetStore, UserOffsets
 from pocketmq.client.settings import KIB, MIB, ClientOptions, ClientSettings
 from pocketmq.errors import InvalidSetting
@@ -265,7 +265,7 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
                 f"start_at = {self.start_at!r} is a time after the start; a timedelta is a time before it, "
                 f"for example start_at={-self.start_at!r}"
             )
-        _ = self.limits, self.strategy, self.start_time_ms(0)
+        _ = self.strategy, self.start_time_ms(0)
         _require_longer_timeout(self.pull_wait_ms, "pull_timeout_ms", self.pull_timeout_ms)
         if self.rebalance_ms < 1_000:
             raise InvalidSetting(f"rebalance_ms = {self.rebalance_ms} must be at least 1000")
@@ -300,15 +300,13 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
             )
         return chosen
 
-    @property
-    def limits(self) -> FlowLimits:
-        return FlowLimits(
-            queue_messages=self.max_queue_messages,
-            queue_bytes=self.max_queue_bytes,
-            span=self.max_span,
-            topic_messages=getattr(self, "max_topic_messages", None),
-            topic_bytes=getattr(self, "max_topic_bytes", None),
-            all_messages=getattr(self, "max_messages", None),
+    def limits_of_queue(self, owned: int) -> QueueLimits:
+        """The flow limits of each queue of a topic of which this member has `owned` queues."""
+        return QueueLimits(
+            per_queue(getattr(self, "max_topic_messages", None), owned, self.max_queue_messages),
+            per_queue(getattr(self, "max_topic_bytes", None), owned, self.max_queue_bytes),
+            self.max_span,
+            getattr(self, "max_messages", None),
         )
 
 
