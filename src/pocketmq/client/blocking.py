@@ -80,7 +80,8 @@ class BlockingClient(Generic[C]):
         self._core = make()
         self._made_in = generation()
         self._state = State.NEW
-        self._portal: Portal
+        self._acquired: Portal | None = None
+        """The shared loop thread, from the start on."""
 
     def start(self) -> None:
         """Start the client on the shared loop thread."""
@@ -88,17 +89,17 @@ class BlockingClient(Generic[C]):
             if self._state is not State.NEW:
                 raise self._state.refusal(self._what, "`with`, or start()")
             self._renew_core()
-            self._portal = SHARED_PORTAL.acquire()
+            portal = self._acquired = SHARED_PORTAL.acquire()
             self._is_starting = True
             try:
-                self._portal.run(self._core.start())
+                portal.run(self._core.start())
                 self._started()
             except BaseException as error:
                 self._is_starting = False
                 try:
                     if not self.is_new or not isinstance(error, Exception):
                         # A signal handler may have stopped the client: the loop must not end before the core has undone its start.
-                        self._portal.run(self._core.stop())
+                        portal.run(self._core.stop())
                 finally:
                     SHARED_PORTAL.release()
                 raise
@@ -122,7 +123,7 @@ class BlockingClient(Generic[C]):
             _running.discard(self)
             try:
                 if self._made_in == generation():  # else it belongs to the parent process
-                    self._portal.run(self._core.stop())
+                    self.call(self._core.stop())
             finally:
                 SHARED_PORTAL.release()
 
@@ -154,13 +155,18 @@ class BlockingClient(Generic[C]):
         """Run a coroutine of the core and return its result."""
         return self._portal.run(work)
 
+    @property
+    def _portal(self) -> Portal:
+        assert self._acquired is not None, "it was started"
+        return self._acquired
+
     def _replace_after_fork(self) -> None:
         """In the child of a fork: the old core belongs to the parent."""
         with self._lock:
             if self._made_in == generation():
                 return  # another thread was faster
             self._replace_core()
-            self._portal.run(self._core.start())
+            self.call(self._core.start())
             self._started()
 
     def _started(self) -> None:

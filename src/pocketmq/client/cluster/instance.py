@@ -24,8 +24,9 @@ import logging
 import os
 import random
 import ssl
-from collections.abc import Awaitable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -67,9 +68,9 @@ class _Search:
 
     __slots__ = ("task", "until")
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, search: "Callable[[_Search], Coroutine[Any, Any, bool]]") -> None:
         self.until = until
-        self.task: asyncio.Task[bool]
+        self.task = asyncio.get_running_loop().create_task(search(self))
 
 
 class Reconnects:
@@ -85,8 +86,7 @@ class Reconnects:
         key = topic, broker_name
         search = self._searches.get(key)
         if search is None or search.task.done():  # its callback may not have run yet
-            search = self._searches[key] = _Search(until)
-            search.task = asyncio.get_running_loop().create_task(self._search(topic, broker_name, search))
+            search = self._searches[key] = _Search(until, partial(self._search, topic, broker_name))
             search.task.add_done_callback(lambda task: self._forget(key, task))
         search.until = max(search.until, until)
         # The task is not awaited directly: a cancelled send must not cancel the search of the others.

@@ -34,7 +34,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
-from typing import Any, Concatenate, Final, Never, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Generic, Never, ParamSpec, Protocol, TypeVar, Unpack
 
 from pocketmq.client.blocking import BlockingClient, blocking
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
@@ -42,6 +42,7 @@ from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer, Q
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer, Pauses
 from pocketmq.client.consumer.settings import (
+    GroupSettings,
     LitePullOptions,
     LitePullSettings,
     PullOptions,
@@ -55,12 +56,13 @@ from pocketmq.client.settings import checked_seconds
 from pocketmq.model import MessageQueue, StoredMessage
 
 C = TypeVar("C", bound=AsyncConsumer[Any, Any])
+S = TypeVar("S", bound=GroupSettings)
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 P = ParamSpec("P")
 
 
-class BlockingConsumer(BlockingClient[C]):
+class BlockingConsumer(BlockingClient[C], Generic[C, S]):
     """Base of the blocking consumers."""
 
     def __init__(self, make: Callable[[], C]) -> None:
@@ -83,6 +85,11 @@ class BlockingConsumer(BlockingClient[C]):
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the consumer is stopped; False after the timeout. Ctrl-C ends the wait."""
         return self._over.wait(checked_seconds(timeout_s))
+
+    @property
+    def settings(self) -> S:
+        settings: S = self._core.settings
+        return settings
 
     @property
     def client_id(self) -> str:
@@ -144,7 +151,7 @@ class _PushCore(AsyncPushConsumer):
     _listeners_run_here = False
 
 
-class PushConsumer(BlockingConsumer[_PushCore]):
+class PushConsumer(BlockingConsumer[_PushCore, PushSettings]):
     """A member of a consumer group that calls listeners with messages. The options are those of `AsyncPushConsumer`."""
 
     def __init__(
@@ -157,10 +164,6 @@ class PushConsumer(BlockingConsumer[_PushCore]):
         hooks = checked_hooks(hooks)
         options["own_thread"] = False  # the shared loop thread is used anyway
         super().__init__(lambda: _PushCore(name_servers, hooks=hooks, **options))
-
-    @property
-    def settings(self) -> PushSettings:
-        return self._core.settings
 
     # subscriptions
 
@@ -228,7 +231,7 @@ TASK_THREADS: Final = 20
 BlockingPullTask = Callable[[MessageQueue], float | None]
 
 
-class PullConsumer(BlockingConsumer[AsyncPullConsumer]):
+class PullConsumer(BlockingConsumer[AsyncPullConsumer, PullSettings]):
     """A member of a consumer group whose user pulls. The options are those of `AsyncPullConsumer`.
 
     `on_queues_changed` listeners are called on the client's thread, and must not block it.
@@ -254,10 +257,6 @@ class PullConsumer(BlockingConsumer[AsyncPullConsumer]):
 
     def _stopping(self) -> None:
         self.call(self._core.cancel_tasks())  # else a task that pulls now would be logged as failed
-
-    @property
-    def settings(self) -> PullSettings:
-        return self._core.settings
 
     # messages
 
@@ -293,7 +292,7 @@ class PullConsumer(BlockingConsumer[AsyncPullConsumer]):
         self.call(core.schedule(topic, call))
 
 
-class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
+class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer, LitePullSettings]):
     """A member of a consumer group whose user polls. The options are those of `AsyncLitePullConsumer`.
 
     `on_queues_changed` is called on the client's thread, and must not block it.
@@ -318,10 +317,6 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer]):
             core = self.core()
             self.call(core.finish_polled())
         self.stop()
-
-    @property
-    def settings(self) -> LitePullSettings:
-        return self._core.settings
 
     # subscriptions
 

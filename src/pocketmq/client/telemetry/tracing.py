@@ -24,7 +24,7 @@ from pocketmq.client.producer.results import SendResult, split_result
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.codes import TransactionState
 from pocketmq.errors import PocketMQError
-from pocketmq.model import Message, StoredMessage, UniqueIds
+from pocketmq.model import Message, StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.model.names import MAX_GROUP_CHARS, TRACE_GROUP_PREFIX, TRACE_TOPIC
 from pocketmq.model.properties import KEY_SEPARATOR
@@ -199,7 +199,7 @@ class Tracer(Hooks, ProducerMember):
         self._clock = dependencies.clock
         self._batches = TraceBatches(self._clock.monotonic(), max_waiting=settings.max_waiting_traces)
         self._instance: Instance | None = None
-        self._ids: UniqueIds | None = None
+        self._outbox: Outbox | None = None
         self._round = Repeating("tracing", CHECK_S, self._send_due, log)
         self._logged_error = ""
 
@@ -213,8 +213,7 @@ class Tracer(Hooks, ProducerMember):
         return self._settings.group
 
     def start(self) -> None:
-        instance = Instance.join(self._settings, self._dependencies)
-        self._instance, self._ids = instance, instance.unique_ids
+        instance = self._instance = Instance.join(self._settings, self._dependencies)
         self._outbox = Outbox(instance, self._settings)
         instance.add_producer(self)
         self._round.start()
@@ -259,9 +258,9 @@ class Tracer(Hooks, ProducerMember):
         self._batches.add(TraceContext(event.topic, [record], self._topic))
 
     def before_consume(self, event: ConsumeEvent) -> None:
-        assert self._ids is not None, "a tracer is started before its client"
+        assert self._instance is not None, "a tracer is started before its client"
         messages = _traced(event)
-        request_id = event.context[_REQUEST_ID] = self._ids.next(event.started_ms)
+        request_id = event.context[_REQUEST_ID] = self._instance.unique_ids.next(event.started_ms)
         records: Sequence[Trace] = [
             SubBefore(
                 time_ms=event.started_ms,
@@ -302,6 +301,7 @@ class Tracer(Hooks, ProducerMember):
 
     async def _send_some(self) -> bool:
         """Send one batch. After an error, False: the rest of the batch is dropped."""
+        assert self._outbox is not None, "made by the start"
         for traces in self._batches.take(self._clock.monotonic()):
             message = Message(traces.topic, traces.body, keys=traces.keys)
             try:
