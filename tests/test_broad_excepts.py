@@ -61,7 +61,7 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "store.index.growing_index_file": {UNDO: 1},
     "store.log.commit_log": {UNDO: 5, TASK: 1},
     "store.log.log_writer": {THREAD: 2},
-    "store.message_store": {UNDO: 6, TASK: 3},
+    "store.message_store": {UNDO: 6, TASK: 1},
     "store.queues.queues": {UNDO: 1},
     "store.worker": {THREAD: 1},
     "testing.virtual_loop": {TELL: 1},

@@ -1,6 +1,7 @@
 """The store as a broker sees it: turns, refusals, syncs, and disks that fill up."""
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,24 @@ def test_an_abandoned_turn_leaves_no_trace() -> None:
     opened.store.end_turn()
     assert opened.bodies() == [b"kept", b"next"]
     assert opened.store.max_offset("U", 0) == 0
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, MemoryError])
+def test_a_stored_turn_stays_stored_when_what_follows_is_interrupted(interruption: type[BaseException]) -> None:
+    opened = OpenStore.small()
+
+    def interrupted(_: object) -> None:
+        raise interruption
+
+    opened.store._on_arrivals = interrupted
+    opened.stage(b"stored")
+    with suppress(KeyboardInterrupt):
+        opened.store.end_turn()
+    opened.store._on_arrivals = opened.arrived.extend
+
+    assert opened.stage(b"next")[0] == 1
+    opened.store.end_turn()
+    assert opened.bodies() == [b"stored", b"next"]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])

@@ -11,9 +11,10 @@ Readers see nothing of a turn before it ends; a turn whose write fails leaves on
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from enum import Enum
+from functools import partial
 from typing import Self, TypeVarTuple
 from zlib import crc32
 
@@ -59,7 +60,6 @@ log = logging.getLogger("pocketmq.store")
 
 _WITHOUT_HOSTS = ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _PREPARED = SysFlag.TRANSACTION_PREPARED
-FOLLOW_UP_FAILED = "%d messages are stored, but an internal step after that failed"
 _pack_entry = ENTRY.pack
 Ts = TypeVarTuple("Ts")
 Later = Callable[[StoreError | None], None]
@@ -332,32 +332,22 @@ class MessageStore(ReadableStore):
         staged, self._staged = self._staged, []
         store_ms, self._turn_ms = self._turn_ms, 0
         last_staged, self.last_staged = self.last_staged, -1
-        touched: Collection[ConsumeQueue] | None = None
-        count = 0
+        upto = self._log.end
         try:
             if self._parts.pool is not None:
-                self._write_to_pool(staged, store_ms)
+                self._write_to_pool(staged, store_ms, upto)
             elif self._writer.is_calm:
-                touched, count = self._queues.enter_all(staged)
-                try:
-                    self._log.write()
-                except BaseException:
-                    take_out(staged)
-                    raise
+                self._store(staged, store_ms, upto, self._log.write)
             else:
                 ended = None if later is None else lambda error: later(*arguments, error)
-                self._hand_over(staged, store_ms, last_staged, ended)
+                self._hand_over(staged, store_ms, upto, last_staged, ended)
                 return False
         except BaseException:
-            give_back(staged)
-            self._log.discard()
+            if self._log.written < upto:  # else it is stored, and what follows from that was interrupted
+                give_back(staged)
+                self._log.discard()
             raise
         self._parts.last_record = last_staged
-        if touched is not None:
-            try:
-                self._entered(staged, touched, count, self._log.written, store_ms)
-            except Exception:
-                log.exception(FOLLOW_UP_FAILED, count)
         return True
 
     def count_slow_write(self, took_s: float) -> None:
@@ -366,41 +356,54 @@ class MessageStore(ReadableStore):
         """
         self._writer.record(took_s)
 
-    def _write_to_pool(self, staged: list[Entered], store_ms: int) -> None:
-        self._behind.append((self._log.end, store_ms, staged))
+    def _store(self, staged: list[Entered], store_ms: int, upto: int, finish: Callable[[], object]) -> None:
+        """Enter a turn into its queues, and `finish` it: it is stored if that succeeds. It ends at log offset `upto`.
+
+        Later failures are logged. The steps are called from here, because any call can fail if memory is short.
+        """
+        touched, count = self._queues.enter_all(staged)
+        try:
+            finish()
+        except BaseException:
+            take_out(staged)
+            raise
+        try:
+            self._parts.messages_accepted += count
+            self._flusher.mark_written(upto, store_ms)
+            self._upkeep.entered(touched, count, store_ms)
+            self._on_arrivals(arrivals_of(staged))
+        except Exception:
+            log.exception("%d messages are stored, but an internal step after that failed", count)
+
+    def _write_to_pool(self, staged: list[Entered], store_ms: int, upto: int) -> None:
+        self._behind.append((upto, store_ms, staged))
         try:
             self._log.write()
         except BaseException:
             self._behind.pop()
             raise
 
-    def _hand_over(self, staged: list[Entered], store_ms: int, last_staged: int, later: Later | None) -> None:
-        touched: Collection[ConsumeQueue] = ()
-        count = 0
+    def _written_behind(self, upto: int) -> None:
+        """The transient pool has written the log up to here: those turns become readable."""
+        while self._behind and self._behind[0][0] <= upto:
+            end, store_ms, staged = self._behind[0]
+            self._store(staged, store_ms, end, self._behind.popleft)
 
-        def enter() -> None:
-            nonlocal touched, count
-            touched, count = self._queues.enter_all(staged)
-
+    def _hand_over(self, staged: list[Entered], store_ms: int, upto: int, last: int, later: Later | None) -> None:
         def written() -> None:
-            self._parts.last_record = last_staged
-            try:
-                self._entered(staged, touched, count, self._log.written, store_ms)
-            except Exception:
-                log.exception(FOLLOW_UP_FAILED, count)
+            self._parts.last_record = last
             if later is not None:
                 later(None)
 
         def failed(error: StoreError) -> None:
-            give_back(staged)
-            staged.clear()
             assert later is not None
+            give_back(staged)
             try:
                 self._upkeep.write_failed()
             finally:
                 later(error)
 
-        self._writer.hand_over(enter, written, None if later is None else failed)
+        self._writer.hand_over(partial(self._store, staged, store_ms, upto), written, None if later is None else failed)
 
     def abandon_turn(self) -> None:
         """Drop the staged messages of this turn. A turn that a thread writes is not affected."""
@@ -418,28 +421,6 @@ class MessageStore(ReadableStore):
             self._reserve(max(size, SMALLEST_RECORD))
         finally:
             self.abandon_turn()
-
-    def _written_behind(self, upto: int) -> None:
-        """The transient pool has written the log up to here: these turns become readable."""
-        while self._behind and self._behind[0][0] <= upto:
-            end, store_ms, staged = self._behind[0]
-            touched, count = self._queues.enter_all(staged)
-            self._behind.popleft()
-            try:
-                self._entered(staged, touched, count, end, store_ms)
-            except Exception:
-                log.exception(FOLLOW_UP_FAILED, count)
-
-    def _entered(
-        self, staged: list[Entered], touched: Collection[ConsumeQueue], count: int, end: int, store_ms: int
-    ) -> None:
-        """A turn that ends at `end` is stored, whatever fails from now on. Callers catch exceptions of this call,
-        because it may fail for lack of memory.
-        """
-        self._parts.messages_accepted += count
-        self._flusher.mark_written(end, store_ms)
-        self._upkeep.entered(touched, count, store_ms)
-        self._on_arrivals(arrivals_of(staged))
 
     def _too_large(self, body: bytes, properties: bytes) -> InvalidMessage:
         if len(properties) > MAX_PROPERTIES_BYTES:

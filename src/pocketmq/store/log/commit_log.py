@@ -320,6 +320,7 @@ class CommitLog(ReadableLog):
     def fail_write(self, pieces: Sequence[Piece], error: Exception) -> StoreError:
         """Roll back the turn that could not be written, and return the error."""
         self._writing = None
+        self.written = self._write_start
         try:
             self._fail(pieces, self._write_start, error)
         except StoreError as failure:

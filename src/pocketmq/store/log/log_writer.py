@@ -40,23 +40,27 @@ STALLED_S: Final = 1.0
 """A running write that has taken so long is logged."""
 
 
+Store = Callable[[Callable[[], None]], None]
+"""Enters a written turn into its queues, then calls its argument. May raise before that, but not after it."""
+
+
 class _Turn:
     """A turn for the thread. `is_revoked`: the thread must no longer write it. `is_refused`: the disk has rejected it
     before.
     """
 
-    __slots__ = ("enter", "failed", "is_refused", "is_revoked", "pieces", "since", "written")
+    __slots__ = ("failed", "is_refused", "is_revoked", "pieces", "since", "store", "written")
 
     def __init__(
         self,
         since: float,
-        enter: Callable[[], None],
+        store: Store,
         written: Callable[[], None],
         failed: Callable[[StoreError], None] | None,
     ) -> None:
         self.pieces: Sequence[Piece] = ()
         self.since = since
-        self.enter = enter
+        self.store = store
         self.written = written
         self.failed = failed
         self.is_refused = self.is_revoked = False
@@ -150,15 +154,13 @@ class LogWriter:
 
     # by the thread
 
-    def hand_over(
-        self, enter: Callable[[], None], written: Callable[[], None], failed: Callable[[StoreError], None] | None
-    ) -> None:
+    def hand_over(self, store: Store, written: Callable[[], None], failed: Callable[[StoreError], None] | None) -> None:
         """End the turn of the log, and let the thread write it.
 
-        After the write, `enter` is called, which may raise, then `written`, which may not. If the write fails, the
-        turn is rolled back and `failed` is called. Without `failed`, the write is retried until it succeeds.
+        After the write, `store` is called, then `written`. If the write or `store` fails, the turn is rolled back and
+        `failed` is called. Without `failed`, the write is retried until it succeeds.
         """
-        turn = _Turn(self._clock.monotonic(), enter, written, failed)
+        turn = _Turn(self._clock.monotonic(), store, written, failed)
         turn.pieces = self._log.begin_write()
         self._turn = turn
         try:
@@ -207,14 +209,16 @@ class LogWriter:
             return
         try:
             self.record(took_s)
-            turn.enter()
+            turn.store(self._finish)
         except Exception as error:
             self._broke(turn, error)
             return
-        self._turn = None
-        self._log.end_write()
         turn.written()
         self._ended(turn)
+
+    def _finish(self) -> None:
+        self._log.end_write()
+        self._turn = None
 
     def _broke(self, turn: _Turn, error: Exception) -> None:
         if turn.is_revoked:
