@@ -331,7 +331,7 @@ def lower_offsets(offsets: OffsetTable, store: MessageStore, *, clean: bool) -> 
     """Lower offsets beyond the end of the log. Return the changed rows, as `topic@group`. `clean`: there was no crash."""
     lowered = offsets.lower_to(store.max_offset)
     if not clean:
-        offsets.set_bounds(store.max_offset)
+        offsets.set_bounds(store.queue_ends())
     if lowered:
         log.warning("Lowered offsets of groups to the end of the log, because they were beyond it: %s", _names(lowered))
     return lowered

@@ -396,8 +396,9 @@ class MessageStore(ReadableStore):
                 later(None)
 
         def failed(error: StoreError) -> None:
-            assert later is not None
             give_back(staged)
+            staged.clear()
+            assert later is not None
             try:
                 self._upkeep.write_failed()
             finally:

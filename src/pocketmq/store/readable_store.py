@@ -225,6 +225,13 @@ class ReadableStore:
         """Topics that have queues, even if they are not in the topic table."""
         return list(dict.fromkeys(queue.topic for queue in self._queues))
 
+    def queue_ends(self) -> dict[str, dict[int, int]]:
+        """The largest offset, exclusive, of every queue, by topic and queue id."""
+        found: dict[str, dict[int, int]] = {}
+        for queue in self._queues:
+            found.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
+        return found
+
     def topic_queues(self) -> dict[str, int]:
         """Topics that have messages, each with its minimum number of queues: one more than the largest id."""
         found: dict[str, int] = {}

@@ -19,7 +19,7 @@ from pocketmq.broker.groups.offsets import (
 )
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest, InvalidName, NoPermission
-from pocketmq.model.names import parse_group, parse_topic
+from pocketmq.model.names import HALF_TOPIC, TRANSACTION_CHECK_GROUP, parse_group, parse_topic
 from pocketmq.protocol.api.messages import QueryConsumerOffset, UpdateConsumerOffset
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, CorrectionOffsets, DataVersion, SavedOffsets
 from pocketmq.protocol.java_json import read_json, write_pretty_json
@@ -340,21 +340,40 @@ def test_after_a_crash_what_is_beyond_the_end_of_then_is_of_an_older_log_until_t
     offsets: OffsetTable,
 ) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.set_bounds(lambda topic, queue_id: 90)
+    offsets.set_bounds({"T": {0: 90}})
 
     assert not offsets.commit("g", "T", 0, 100)
-    assert offsets.commit("new", "T", 0, 100)
-    assert offsets.redirect_older("new", "T", 0, 100, 0) is None
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
     assert offsets.redirect_older("g", "T", 0, 100, 0) is None
     assert offsets.commit("g", "T", 0, 80)
+
+
+def test_after_a_crash_a_group_that_had_not_committed_yet_begins_again_unless_it_asks_where(
+    offsets: OffsetTable,
+) -> None:
+    offsets.set_bounds({"T": {0: 90}})
+
+    assert not offsets.commit("g", "T", 0, 100)
+    assert offsets.redirect_older("g", "T", 0, 100, 7) == 7
+    assert offsets.redirect_older("g", "T", 1, 1, 0) == 0, "all of the queue was lost"
+    assert offsets.query("new", "T", 0, QueueFacts(7, 120, False)) is None
+    offsets.confirm_log("new", "T", 0)
+    assert offsets.redirect_older("new", "T", 0, 120, 7) is None
+    assert offsets.commit("new", "T", 0, 120)
+
+
+def test_after_a_crash_the_broker_commits_how_far_it_has_checked_transactions(offsets: OffsetTable) -> None:
+    offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, 80)
+    offsets.set_bounds({HALF_TOPIC: {0: 90}})
+
+    assert offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, 100)
 
 
 def test_a_redirected_member_cannot_save_its_older_offset_before_it_has_pulled_so_far_again(
     offsets: OffsetTable,
 ) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.set_bounds(lambda topic, queue_id: 90)
+    offsets.set_bounds({"T": {0: 90}})
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
 
     assert not offsets.commit("g", "T", 0, 100, end=500)  # RocketMQ's members save their offsets every 5 s
@@ -370,7 +389,7 @@ def test_a_redirected_member_cannot_save_its_older_offset_before_it_has_pulled_s
 @pytest.mark.parametrize("change", ["reset", "program"])
 def test_an_administrator_may_set_a_redirected_group_to_any_offset(offsets: OffsetTable, change: str) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.set_bounds(lambda topic, queue_id: 90)
+    offsets.set_bounds({"T": {0: 90}})
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
 
     if change == "reset":
@@ -394,7 +413,7 @@ def test_a_group_that_has_pulled_and_not_committed_yet_also_begins_a_created_top
 
 def test_after_a_crash_a_group_that_goes_on_below_the_end_of_then_is_believed(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.set_bounds(lambda topic, queue_id: 90)
+    offsets.set_bounds({"T": {0: 90}})
 
     assert offsets.commit("g", "T", 0, 85)
     assert offsets.redirect_older("g", "T", 0, 90, 0) is None
@@ -403,7 +422,7 @@ def test_after_a_crash_a_group_that_goes_on_below_the_end_of_then_is_believed(of
 
 def test_what_is_not_there_any_more_is_not_pulled_again(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 10)
-    offsets.set_bounds(lambda topic, queue_id: 90)
+    offsets.set_bounds({"T": {0: 90}})
 
     assert offsets.redirect_older("g", "T", 0, 100, 40) == 40
     assert offsets.stored("g", "T", 0) == 40

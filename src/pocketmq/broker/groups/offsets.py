@@ -12,7 +12,8 @@ A queue can become shorter under running members: after a crash that loses unsyn
 and created again. Such members still have offsets of the older log, and offsets of new messages soon exceed these. So
 the table keeps a bound for each group until its next pull of the queue: the end of the log at the start after a crash,
 or 0 for a deleted topic. A pull or commit beyond the bound is from the older log: the pull is redirected to the group's
-stored offset, the commit is ignored. RocketMQ's members save their old offset once more after such a pull, so commits
+stored offset, or to the beginning if its members had not committed yet; the commit is ignored. A group without an offset
+that asks for one is new to the queue, and has no bound from then on. RocketMQ's members save their old offset once more after such a pull, so commits
 beyond what the group has pulled since are ignored, too.
 
 Every row keeps its text until it changes, so a save writes only the changed rows. Names contain no '@' (see
@@ -27,6 +28,7 @@ import msgspec
 from pocketmq.broker.settings import MAX_QUEUES
 from pocketmq.errors import ImpossibleRequest, NoPermission
 from pocketmq.model import TRANSACTION_CHECK_GROUP
+from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, DataVersion, SavedOffsets
 
 LARGEST = 2**63 - 1
@@ -75,8 +77,10 @@ class OffsetTable:
         self._pending: dict[str, dict[int, int]] = {}
         self._dirty: list[_Row] = []
         self._texts: dict[str, bytes] = {}
-        self._recovered: dict[str, dict[int, int]] = {}
-        """The ends of queues after a crash, by `topic@group`, until the group pulls them."""
+        self._recovered: Mapping[str, Mapping[int, int]] | None = None
+        """After a crash: the ends that queues had at the start, by topic."""
+        self._confirmed: dict[str, set[int]] = {}
+        """Queues whose offsets are of the recovered log, by `topic@group`."""
         self._recreated: dict[str, set[int]] = {}
         """Groups with offsets in a topic when it was deleted, and the queues that they have pulled since."""
         self._max_queues = max_queues
@@ -138,7 +142,7 @@ class OffsetTable:
         """The new offset for a pull whose `offset` is of an older log, once; None for others. The queue begins at
         `low`.
         """
-        if not self._recovered and not self._recreated:
+        if self._recovered is None and not self._recreated:
             return None
         row = self._row(group, topic)
         is_older = self._is_older(row.key, queue_id, offset)
@@ -153,7 +157,7 @@ class OffsetTable:
 
     def confirm_log(self, group: str, topic: str, queue_id: int) -> None:
         """The group itself uses offsets of this log: they are valid from now on."""
-        if self._recovered or self._recreated:
+        if self._recovered is not None or self._recreated:
             self._confirm_log(f"{topic}@{group}", queue_id)
         if (row := self._find(group, topic)) is not None and row.older:
             row.older.pop(queue_id, None)
@@ -165,16 +169,20 @@ class OffsetTable:
 
     def _is_older(self, key: str, queue_id: int, offset: int) -> bool:
         """Whether an offset of a group is beyond its bound in the queue."""
-        if self._recovered and offset > self._recovered.get(key, {}).get(queue_id, offset):
-            return True
-        return bool(self._recreated) and offset > 0 and queue_id not in self._recreated.get(key, (queue_id,))
+        if self._recovered is not None and queue_id not in self._confirmed.get(key, ()):
+            topic, _, _ = key.partition("@")
+            if offset > self._recovered.get(topic, {}).get(queue_id, 0):
+                return True
+        return offset > 0 and self._is_recreated(key, queue_id)
+
+    def _is_recreated(self, key: str, queue_id: int) -> bool:
+        """Whether the topic was deleted, and the group has not pulled the queue since."""
+        return bool(self._recreated) and queue_id not in self._recreated.get(key, (queue_id,))
 
     def _confirm_log(self, key: str, queue_id: int) -> None:
         """The group has pulled the queue, or was set to an offset in it: its offsets are of this log."""
-        if (bounds := self._recovered.get(key)) is not None:
-            bounds.pop(queue_id, None)
-            if not bounds:
-                del self._recovered[key]
+        if self._recovered is not None:
+            self._confirmed.setdefault(key, set()).add(queue_id)
         if (confirmed := self._recreated.get(key)) is not None and queue_id not in confirmed:
             confirmed.add(queue_id)
 
@@ -205,7 +213,7 @@ class OffsetTable:
         then requests the end of the queue loses a message that arrived in between.
         """
         stored = self.stored(group, topic, queue_id)
-        if stored is None and self._recreated and self._is_older(f"{topic}@{group}", queue_id, 1):
+        if stored is None and self._is_recreated(f"{topic}@{group}", queue_id):
             return 0  # the group is not new: the topic is
         if stored is not None or not zero_if_new or queue is None:
             return stored
@@ -286,18 +294,17 @@ class OffsetTable:
                     lowered.append(row.key)
         return lowered
 
-    def set_bounds(self, end_of: Callable[[str, int], int]) -> None:
-        """After a crash, members may have offsets of lost messages. Call this when no offset is beyond its end."""
-        for rows in self._rows.values():
-            for topic, row in rows.items():
-                if row.offsets:
-                    self._recovered[row.key] = {queue_id: end_of(topic, queue_id) for queue_id in row.offsets}
+    def set_bounds(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """After a crash, members may have offsets of lost messages. `ends` of all queues, when no offset is beyond its end."""
+        self._recovered = ends
+        # The broker's own offsets are of the log that it has read itself.
+        self._confirmed = {f"{topic}@{TRANSACTION_CHECK_GROUP}": {0} for topic in (HALF_TOPIC, OP_HALF_TOPIC)}
 
     def delete_topic(self, topic: str) -> None:
         """Delete all offsets of a topic. Their groups begin at 0 if the topic is created again."""
         for group in [group for group, rows in self._rows.items() if topic in rows]:
             row = self._rows[group].pop(topic)
-            self._recovered.pop(row.key, None)
+            self._confirmed.pop(row.key, None)
             if row.offsets or row.pulled:  # a member may have pulled and not committed yet
                 self._recreated.pop(row.key, None)
                 self._recreated[row.key] = set()
@@ -310,7 +317,7 @@ class OffsetTable:
     def delete_group(self, group: str) -> None:
         for row in self._rows.pop(group, {}).values():
             self._empty(row)
-            self._recovered.pop(row.key, None)
+            self._confirmed.pop(row.key, None)
         for key in [key for key in self._recreated if key.endswith(f"@{group}")]:
             del self._recreated[key]
 

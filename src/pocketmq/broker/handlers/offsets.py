@@ -108,6 +108,8 @@ class Consuming:
         facts = self._facts(ext.topic, ext.queue_id)
         offset = self._state.offsets.query(ext.consumer_group, ext.topic, ext.queue_id, facts, zero_if_new=zero_if_new)
         if offset is None:
+            if facts is not None and ext.consumer_group in self._state.groups:
+                self._state.offsets.confirm_log(ext.consumer_group, ext.topic, ext.queue_id)
             raise NotFound(_UNKNOWN if zero_if_new else _UNKNOWN_NOT_ZERO)
         return offset_reply(head.opaque, offset)
 
