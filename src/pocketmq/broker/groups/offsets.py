@@ -27,8 +27,7 @@ import msgspec
 
 from pocketmq.broker.settings import MAX_QUEUES
 from pocketmq.errors import ImpossibleRequest, NoPermission
-from pocketmq.model import TRANSACTION_CHECK_GROUP
-from pocketmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from pocketmq.model import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_GROUP
 from pocketmq.protocol.bodies.topics import ConsumerOffsets, DataVersion, SavedOffsets
 
 LARGEST = 2**63 - 1
