@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.model.retries import retry_after_ms, with_retry_after
+from pocketmq.model.retries import retry_after_ms
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,3 @@ from pocketmq.model.retries import retry_after_ms, with_retry_after
 )
 def test_the_end_of_a_remark_says_when_to_come_back(remark: str | None, wait_ms: int | None) -> None:
     assert retry_after_ms(remark) == wait_ms
-
-
-@pytest.mark.parametrize(("wait_ms", "read"), [(0, 0), (120, 120), (-7, 0)])
-def test_what_a_broker_writes_is_read(wait_ms: int, read: int) -> None:
-    remark = with_retry_after("[REJECTREQUEST]the log has not taken writes for 1200 ms.", wait_ms)
-
-    assert remark.startswith("[REJECTREQUEST]the log has not taken writes for 1200 ms. ")
-    assert retry_after_ms(remark) == read

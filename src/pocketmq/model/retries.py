@@ -56,11 +56,6 @@ def resent_is_dead(reconsume_times: int, max_times: int, *, group_holds_locks: b
 _RETRY_AFTER = re.compile(r"retry after: (\d{1,9})ms\s*$")
 
 
-def with_retry_after(remark: str, wait_ms: int) -> str:
-    """`remark`, plus the time after which a retry makes sense."""
-    return f"{remark} retry after: {max(0, wait_ms)}ms"
-
-
 def retry_after_ms(remark: str | None) -> int | None:
     """The time after which to retry, if the remark has one."""
     found = _RETRY_AFTER.search(remark) if remark else None

@@ -71,14 +71,6 @@ class Subscription(msgspec.Struct, frozen=True, rename="camel"):
             return self.matches_all == other.matches_all and set(self.tags_set) == set(other.tags_set)
         return self.sub_string == other.sub_string
 
-    def matches_tag(self, tag: str | None) -> bool:
-        """Whether a tag filter matches this tag."""
-        return not self.tags_set or tag in self.tags_set
-
-    def matches_code(self, code: int) -> bool:
-        """Whether a tag filter may match a queue entry with this tags code. Hashes collide, so the tag is compared later."""
-        return not self.code_set or code in self.code_set
-
 
 def union_expression(tags: Collection[str]) -> str:
     """The expression for any of these tags."""

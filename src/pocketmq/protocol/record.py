@@ -312,11 +312,6 @@ def property_crc(record: bytes | memoryview) -> bytes:
     return f"{names.CRC32}\x01{digits}\x02".encode()
 
 
-def with_property_crc(record: bytes) -> bytes:
-    """`record` with its checksum in the last PROPERTY_CRC_SIZE bytes, which must be reserved for it."""
-    return record[:-PROPERTY_CRC_SIZE] + property_crc(memoryview(record)[:-PROPERTY_CRC_SIZE])
-
-
 def property_crc_matches(record: bytes | memoryview) -> bool:
     """Whether the optional checksum matches; True for a record without one."""
     tail = bytes(record[-PROPERTY_CRC_SIZE:])

@@ -74,10 +74,6 @@ class BrokerConnections:
         )
         return list(found)
 
-    def name_at(self, address: Address) -> str | None:
-        """The name of the broker at `address`."""
-        return next((name for name, found in self._addresses.items() if address in found.values()), None)
-
     def master(self, name: str) -> Address:
         """The address of this broker's master; ConnectFailed when it is unknown."""
         address = self._addresses.get(name, {}).get(MASTER_ID)
@@ -86,13 +82,13 @@ class BrokerConnections:
             raise ConnectFailed(f"no route has a master of broker {name!r}; known brokers: {known}")
         return address
 
-    def reader(self, name: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> Address:
-        """The address to read from: the broker with this id, else the next id, else any. `only_this` allows no other broker."""
+    def reader(self, name: str, broker_id: int = MASTER_ID) -> Address:
+        """The address to read from: the broker with this id, else the next id, else any."""
         addresses = self._addresses.get(name, {})
         address = addresses.get(broker_id)
         if address is None and broker_id != MASTER_ID:
             address = addresses.get(broker_id + 1)
-        if address is None and not only_this:
+        if address is None:
             address = next(iter(addresses.values()), None)
         if address is None:
             raise ConnectFailed(f"no route has a broker {name!r} with id {broker_id}")
