@@ -113,12 +113,9 @@ class ClusterAdmin(Operations):
 
     async def all_producers(self) -> dict[str, list[ProducerInfo]]:
         """All connected producers by group. Raises RequestNotSupported for RocketMQ 4.9."""
-        calls = self._targets.brokers.members
-        tables = await self._targets.gather(
-            await self._targets.masters(), lambda broker: calls.all_producers(broker.address)
-        )
+        tables = await self._targets.ask_masters(self._targets.brokers.members.all_producers)
         found: dict[str, dict[str, ProducerInfo]] = {}
-        for table in tables:
+        for table in tables.values():
             for group, clients in table.data.items():
                 found.setdefault(self._targets.shown(group), {}).update({one.client_id: one for one in clients})
         return {group: list(clients.values()) for group, clients in sorted(found.items())}

@@ -67,11 +67,8 @@ class GroupAdmin(Operations):
 
     async def names(self, *, everything: bool = False) -> list[str]:
         """All groups, sorted. With `everything` also the internal groups of RocketMQ, traces and Spark sinks."""
-        calls = self._targets.brokers.groups
-        tables = await self._targets.gather(
-            await self._targets.masters(), lambda broker: calls.all_configs(broker.address)
-        )
-        found = {group for table in tables for group in table.subscription_group_table}
+        tables = await self._targets.ask_masters(self._targets.brokers.groups.all_configs)
+        found = {group for table in tables.values() for group in table.subscription_group_table}
         return sorted(
             self._targets.shown(group)
             for group in found
@@ -80,11 +77,9 @@ class GroupAdmin(Operations):
 
     async def configs(self) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """The configurations of all groups, including internal ones: by group, then by broker."""
-        brokers = await self._targets.masters()
-        calls = self._targets.brokers.groups
-        tables = await self._targets.gather(brokers, lambda broker: calls.all_configs(broker.address))
+        tables = await self._targets.ask_masters(self._targets.brokers.groups.all_configs)
         found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
-        for broker, table in zip(brokers, tables, strict=True):
+        for broker, table in tables.items():
             for group, config in table.subscription_group_table.items():
                 if self._targets.is_ours(group):
                     found.setdefault(self._targets.shown(group), {})[broker.name] = config

@@ -228,6 +228,11 @@ class Targets:
 
         return await asyncio.gather(*map(limited, items), return_exceptions=True)
 
+    async def ask_masters(self, call: Callable[[Address], Awaitable[T]]) -> dict[BrokerAddress, T]:
+        """The response of each master. Raises the first error."""
+        brokers = await self.masters()
+        return dict(zip(brokers, await self.gather(brokers, lambda broker: call(broker.address)), strict=True))
+
     async def ask_name_servers(
         self, code: RequestCode, header: Fields | None = None, body: bytes = b""
     ) -> list[Command]:

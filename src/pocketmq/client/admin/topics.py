@@ -62,11 +62,9 @@ class TopicAdmin(Operations):
 
     async def configs(self) -> dict[str, dict[str, TopicConfig]]:
         """The configurations of all topics, with one request to each broker: by topic, then by broker."""
-        brokers = await self._targets.masters()
-        calls = self._targets.brokers.topics
-        tables = await self._targets.gather(brokers, lambda broker: calls.all_configs(broker.address))
+        tables = await self._targets.ask_masters(self._targets.brokers.topics.all_configs)
         found: dict[str, dict[str, TopicConfig]] = {}
-        for broker, table in zip(brokers, tables, strict=True):
+        for broker, table in tables.items():
             for topic, config in table.topic_config_table.items():
                 if self._targets.is_ours(topic):
                     found.setdefault(self._targets.shown(topic), {})[broker.name] = config

@@ -81,76 +81,51 @@ _SEND_MS: Final = (1.0, 5.0, 10.0, 20.0, 50.0, 200.0, 500.0)
 _DELIVERY_MS: Final = (1.0, 5.0, 20.0, 100.0, 1_000.0, 5_000.0, 10_000.0)
 _PROCESS_MS: Final = (1.0, 5.0, 10.0, 100.0, 1_000.0, 10_000.0, 60_000.0)
 
-SEND_TIME = Metric(
-    "rocketmq_send_cost_time", Kind.HISTOGRAM, "Duration of an attempt to send, in milliseconds", _WITH_STATUS, _SEND_MS
+ALL: Final[list[Metric]] = []
+"""All metrics of `ClientMetrics`."""
+
+
+def _metric(kind: Kind, name: str, help: str, labels: Labels = _BY_TOPIC, buckets: tuple[float, ...] = ()) -> Metric:  # noqa: A002 as in the libraries
+    metric = Metric(name, kind, help, labels, buckets)
+    ALL.append(metric)
+    return metric
+
+
+_counter: Final = partial(_metric, Kind.COUNTER)
+_gauge: Final = partial(_metric, Kind.GAUGE)
+_histogram: Final = partial(_metric, Kind.HISTOGRAM)
+
+SEND_TIME = _histogram(
+    "rocketmq_send_cost_time", "Duration of an attempt to send, in milliseconds", _WITH_STATUS, _SEND_MS
 )
-SENT = Metric("rocketmq_client_sent_messages", Kind.COUNTER, "Messages that a broker stored", _BY_TOPIC)
-SENT_BYTES = Metric(
-    "rocketmq_client_sent_bytes", Kind.COUNTER, "Bytes of the bodies of sent messages, after compression", _BY_TOPIC
-)
-FAILED = Metric("rocketmq_client_failed_sends", Kind.COUNTER, "Failed attempts to send", (*_BY_TOPIC, "error"))
-RETRIED = Metric(
-    "rocketmq_client_send_retries", Kind.COUNTER, "Attempts to send a message again after a failure", _BY_TOPIC
-)
-SENDING = Metric(
-    "rocketmq_client_sends_in_flight", Kind.GAUGE, "Messages that are sent and not acknowledged", _BY_TOPIC
-)
-DECIDED = Metric("rocketmq_client_transactions", Kind.COUNTER, "Decided transactions", (*_BY_TOPIC, "decision"))
-PULLED = Metric("rocketmq_client_pulled_messages", Kind.COUNTER, "Pulled messages", _BY_TOPIC)
-PULL_TIME = Metric(
+SENT = _counter("rocketmq_client_sent_messages", "Messages that a broker stored")
+SENT_BYTES = _counter("rocketmq_client_sent_bytes", "Bytes of the bodies of sent messages, after compression")
+FAILED = _counter("rocketmq_client_failed_sends", "Failed attempts to send", (*_BY_TOPIC, "error"))
+RETRIED = _counter("rocketmq_client_send_retries", "Attempts to send a message again after a failure")
+SENDING = _gauge("rocketmq_client_sends_in_flight", "Messages that are sent and not acknowledged")
+DECIDED = _counter("rocketmq_client_transactions", "Decided transactions", (*_BY_TOPIC, "decision"))
+PULLED = _counter("rocketmq_client_pulled_messages", "Pulled messages")
+PULL_TIME = _histogram(
     "rocketmq_client_pull_time",
-    Kind.HISTOGRAM,
     "Duration of a pull that returned messages, in milliseconds",
-    _BY_TOPIC,
-    _DELIVERY_MS,
+    buckets=_DELIVERY_MS,
 )
-PAUSED = Metric("rocketmq_client_pull_pauses", Kind.COUNTER, "Pulls that were delayed, by cause", (*_BY_TOPIC, "cause"))
-LAG = Metric(
+PAUSED = _counter("rocketmq_client_pull_pauses", "Pulls that were delayed, by cause", (*_BY_TOPIC, "cause"))
+LAG = _gauge(
     "rocketmq_client_lag_messages",
-    Kind.GAUGE,
     "Messages of a queue that this consumer has not consumed",
     (*_BY_TOPIC, "broker", "queue"),
 )
-DELIVERY_TIME = Metric(
+DELIVERY_TIME = _histogram(
     "rocketmq_delivery_latency",
-    Kind.HISTOGRAM,
     "Time from the store of a message to the call of a listener, in milliseconds",
-    _BY_TOPIC,
-    _DELIVERY_MS,
+    buckets=_DELIVERY_MS,
 )
-PROCESS_TIME = Metric(
-    "rocketmq_process_time",
-    Kind.HISTOGRAM,
-    "Duration of a call of a listener, in milliseconds",
-    _WITH_STATUS,
-    _PROCESS_MS,
+PROCESS_TIME = _histogram(
+    "rocketmq_process_time", "Duration of a call of a listener, in milliseconds", _WITH_STATUS, _PROCESS_MS
 )
-CONSUMED = Metric(
-    "rocketmq_client_consumed_messages",
-    Kind.COUNTER,
-    "Consumed messages, by result",
-    (*_BY_TOPIC, "outcome"),
-)
-IN_WORK = Metric("rocketmq_client_messages_in_work", Kind.GAUGE, "Messages in running listeners", _BY_TOPIC)
-
-ALL = (
-    SEND_TIME,
-    SENT,
-    SENT_BYTES,
-    FAILED,
-    RETRIED,
-    SENDING,
-    DECIDED,
-    PULLED,
-    PULL_TIME,
-    PAUSED,
-    LAG,
-    DELIVERY_TIME,
-    PROCESS_TIME,
-    CONSUMED,
-    IN_WORK,
-)
-"""All metrics of `ClientMetrics`."""
+CONSUMED = _counter("rocketmq_client_consumed_messages", "Consumed messages, by result", (*_BY_TOPIC, "outcome"))
+IN_WORK = _gauge("rocketmq_client_messages_in_work", "Messages in running listeners")
 
 
 class ClientMetrics(Hooks):
