@@ -119,16 +119,19 @@ INNER: dict[str, dict[str, str]] = {
     },
     "spark": {
         "java": "",
-        "options": "",
         "python_processes": "",
         "schema": "",
-        "broker_facts": "",
         "arrow": "python_processes schema",
+        "filters": "schema arrow",
+        "options": "filters",
+        "broker_facts": "",
         "shared_clients": "options broker_facts",
-        "decode": "schema arrow",
-        "read": "options python_processes schema broker_facts arrow shared_clients decode",
+        "decode": "schema arrow filters",
+        "read": "filters options python_processes schema broker_facts arrow shared_clients decode",
         "write": "options python_processes schema broker_facts arrow shared_clients read",
+        "arrow_read": "options python_processes schema arrow read",
         "source": "options python_processes schema read write",
+        "topic_frame": "options schema source",
     },
     "pipelines": {
         "core": "",
@@ -170,6 +173,7 @@ COMES_LATE = {
 
 IMPORTS_WHEN_CALLED = {
     "pocketmq.spark.source": "a process of Spark reads or writes, and imports that part only",
+    "pocketmq.spark.arrow_read": "a missing library is reported when read_arrow is called, not when it is imported",
     "pocketmq.spark.read.batch_reader": "the process that plans needs neither numpy nor pyarrow",
     "pocketmq.spark.read.stream_reader": "the process that plans needs neither numpy nor pyarrow",
     "pocketmq.spark.write.writer": "Spark makes the writer in a process that sends nothing",

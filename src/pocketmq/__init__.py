@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         run,
     )
     from pocketmq.embedded.server import Server
+    from pocketmq.spark.arrow_read import read_arrow
 else:
 
     def __dir__() -> list[str]:
@@ -82,6 +83,10 @@ else:
             import pocketmq.pipelines as pipelines
 
             return pipelines
+        if name == "read_arrow":
+            from pocketmq.spark.arrow_read import read_arrow
+
+            return read_arrow
         if name in __all__:
             from pocketmq import client
 
@@ -120,5 +125,6 @@ __all__ = [
     "TransactionState",
     "__version__",
     "client_context",
+    "read_arrow",
     "run",
 ]

@@ -14,6 +14,7 @@ class FakeMetadata:
     ) -> None:
         self._held = {queue: Bounds(*bounds) for queue, bounds in held.items()}
         self._committed = dict(committed or {})
+        self.sql_brokers: set[str] = set()
 
     def topics(self) -> list[str]:
         return sorted({queue.topic for queue in self._held})
@@ -35,3 +36,6 @@ class FakeMetadata:
 
     def earliest_store_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         return {queue: self._held[queue].min * 1000 for queue in queues}
+
+    def brokers_without_sql(self, queues: Sequence[MessageQueue]) -> list[str]:
+        return sorted({queue.broker_name for queue in queues} - self.sql_brokers)

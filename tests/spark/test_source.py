@@ -1,9 +1,12 @@
 """`format("rocketmq")` on a real Spark: it is found, reads and writes, as a batch and as a stream, and continues after a restart."""
 
 import json
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +22,8 @@ from tests.spark.stream_kit import ran
 
 from pocketmq import Admin
 from pocketmq.errors import InvalidSetting
+from pocketmq.spark import read_topic
+from pocketmq.spark.python_processes import PUSHDOWN_PLANNER
 from pocketmq.spark.read.batch_reader import FilteringTopicReader
 from pocketmq.spark.schema import Name
 from pocketmq.spark.source import RocketMQSource
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 VALUE = "value binary"
+PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
 
 
 def read(spark: "SparkSession", broker: Broker, schema: str | None = VALUE, **given: str | int) -> "DataFrame":
@@ -66,27 +72,20 @@ def test_all_columns_are_the_schema_unless_properties_are_left_out() -> None:
     assert "properties" not in RocketMQSource({"includeheaders": "False"}).schema().fieldNames()
 
 
-def test_only_a_read_that_pushes_filters_has_a_reader_that_takes_them(broker: Broker) -> None:
-    class Field:
-        name, nullable = "tags", True
-
-        class dataType:  # noqa: N801
-            @staticmethod
-            def simpleString() -> str:
-                return "string"
-
-    class Schema:
-        fields = (Field(),)
-
+def test_only_a_process_to_which_spark_offers_filters_has_a_reader_that_takes_them(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"], tags="wanted")
     fill(broker, topic, ["b"], tags="other")
     given = options(broker, subscribe=topic)
-    schema: Any = Schema()
+    schema = StructType([StructField("tags", StringType())])
 
     assert not isinstance(RocketMQSource(given).reader(schema), FilteringTopicReader)
 
-    reader = RocketMQSource({**given, "pushFilters": "true"}).reader(schema)
+    monkeypatch.setitem(sys.modules, PUSHDOWN_PLANNER, ModuleType(PUSHDOWN_PLANNER))
+    assert not isinstance(RocketMQSource({**given, "pushFilters": "false"}).reader(schema), FilteringTopicReader)
+    reader = RocketMQSource(given).reader(schema)
     assert isinstance(reader, FilteringTopicReader)
     assert list(reader.pushFilters([EqualTo((Name.TAGS.value,), "wanted")])) == []
     read_rows = [batch.to_pylist() for part in reader.partitions() for batch in reader.read(part)]
@@ -213,21 +212,91 @@ def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession"
     assert values(tags.union(sql).union(alone)) == ["b", "c", "c"]
 
 
-def test_filters_are_pushed_down_and_explained(
-    spark: "SparkSession", broker: Broker, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("offered", ["true", "false"])
+@pytest.mark.parametrize("accepted", [{}, {"pushFilters": "true"}, {"pushFilters": "false"}])
+def test_no_read_fails_because_a_switch_is_missing(
+    spark: "SparkSession", broker: Broker, offered: str, accepted: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b", "c"])
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.conf.set(PUSHDOWN_CONF, offered)
     try:
-        schema = "value binary, queueOffset bigint"
-        frame = read(spark, broker, schema, subscribe=topic, pushFilters="true").where("queueOffset >= 1")
+        whole = read(spark, broker, "value binary, queueOffset bigint", subscribe=topic, **accepted)
+        frame = whole.where("queueOffset >= 1")
 
-        assert values(frame) == ["b", "c"]
+        assert (values(whole), values(frame)) == (["a", "b", "c"], ["b", "c"])
         frame.explain("formatted")
     finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    assert "PushedFilters: [IsNotNull(queueOffset), GreaterThanOrEqual(queueOffset,1)]" in capsys.readouterr().out
+        spark.conf.unset(PUSHDOWN_CONF)
+    is_pushed = "PushedFilters: [IsNotNull(queueOffset), GreaterThanOrEqual(queueOffset,1)]" in capsys.readouterr().out
+    assert is_pushed == (offered == "true" and accepted.get("pushFilters") != "false")
+
+
+def test_a_filter_of_a_stream_reads_what_it_selects_and_leaves_no_loss(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    source, target = new_topic(broker), new_topic(broker)
+    fill(broker, source, ["a", "b", "c"], tags="x")
+    fill(broker, source, ["d", "e"], number=1, tags="y")
+    given = {"filter": "properties['said'] <> 'b' AND queueId = 0 AND tags = 'x'", "startingOffsets": "earliest"}
+    frame = stream(spark, broker, subscribe=source, maxOffsetsPerTrigger=3, **given)
+
+    query = run_to_the_end(frame, broker, tmp_path, topic=target)
+    fill(broker, source, ["f", "b"], tags="x")
+    run_to_the_end(frame, broker, tmp_path, topic=target)
+
+    assert values(read(spark, broker, subscribe=target)) == ["a", "c", "f"]
+    assert sum(sizes(query)) == 2
+    assert not any("lost" in progress["sources"][0]["endOffset"] for progress in query.recentProgress)
+
+
+def test_fewer_columns_are_read_by_their_names(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+    topic, target = new_topic(broker), new_topic(broker)
+    fill(broker, topic, ["a", "b"], tags="x")
+    address = options(broker)
+
+    frame = read_topic(
+        spark, topic, columns=["value", "queueOffset"], where="properties['said'] = 'b'", options=address
+    )
+    every = read_topic(spark, topic, options=address)
+    streamed = read_topic(
+        spark, topic, columns=["value"], stream=True, options={**address, "startingOffsets": "earliest"}
+    )
+    run_to_the_end(streamed, broker, tmp_path, topic=target)
+
+    assert [(bytes(row.value), row.queueOffset) for row in frame.collect()] == [(b"b", 1)]
+    assert [field.nullable for field in frame.schema.fields] == [False, False]
+    assert every.columns == list(Name)
+    assert streamed.columns == ["value"]
+    assert values(read(spark, broker, subscribe=target)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"columns": ["valve"]}, "a topic has no column 'valve'; did you mean value?"),
+        ({"columns": []}, "columns names no column; choose from topic"),
+        ({"columns": "value"}, "columns is a list of names: columns=['value']"),
+        ({"columns": ["tags", "tags"]}, "columns has 'tags' twice"),
+        ({"where": "tag = 'x'"}, "is not a condition: character 1: a topic has no column 'tag'; did you mean tags?"),
+        ({"options": {"subscribe": "b"}}, "the argument topic is the option subscribe; give one of them"),
+        (
+            {"where": "tags = 'x'", "options": {"Filter": "b"}},
+            "the argument where is the option filter; give one of them",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_before_spark_reads(spark: "SparkSession", arguments: Any, told: str) -> None:
+    with pytest.raises(InvalidSetting, match=re.escape(told)):
+        read_topic(spark, "orders", **arguments)
+
+
+def test_wrong_filters_are_refused_by_spark_as_well(spark: "SparkSession", broker: Broker) -> None:
+    wrong = read(spark, broker, subscribe="any", filter="properties['n'] > 5")
+    both = read(spark, broker, subscribe="any", filter="tags = 'a'", filterTags="a")
+
+    assert "expected a text such as 'Oslo' to compare with properties['n'], found '5'" in message_of(wrong.count)
+    assert "the options filterTags and filter exclude one another" in message_of(both.count)
 
 
 def test_mistakes_are_told_in_words(spark: "SparkSession", broker: Broker) -> None:

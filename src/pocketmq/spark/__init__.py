@@ -6,7 +6,10 @@ needs neither numpy nor pyarrow, and reading needs no producer.
 Modules in reading order:
 
     source             `format("rocketmq")`: the DataSource class
+    topic_frame        `read_topic`: a DataFrame of some columns
+    arrow_read         `pocketmq.read_arrow`: Arrow batches without Spark
     schema             the columns of a topic
+    filters/           conditions on columns and properties
     options/           options of reads and writes
     read/              batch and streaming reads
     decode/            records to Arrow batches
@@ -24,6 +27,7 @@ from pocketmq.spark.python_processes import keep_memory, use_this_python
 
 if TYPE_CHECKING:
     from pocketmq.spark.source import RocketMQSource
+    from pocketmq.spark.topic_frame import read_topic
 else:
 
     def __getattr__(name: str) -> object:
@@ -31,9 +35,13 @@ else:
             from pocketmq.spark.source import RocketMQSource
 
             return RocketMQSource
+        if name == "read_topic":
+            from pocketmq.spark.topic_frame import read_topic
+
+            return read_topic
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 use_this_python()
 
-__all__ = ["RocketMQSource", "keep_memory"]
+__all__ = ["RocketMQSource", "keep_memory", "read_topic"]

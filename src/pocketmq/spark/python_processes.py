@@ -102,6 +102,17 @@ def is_streaming_read() -> bool:
     return spark_program() == STREAM_RUNNER
 
 
+PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The module that Spark runs to plan a batch read with filters, if `spark.sql.python.filterPushdown.enabled` is true."""
+
+
+def takes_filters() -> bool:
+    """Whether Spark offers the filters of a query to readers of this process. Any other process that plans a read fails if
+    its reader accepts filters. `pyspark.daemon` imports the module that it runs.
+    """
+    return spark_program() == PUSHDOWN_PLANNER or PUSHDOWN_PLANNER in sys.modules
+
+
 WORKER: Final = KeptMemory(16 * 1024 * 1024, 64 * 1024 * 1024)
 """Limits for kept buffers; larger buffers are rare."""
 

@@ -95,6 +95,20 @@ def names_of(fields: Iterable[_Field]) -> tuple[Name, ...]:
     return found
 
 
+def parse_columns(names: Sequence[str]) -> tuple[Name, ...]:
+    """The columns with these names, in this order; InvalidSetting for one that does not exist or is named twice."""
+    if isinstance(names, str):
+        raise InvalidSetting(f"columns is a list of names: columns=[{names!r}]")
+    for name in names:
+        if name not in _BY_NAME:
+            raise InvalidSetting(f"a topic has no column {name!r}{_hint(str(name))}")
+        if names.count(name) > 1:
+            raise InvalidSetting(f"columns has {name!r} twice")
+    if not names:
+        raise InvalidSetting(f"columns names no column; choose from {', '.join(_BY_NAME)}")
+    return tuple(map(Name, names))
+
+
 def never_null_of(fields: Iterable[_Field]) -> NeverNull:
     """What a schema that passed `names_of` says about nulls."""
     all_fields = tuple(fields)

@@ -14,7 +14,8 @@ from tests.spark.metadata_kit import FakeMetadata
 from pocketmq.errors import DataLost
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
-from pocketmq.spark.read.batch_reader import FilteringTopicReader, TopicReader, sizes_of_topics
+from pocketmq.spark.read.batch_plan import sizes_of_topics
+from pocketmq.spark.read.batch_reader import FilteringTopicReader, TopicReader
 from pocketmq.spark.read.bounds import batch_ranges
 from pocketmq.spark.read.pushdown import Pushed, narrowed
 from pocketmq.spark.schema import Name
@@ -58,7 +59,7 @@ def test_sizes_are_asked_for_where_topics_may_differ_in_them() -> None:
 
 
 def test_a_reader_keeps_what_it_cannot_filter_for_spark() -> None:
-    reader = FilteringTopicReader(options(pushFilters="true"), (Name.VALUE,))
+    reader = FilteringTopicReader(options(), (Name.VALUE,))
     left = StringContains(("keys",), "x")
 
     assert list(reader.pushFilters([EqualTo(("queueId",), 1), GreaterThan(("queueOffset",), 4), left])) == [left]

@@ -10,6 +10,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
 from pocketmq.spark.read.planning import MAX_PARTITIONS, cut_evenly, partition_count, plan_partitions
+from pocketmq.spark.read.pushdown import FilterPlan
 from pocketmq.spark.schema import Name
 
 Q = [MessageQueue("orders", "broker-a", number) for number in range(5)]
@@ -133,6 +134,17 @@ def test_a_partition_travels_with_everything_that_its_task_needs() -> None:
 
 
 def test_pushed_tags_are_the_filter_of_the_partition() -> None:
-    (part,) = plan_partitions([QueueRange(Q[0], 0, 9)], [Name.VALUE], options(), cores=1, pushed_tags="x || y")
+    plan = FilterPlan(tags="x || y")
+
+    (part,) = plan_partitions([QueueRange(Q[0], 0, 9)], [Name.VALUE], options(), cores=1, plan=plan)
 
     assert part.subscription("orders").tags_set == ("x", "y")
+
+
+def test_without_a_plan_a_task_applies_the_whole_filter() -> None:
+    given = options(filter="tags = 'a' AND queueOffset > 3")
+
+    (part,) = plan_partitions([QueueRange(Q[0], 0, 9)], [Name.VALUE], given, cores=1)
+
+    assert (part.condition, part.filter_tags, part.filter_sql) == (given.filter, None, None)
+    assert not part.needs_only_bodies

@@ -34,6 +34,8 @@ from pocketmq.spark.arrow import ARROW_TYPES, arrow_schema, maps_without_nulls, 
 from pocketmq.spark.decode.compiled import CompiledProperties, CompiledRecords, read_regular, wanted_bits
 from pocketmq.spark.decode.property_table import PropertyTable, PropertyTexts
 from pocketmq.spark.decode.records import HEAD, Layout, Numbers, Records, Switches, regular_layout
+from pocketmq.spark.filters.conditions import Condition, In, all_of, columns_of
+from pocketmq.spark.filters.masks import mask_of
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull, type_of
 
 MAX_MS: Final = (2**63 - 1) // 1000
@@ -218,19 +220,22 @@ class Decoder:
         *,
         never_null: NeverNull = NULLS_ANYWHERE,
         tags: Sequence[str] = (),
+        condition: Condition | None = None,
         namespace: str | None = None,
         check_crc: bool = False,
         max_inflated_bytes: int = MAX_INFLATED_BYTES,
     ) -> None:
-        """`tags`, if any, select messages: brokers compare hashes, and two tags may have the same hash."""
+        """`tags`, if any, select messages: brokers compare hashes, and two tags may have the same hash. So does `condition`."""
         self.schema = arrow_schema(columns, never_null)
         self._columns = tuple(columns)
         self._never_null = never_null
-        self._tags = pa.array(tags, pa.string()) if tags else None
+        of_tags = In((Name.TAGS.value,), tuple(tags)) if tags else None
+        selecting = all_of([each for each in (of_tags, condition) if each is not None])
+        self._mask = None if selecting is None else mask_of(selecting)
         self._namespace = namespace
         self._check_crc = check_crc
         self._max_inflated_bytes = max_inflated_bytes
-        self._needed = frozenset({*columns, Name.TAGS} if tags else columns)
+        self._needed = frozenset(columns) | columns_of(selecting)
         self._irregular_flags = SysFlag.COMPRESSED if Name.VALUE in self._needed else 0
         self._has_logged_unreadable = False
         self._twin = compiled.twin()
@@ -332,9 +337,7 @@ class Decoder:
             "Java does not check these columns for nulls"
         )
         batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
-        if self._tags is None:
-            return batch
-        return batch.filter(pc.is_in(arrays[Name.TAGS], value_set=self._tags))
+        return batch if self._mask is None else batch.filter(self._mask(arrays))
 
 
 def _pull_of_each(records: Records, pulls: Sequence[Pulled]) -> Numbers:

@@ -250,6 +250,10 @@ class OptionTable:
             values[option.field] = _value(option, text)
         return values
 
+    def check(self, name: str, text: str) -> None:
+        """InvalidSetting if `text` is no value of this option."""
+        _value(self._by_key[name.lower()], text)
+
     def set_fields(self, given: Mapping[str, str]) -> frozenset[str]:
         """The fields that the user set."""
         return frozenset(self._by_key[key.lower()].field for key in given)

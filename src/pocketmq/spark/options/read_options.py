@@ -10,6 +10,8 @@ from pocketmq.errors import InvalidExpression, InvalidSetting
 from pocketmq.model import ExpressionType, MessageQueue, Subscription
 from pocketmq.model.names import SPARK_SOURCE_GROUP
 from pocketmq.model.sql92 import check_expression
+from pocketmq.spark.filters.conditions import Condition
+from pocketmq.spark.filters.parsing import parse_filter
 from pocketmq.spark.options.connection_options import CONNECTION_OPTIONS, FORBIDDEN, Connection, connection_of
 from pocketmq.spark.options.options import (
     DURATION,
@@ -23,6 +25,7 @@ from pocketmq.spark.options.options import (
     TIMES,
     TOPICS,
     Forbidden,
+    Kind,
     Option,
     OptionTable,
     Use,
@@ -38,6 +41,14 @@ MIB: Final = 1024 * KIB
 _MAX_WAIT_MS: Final = 3_600_000
 _MAX_PARTITIONS: Final = 100_000
 
+
+def _condition(text: str) -> Condition:
+    try:
+        return parse_filter(text)
+    except InvalidExpression as error:
+        raise ValueError(f"a condition: {error}") from None
+
+
 READ_OPTIONS: Final = OptionTable(
     [
         *CONNECTION_OPTIONS,
@@ -47,6 +58,7 @@ READ_OPTIONS: Final = OptionTable(
         Option("assign", "queues", QUEUES, None, Use.READ, "the queues to read", '{"orders":{"broker-a":[0,1]}}'),
         Option("filterTags", "filter_tags", TEXT, None, Use.READ, "read only messages with one of these tags; the broker filters", "paid \\|\\| sent"),
         Option("filterSql", "filter_sql", TEXT, None, Use.READ, "read only messages whose properties match; the broker filters, if it has enabled SQL filters", "amount > 5"),
+        Option("filter", "filter", Kind("condition", _condition), None, Use.READ, "read only messages for which this condition on columns and properties is true, in Spark's SQL; brokers apply what they evaluate as Spark does, and the connector the rest", "tags = 'paid' AND properties['city'] = 'Oslo'"),
         Option("includeProperties", "include_properties", SWITCH, True, Use.READ, "false omits the column properties, which saves a third of the time", "false", ("includeHeaders",)),
         # start and end
         Option("startingOffsets", "starting_offsets", words_or(OFFSETS, "earliest", "latest", "committed"), None, Use.READ, "where a new query starts: latest by default for a stream, earliest for a batch; committed is the committed offset of `groupId`; in JSON -2 is earliest and -1 latest. Queues that are added later start at their earliest offset", "earliest"),
@@ -84,7 +96,7 @@ READ_OPTIONS: Final = OptionTable(
         Option("fetchOffset.retryTimeout", "fetch_timeout_ms", DURATION, 300_000, Use.STREAM, "how long brokers may be unavailable before a stream with a checkpoint fails, in milliseconds or with a unit", "30m"),
         Option("latestOffset.minIntervalMs", "latest_interval_ms", whole(0, _MAX_WAIT_MS), 100, Use.STREAM, "minimum interval between two queries for new messages; Spark would repeat them ninety times a second", "1000"),
         Option("partition.metadata.cache.ttl.ms", "metadata_ttl_ms", whole(0, _MAX_WAIT_MS), 10_000, Use.READ, "how long the list of a topic's queues is cached", "60000"),
-        Option("pushFilters", "push_filters", SWITCH, False, Use.BATCH, "push down filters on topic, queueId, queueOffset, storeTimestamp and tags; requires `spark.sql.python.filterPushdown.enabled` = true, otherwise every read fails", "true"),
+        Option("pushFilters", "push_filters", SWITCH, True, Use.BATCH, "accept the filters of the query on topic, queueId, queueOffset, storeTimestamp and tags; Spark offers them if `spark.sql.python.filterPushdown.enabled` = true", "false"),
     ],
     [
         *FORBIDDEN,
@@ -104,6 +116,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[MessageQueue, ...] | None = None
     filter_tags: str | None = None
     filter_sql: str | None = None
+    filter: Condition | None = None
     include_properties: bool = True
     starting_offsets: str | dict[MessageQueue, int]
     starting_timestamp: int | None = None
@@ -135,7 +148,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     fetch_timeout_ms: int = 300_000
     latest_interval_ms: int = 100
     metadata_ttl_ms: int
-    push_filters: bool = False
+    push_filters: bool = True
 
     @property
     def pull_group(self) -> str:
@@ -157,13 +170,30 @@ def subscription_of(topic: str, filter_tags: str | None, filter_sql: str | None)
     return Subscription.parse(topic, filter_tags)
 
 
+def options_with(options: Mapping[str, Any], topic: str | None, where: str | None) -> dict[str, str]:
+    """`options` as Spark passes them, with `topic` as `subscribe`, and with `where` as `filter`. InvalidSetting for a condition
+    that is wrong, or if an option is given twice.
+    """
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    names = {name.lower() for name in given}
+    for name, argument, value in (("subscribe", "topic", topic), ("filter", "where", where)):
+        if value is None:
+            continue
+        if name in names:
+            raise InvalidSetting(f"the argument {argument} is the option {name}; give one of them")
+        given[name] = value
+    if where is not None:
+        READ_OPTIONS.check("filter", where)
+    return given
+
+
 def parse_read_options(given: Mapping[str, str], *, streaming: bool, environ: Mapping[str, str]) -> ReadOptions:
     """The options of a read, as Spark passes them; InvalidSetting describes a wrong one."""
     use = Use.STREAM if streaming else Use.BATCH
     values = READ_OPTIONS.read(given, use)
     set_by_user = READ_OPTIONS.set_fields(given)
     exactly_one(values, [("topics", "subscribe"), ("pattern", "subscribePattern"), ("queues", "assign")])
-    at_most_one(values, [("filter_tags", "filterTags"), ("filter_sql", "filterSql")])
+    at_most_one(values, [("filter_tags", "filterTags"), ("filter_sql", "filterSql"), ("filter", "filter")])
     if values["starting_offsets"] is None:
         values["starting_offsets"] = "latest" if streaming else "earliest"
     _check_positions(values, streaming=streaming)

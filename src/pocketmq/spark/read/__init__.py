@@ -6,9 +6,10 @@ Modules in reading order:
     metadata            queries to brokers about queues, retried and cached
     bounds              where a read starts and ends
     data_loss           messages that were deleted before they were read
+    pushdown            what brokers and the connector apply of filters
     planning            splits ranges of queues into partitions
-    pushdown            filters of the query that the connector applies
-    batch_reader        a batch read
+    batch_plan          the plan of a batch
+    batch_reader        a batch read, as Spark calls it
     stream_reader       a streaming read, as Spark calls it
     stream_driver       the driver of a streaming read: end of the next batch, limits, published offsets
     stream_health       warnings before unread messages expire, and outages of brokers

@@ -2,18 +2,19 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.python_processes import keep_memory, require_libraries, short_errors
-from pocketmq.spark.read.bounds import batch_ranges
-from pocketmq.spark.read.metadata import ClientMetadata, borrowed_metadata
-from pocketmq.spark.read.planning import plan_partitions
-from pocketmq.spark.read.pushdown import Pushed, narrowed, split_filters
+from pocketmq.spark.read.batch_plan import plan_batch
+from pocketmq.spark.read.metadata import borrowed_metadata
+from pocketmq.spark.read.pushdown import can_filter_tags, split_filters
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 
 class TopicReader(DataSourceReader):
@@ -23,7 +24,7 @@ class TopicReader(DataSourceReader):
         self._options = options
         self._columns = tuple(columns)
         self._never_null = never_null
-        self._pushed = Pushed()
+        self._offered: list[Filter] = []
 
     @short_errors()
     def partitions(self) -> Sequence[InputPartition]:
@@ -31,16 +32,7 @@ class TopicReader(DataSourceReader):
         keep_memory()
         options = self._options
         with borrowed_metadata(options) as metadata:
-            ranges = narrowed(batch_ranges(options, metadata), self._pushed, metadata)
-            sizes = sizes_of_topics(ranges, options, metadata)
-        planned = plan_partitions(
-            ranges,
-            self._columns,
-            options,
-            cores=os.cpu_count() or 1,
-            bytes_per_message=sizes,
-            pushed_tags=self._pushed.tag_expression,
-        )
+            planned = plan_batch(options, self._columns, metadata, cores=os.cpu_count() or 1, offered=self._offered)
         return [InputPartition(one) for one in planned]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -51,21 +43,8 @@ class TopicReader(DataSourceReader):
 
 
 class FilteringTopicReader(TopicReader):
-    """Also accepts filters. A class of its own, because Spark refuses such a reader unless pushing filters is enabled."""
+    """Also accepts the filters of the query; only for a process that `takes_filters`."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        options = self._options
-        has_none = options.filter_tags is None and options.filter_sql is None
-        self._pushed, remaining = split_filters(filters, can_filter_tags=has_none)
-        return remaining
-
-
-def sizes_of_topics(
-    ranges: Sequence[QueueRange], options: ReadOptions, metadata: ClientMetadata
-) -> dict[MessageQueue, int]:
-    """The average message size by queue, if several topics are read: their sizes may differ a hundredfold. The queues of one
-    topic are much alike, and are not sampled.
-    """
-    if len({part.queue.topic for part in ranges}) < 2:
-        return {}
-    return metadata.bytes_per_message(options.pull_group, {part.queue: part.start for part in ranges})
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802
+        self._offered = list(filters)
+        return split_filters(self._offered, can_filter_tags=can_filter_tags(self._options)).remaining

@@ -22,7 +22,7 @@ from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.cluster.calls import first_of_topics
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import GroupNotFound, ImpossibleRequest, NetworkError, PocketMQError, RemoteError, TopicNotFound
-from pocketmq.model import MessageQueue, Subscription, TopicName
+from pocketmq.model import ExpressionType, MessageQueue, Subscription, TopicName
 from pocketmq.model.names import TOOLS_GROUP
 from pocketmq.protocol.record import decode_record
 from pocketmq.spark.broker_facts import Bounds, LogState
@@ -72,7 +72,9 @@ SAMPLED_MESSAGES: Final = 32
 SAMPLED_BYTES: Final = 256 * 1024
 ONE_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 RETENTION_TTL_S: Final = 600.0
-"""How long the retention time of a broker is cached."""
+"""How long a setting of a broker is cached: its retention time, and whether it filters by SQL92."""
+NO_SQL_REMARK: Final = "does not support consumer to filter"
+"""The answer of brokers whose `enablePropertyFilter` is false."""
 _HOUR_MS: Final = 3_600_000
 
 T = TypeVar("T")
@@ -81,6 +83,10 @@ T = TypeVar("T")
 class _Cached(NamedTuple, Generic[T]):
     found: T
     until: float
+
+
+def _is_valid(known: _Cached[Any] | None, now: float) -> bool:
+    return known is not None and now < known.until
 
 
 class ClientMetadata:
@@ -109,6 +115,7 @@ class ClientMetadata:
         self._topics: _Cached[list[str]] | None = None
         self._queues: dict[str, _Cached[list[MessageQueue]]] = {}
         self._retention_ms: dict[str, _Cached[int | None]] = {}
+        self._filters_by_sql: dict[str, _Cached[bool]] = {}
 
     @classmethod
     def of(cls, client: SharedClient[ReadingCore], options: ReadOptions, *, retries: int | None = None) -> Self:
@@ -211,6 +218,26 @@ class ClientMetadata:
             log.info("Broker %s did not report its retention time: %s", broker, error)
             return None
         return int(hours) * _HOUR_MS if hours is not None and hours.isdecimal() else None
+
+    def brokers_without_sql(self, queues: Sequence[MessageQueue]) -> list[str]:
+        """The brokers of these queues that do not filter by SQL92."""
+
+        async def accepts(core: ReadingCore, queue: MessageQueue) -> bool:
+            wanted = Subscription.parse(queue.topic, "TAGS IS NULL", ExpressionType.SQL92)
+            try:
+                await core.puller(self._pull_group).pull(queue, 0, wanted, 1, SAMPLED_BYTES)
+            except RemoteError as error:
+                if NO_SQL_REMARK in (error.remark or ""):
+                    return False
+                raise
+            return True
+
+        now = self._clock.monotonic()
+        known = self._filters_by_sql
+        unknown = {queue.broker_name: queue for queue in queues if not _is_valid(known.get(queue.broker_name), now)}
+        for queue, found in self._for_each(list(unknown.values()), accepts).items():
+            known[queue.broker_name] = _Cached(found, now + RETENTION_TTL_S)
+        return sorted({queue.broker_name for queue in queues if not known[queue.broker_name].found})
 
     def log_states(self, brokers: Collection[str]) -> dict[str, LogState]:
         """The log states of brokers of topics whose queues were queried. Brokers that do not report one are omitted."""

@@ -14,8 +14,10 @@ import msgspec
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.model import MessageQueue, QueueRange, Subscription
+from pocketmq.spark.filters.conditions import Condition
 from pocketmq.spark.options.connection_options import Connection
 from pocketmq.spark.options.read_options import ReadOptions, subscription_of
+from pocketmq.spark.read.pushdown import FilterPlan
 from pocketmq.spark.schema import Name
 
 MAX_PARTITIONS: Final = 100_000
@@ -37,6 +39,8 @@ class ReadPartition(msgspec.Struct, frozen=True):
     poll_timeout_ms: int
     idle_timeout_ms: int
     on_data_loss: str
+    condition: Condition | None = None
+    """What the task applies itself."""
 
     def __len__(self) -> int:
         return sum(map(len, self.slices))
@@ -44,7 +48,8 @@ class ReadPartition(msgspec.Struct, frozen=True):
     @property
     def needs_only_bodies(self) -> bool:
         """Whether brokers may omit all but the bodies. Filtered messages need their offsets."""
-        return self.columns == (Name.VALUE,) and not self.check_crc and self.subscription("any").matches_all
+        is_filtered = self.condition is not None or not self.subscription("any").matches_all
+        return self.columns == (Name.VALUE,) and not self.check_crc and not is_filtered
 
     def subscription(self, topic: str) -> Subscription:
         """The subscription to a topic by the filters."""
@@ -59,17 +64,17 @@ def plan_partitions(
     cores: int,
     count: int | None = None,
     bytes_per_message: Mapping[MessageQueue, int] | None = None,
-    pushed_tags: str | None = None,
+    plan: FilterPlan | None = None,
 ) -> list[ReadPartition]:
     """The partitions of a read. `cores` is the default number of partitions; `count` is their number when the same batch was planned
-    before. `pushed_tags` is a tag filter of the query that brokers apply, possible only if no option sets a filter.
+    before. Without a `plan`, tasks apply the whole option `filter`.
     """
     if count is None:
         count = partition_count(sum(map(len, ranges)), options, cores)
     # A limit of messages per partition holds only if partitions have equal numbers of messages.
     weights = {} if options.max_records_per_partition is not None else bytes_per_message or {}
-    tags = pushed_tags if pushed_tags is not None else options.filter_tags
-    return [_partition(slices, tuple(columns), tags, options) for slices in cut_evenly(ranges, count, weights)]
+    plan = plan or FilterPlan(tags=options.filter_tags, sql=options.filter_sql, condition=options.filter)
+    return [_partition(slices, tuple(columns), plan, options) for slices in cut_evenly(ranges, count, weights)]
 
 
 def partition_count(total: int, options: ReadOptions, cores: int) -> int:
@@ -108,15 +113,15 @@ def cut_evenly(
 
 
 def _partition(
-    slices: tuple[QueueRange, ...], columns: tuple[Name, ...], tags: str | None, options: ReadOptions
+    slices: tuple[QueueRange, ...], columns: tuple[Name, ...], plan: FilterPlan, options: ReadOptions
 ) -> ReadPartition:
     return ReadPartition(
         slices,
         columns,
         options.connection,
         options.pull_group,
-        tags,
-        options.filter_sql,
+        plan.tags,
+        plan.sql,
         options.pull_messages,
         options.pull_bytes,
         options.buffer_bytes,
@@ -124,4 +129,5 @@ def _partition(
         options.poll_timeout_ms,
         options.idle_timeout_ms,
         options.on_data_loss,
+        plan.condition,
     )

@@ -1,23 +1,36 @@
-"""Filters of a query that the connector applies, and those that remain for Spark.
+"""Filters of a query, and the option `filter`: what narrows ranges, what brokers apply, and what remains.
 
-    topic, queueId      = and IN            fewer queues are read            exact: Spark need not check again
+    topic, queueId      = and IN            fewer queues are read            exact: need not be checked again
     queueOffset         = IN < <= > >=      shorter ranges                   exact, except IN
     tags                = and IN            the broker filters               exact: the decoder compares the texts
-    storeTimestamp      = < <= > >=         shorter ranges, by the broker's search by time; Spark checks again
+    storeTimestamp      = < <= > >=         shorter ranges of a batch, by the broker's search by time; checked again
+    tags, keys and      = <> IN IS          the broker filters by SQL92      exact: see `filters.sql92`; only of the option
+    properties          AND OR NOT
+
+Spark applies what remains of its own filters, and tasks apply what remains of the option. Brokers accept tags or SQL92. If a
+broker does not accept SQL92, tasks apply that part, too.
 
 Filters are recognised by the names of their classes, so this module does not import Spark. An unknown filter, or one with a
-value of another type, is left to Spark: then more is read than needed.
+value of another type, remains: then more is read than needed.
 """
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from pocketmq.model import QueueRange
+from pocketmq.errors import InvalidSetting
+from pocketmq.model import MessageQueue, QueueRange
+from pocketmq.model.names import is_retry
 from pocketmq.spark.broker_facts import Metadata
+from pocketmq.spark.filters.conditions import Condition, In, all_of, parts_of
+from pocketmq.spark.filters.sql92 import sql92_of
+from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.schema import Name
+
+log = logging.getLogger("pocketmq.spark")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL: Final = frozenset(Name) - {Name.KEYS, Name.TAGS}
@@ -102,12 +115,19 @@ def _narrowed(pushed: Pushed, each: Any, can_filter_tags: bool) -> tuple[Pushed,
             return _with_tags(pushed, values)
         case Name.QUEUE_OFFSET:
             return _with_offsets(pushed, kind, value)
-        case Name.STORE_TIMESTAMP if isinstance(value, datetime) and value.tzinfo is not None:
-            return _with_times(pushed, kind, (value - _EPOCH) // timedelta(milliseconds=1)), False
+        case Name.STORE_TIMESTAMP if (ms := _milliseconds(value)) is not None:
+            return _with_times(pushed, kind, ms), False
     return pushed, False
 
 
 _BY_NAME: Final[Mapping[str, Name]] = {name.value: name for name in Name}
+
+
+def _milliseconds(value: Any) -> int | None:
+    """A time as Spark's filters have it, or as the option `filter` has it, in microseconds."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return (value - _EPOCH) // timedelta(milliseconds=1)
+    return value // 1000 if type(value) is int else None
 
 
 def _values(kind: str, value: Any) -> frozenset[Any] | None:
@@ -178,3 +198,63 @@ def _both(known: frozenset[Any] | None, more: frozenset[Any]) -> frozenset[Any]:
 
 def _with(pushed: Pushed, **changes: Any) -> Pushed:
     return msgspec.structs.replace(pushed, **changes)
+
+
+class FilterPlan(msgspec.Struct, frozen=True):
+    """How a read filters: by its ranges, at brokers by tags or SQL92, and in its tasks."""
+
+    pushed: Pushed = Pushed()
+    tags: str | None = None
+    sql: str | None = None
+    condition: Condition | None = None
+    """What tasks apply."""
+
+
+class SqlQueries(Protocol):
+    """Queries to brokers."""
+
+    def brokers_without_sql(self, queues: Sequence[MessageQueue]) -> list[str]:
+        """The brokers of these queues that do not filter by SQL92."""
+
+
+def can_filter_tags(options: ReadOptions) -> bool:
+    """Whether brokers can filter by tags of the query: they accept only one filter, and an option may have set it."""
+    return options.filter_tags is None and options.filter_sql is None
+
+
+def planned_filter(
+    options: ReadOptions, offered: Sequence[Any], queues: Sequence[MessageQueue], brokers: SqlQueries
+) -> FilterPlan:
+    """The plan for the options of a read and the filters that Spark offers. `queues` are those that are read.
+
+    InvalidSetting if `filterSql` is set and a broker does not accept SQL92.
+    """
+    parts = parts_of(options.filter)
+    pushed, remaining = split_filters([*offered, *parts], can_filter_tags=can_filter_tags(options))
+    left = [part for part in parts if any(part is one for one in remaining)]
+    if options.filter_sql is not None:
+        if refusing := brokers.brokers_without_sql(queues):
+            raise InvalidSetting(
+                f"the option filterSql: {_named(refusing)} not filter by SQL92; set enablePropertyFilter=true there, "
+                "or use the option filter, which the connector can apply itself"
+            )
+        return FilterPlan(pushed, sql=options.filter_sql)
+    tags = pushed.tag_expression or options.filter_tags
+    by_sql = {part: text for part in left if (text := sql92_of(part)) is not None}
+    if not by_sql or any(is_retry(queue.topic) for queue in queues):  # brokers do not filter retry topics by SQL92
+        return FilterPlan(pushed, tags, condition=all_of(left))
+    if refusing := brokers.brokers_without_sql(queues):
+        log.warning(
+            "The filter is applied after reading: %s not filter by SQL92 (enablePropertyFilter is false)",
+            _named(refusing),
+        )
+        return FilterPlan(pushed, tags, condition=all_of(left))
+    of_tags = None if pushed.tags is None else sql92_of(In((Name.TAGS.value,), tuple(sorted(pushed.tags))))
+    texts = [text for text in (of_tags, *by_sql.values()) if text is not None]
+    rest = all_of([part for part in left if part not in by_sql])
+    log.info("Brokers filter by SQL92: %s. Applied after reading: %s", " AND ".join(texts), rest or "nothing")
+    return FilterPlan(pushed, sql=" AND ".join(texts), condition=rest)
+
+
+def _named(brokers: Sequence[str]) -> str:
+    return f"broker {brokers[0]} does" if len(brokers) == 1 else f"brokers {', '.join(brokers)} do"

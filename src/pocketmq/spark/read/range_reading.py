@@ -164,6 +164,7 @@ def read_partition(partition: ReadPartition, never_null: NeverNull = NULLS_ANYWH
         partition.columns,
         never_null=never_null,
         tags=partition.subscription("any").tags_set,
+        condition=partition.condition,
         namespace=partition.connection.namespace,
         check_crc=partition.check_crc,
     )

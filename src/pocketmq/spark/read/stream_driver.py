@@ -46,6 +46,7 @@ from pocketmq.spark.read.offsets import (
     ranges_between,
 )
 from pocketmq.spark.read.planning import partition_count
+from pocketmq.spark.read.pushdown import FilterPlan, planned_filter
 from pocketmq.spark.read.stream_health import Outage, RetentionWatch
 
 
@@ -239,6 +240,10 @@ class StreamDriver:
         for lost in losses:
             log.warning("Messages were deleted before they were read again: %s", lost)
         return [part for part in ranges if part.queue not in others]
+
+    def planned_filter(self, queues: Sequence[MessageQueue]) -> FilterPlan:
+        """How a batch with these queues filters."""
+        return self._answered(lambda: planned_filter(self._options, (), queues, self._metadata), is_new=False)
 
     def latest_seen(self) -> dict[str, Any] | None:
         """Shown in the query's progress beside its offsets: the ends of queues, and problems."""

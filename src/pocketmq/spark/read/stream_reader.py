@@ -86,7 +86,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if after is not None and ranges and after != self._planned:  # the batch was planned by an earlier process
             ranges = self._connected().without_recreated(ranges, after.seen_ms)
         count = None if after is None else after.partitions
-        planned = plan_partitions(ranges, self._columns, self._options, cores=os.cpu_count() or 1, count=count)
+        plan = None
+        if ranges and (self._options.filter is not None or self._options.filter_sql is not None):
+            plan = self._connected().planned_filter([part.queue for part in ranges])
+            ranges = [part for part in map(plan.pushed.narrowed, ranges) if part is not None]
+        cores = os.cpu_count() or 1
+        planned = plan_partitions(ranges, self._columns, self._options, cores=cores, count=count, plan=plan)
         if self._options.batch_file is not None:
             write_batch(Path(self._options.batch_file), start, end)
         return [InputPartition(one) for one in planned]

@@ -1,0 +1,113 @@
+"""`read_arrow`: the columns, options and rows of the connector, without Spark."""
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
+
+import pocketmq
+from pocketmq import read_arrow
+from pocketmq.errors import InvalidSetting, MissingLibrary, TopicNotFound
+from pocketmq.spark import arrow_read
+from pocketmq.spark.arrow import arrow_schema
+from pocketmq.spark.schema import COLUMNS, Name, NeverNull
+
+
+def test_all_columns_have_the_types_that_spark_sees(broker: Broker) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b"], tags="x")
+    fill(broker, topic, ["c"], number=1)
+
+    reader = read_arrow(topic, options=options(broker))
+    table = reader.read_all()
+
+    never_null = NeverNull(frozenset(one.name for one in COLUMNS if not one.may_be_null), values=True)
+    assert reader.schema == arrow_schema(tuple(Name), never_null)
+    rows = [
+        (row["queueId"], row["queueOffset"], row["value"], row["tags"], dict(row["properties"])["said"])
+        for row in table.to_pylist()
+    ]
+    assert rows == [(0, 0, b"a", "x", "a"), (0, 1, b"b", "x", "b"), (1, 0, b"c", None, "c")]
+
+
+def test_columns_options_and_conditions_choose(broker: Broker) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b", "c"])
+    ending = {"endingOffsets": f'{{"{topic}": {{"{queue(broker, topic, 0).broker_name}": {{"0": 2, "1": 0}}}}}}'}
+
+    chosen = read_arrow(
+        topic, columns=["value"], where="properties['said'] >= 'b'", options={**options(broker), **ending}
+    )
+    bodies = read_arrow(columns=["value"], options={**options(broker, subscribe=topic), "maxPartitions": 3})
+    without = read_arrow(topic, options={**options(broker), "includeProperties": False})
+
+    assert chosen.read_all().to_pylist() == [{"value": b"b"}]
+    assert [row["value"] for batch in bodies for row in batch.to_pylist()] == [b"a", b"b", b"c"]
+    assert "properties" not in without.schema.names
+
+
+def test_a_reader_that_is_left_early_returns_its_client(broker: Broker) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a"])
+
+    batch = next(iter(read_arrow(topic, columns=["value"], options=options(broker))))
+
+    assert batch.to_pylist() == [{"value": b"a"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"columns": ["valve"]}, "a topic has no column 'valve'; did you mean value?"),
+        ({"where": "tags > 5"}, "the option filter = 'tags > 5' is not a condition: character 8: expected a text such as 'Oslo'"),
+        ({"where": "tags = 'a'", "options": {"filterTags": "a"}}, "the options filterTags and filter exclude one another"),
+        ({"where": "tags = 'a'", "options": {"filterSql": "a = 'a'"}}, "the options filterSql and filter exclude one another"),
+        ({"columns": ["properties"], "options": {"includeProperties": False}}, "which includeProperties = false omits"),
+        ({"options": {"startingOfsets": "earliest"}}, "did you mean startingOffsets?"),
+        ({"options": {"maxOffsetsPerTrigger": 5}}, "the option maxOffsetsPerTrigger is for a streaming read, not for a batch read"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_refused_before_a_broker_is_asked(arguments: dict[str, Any], told: str) -> None:
+    given = {"rocketmq.namesrv.addr": "127.0.0.1:1", **arguments.pop("options", {})}
+
+    with pytest.raises(InvalidSetting, match=re.escape(told)):
+        read_arrow("orders", **arguments, options=given)
+
+
+def test_a_topic_that_does_not_exist_is_named(broker: Broker) -> None:
+    with pytest.raises(TopicNotFound, match="topic 'no-such-topic' does not exist"):
+        read_arrow("no-such-topic", options=options(broker))
+
+
+def test_a_missing_library_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_read, "NEEDED", ("pocketmq_has_no_such_library",))
+
+    with pytest.raises(MissingLibrary, match="run pip install pyarrow numpy"):
+        read_arrow("orders")
+
+
+def test_spark_is_not_needed(broker: Broker) -> None:
+    topic = new_topic(broker)
+    fill(broker, topic, ["a", "b"], tags="x")
+    program = f"""
+import sys
+sys.modules["pyspark"] = None
+import pocketmq
+table = pocketmq.read_arrow({topic!r}, columns=["value", "tags"], where="tags = 'x'", options={options(broker)!r}).read_all()
+print(table.num_rows)
+"""
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+def test_the_name_is_public() -> None:
+    assert "read_arrow" in pocketmq.__all__
+    assert "read_arrow" in dir(pocketmq)
