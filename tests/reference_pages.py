@@ -41,9 +41,11 @@ from pocketmq.pipelines.core.job_file import Setting, settings_of
 from pocketmq.pipelines.core.settings import JobSettings, StreamSettings
 from pocketmq.spark import schema
 from pocketmq.spark.options.connection_options import CONNECTION_OPTIONS
+from pocketmq.spark.options.metadata_options import METADATA_OPTIONS
 from pocketmq.spark.options.options import OptionTable
 from pocketmq.spark.options.read_options import READ_OPTIONS
 from pocketmq.spark.options.write_options import WRITE_OPTIONS
+from pocketmq.spark.read.metadata_tables import TABLES
 from pocketmq.spark.write import sink_rows
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
@@ -194,13 +196,17 @@ def ignored_keys(name: str) -> str:
 
 
 def columns(use: str) -> str:
-    rows = schema.markdown_table() if use == "read" else sink_rows.markdown_table()
+    if use in TABLES:
+        rows = [f"| `{field.name}` | {field.type} | {field.meaning} |" for field in TABLES[use]]
+    else:
+        rows = list(schema.markdown_table() if use == "read" else sink_rows.markdown_table())
     return table(("column", "type", "meaning"), []) + "".join(f"{row}\n" for row in rows)
 
 
 def spark_options(use: str) -> str:
     shared = OptionTable(CONNECTION_OPTIONS).markdown_rows()
-    chosen = {"connection": shared, "read": READ_OPTIONS.markdown_rows(), "write": WRITE_OPTIONS.markdown_rows()}[use]
+    tables = {"read": READ_OPTIONS, "metadata": METADATA_OPTIONS, "write": WRITE_OPTIONS}
+    chosen = shared if use == "connection" else tables[use].markdown_rows()
     rows = [row for row in chosen if use == "connection" or row not in shared]
     return table(("option", "values", "default", "for", "meaning", "example"), []) + "".join(f"{row}\n" for row in rows)
 

@@ -129,7 +129,7 @@ INNER: dict[str, dict[str, str]] = {
         "decode": "schema arrow filters",
         "read": "filters options python_processes schema broker_facts arrow shared_clients decode",
         "write": "options python_processes schema broker_facts arrow shared_clients read",
-        "arrow_read": "options python_processes schema arrow read",
+        "arrow_read": "options python_processes schema arrow shared_clients read",
         "source": "options python_processes schema read write",
         "topic_frame": "options schema source",
     },

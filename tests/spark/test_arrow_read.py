@@ -1,5 +1,6 @@
 """`read_arrow`: the columns, options and rows of the connector, without Spark."""
 
+import gc
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pocketmq.errors import InvalidSetting, MissingLibrary, TopicNotFound
 from pocketmq.spark import arrow_read
 from pocketmq.spark.arrow import arrow_schema
 from pocketmq.spark.schema import COLUMNS, Name, NeverNull
+from pocketmq.spark.shared_clients import READING
 
 
 def test_all_columns_have_the_types_that_spark_sees(broker: Broker) -> None:
@@ -56,9 +58,15 @@ def test_a_reader_that_is_left_early_returns_its_client(broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"])
 
-    batch = next(iter(read_arrow(topic, columns=["value"], options=options(broker))))
+    reader = read_arrow(topic, columns=["value"], options={**options(broker), "rocketmq.instanceName": "leaves-early"})
+    clients = len(READING)
+    batch = next(iter(reader))
 
     assert batch.to_pylist() == [{"value": b"a"}]
+    assert len(READING) == clients + 1
+    del batch, reader
+    gc.collect()
+    assert len(READING) == clients
 
 
 @pytest.mark.parametrize(

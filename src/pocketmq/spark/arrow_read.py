@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pocketmq.spark.read.planning import ReadPartition
 
 NO_OPTIONS: Final[Mapping[str, Any]] = {}
+IDLE: Final = "rocketmqConsumer.idleTimeoutMs"
+"""0 by default: a program that reads once keeps no connection, unlike a worker of Spark."""
 
 
 def read_arrow(
@@ -42,12 +44,14 @@ def read_arrow(
     from pocketmq.spark.arrow import arrow_schema, pa
 
     given = options_with(options, topic, where)
+    if IDLE.lower() not in map(str.lower, given):
+        given[IDLE] = "0"
     parsed = parse_read_options(given, streaming=False, environ=os.environ)
     names = _columns(columns, parsed)
     never_null = NeverNull(
         frozenset(one.name for one in COLUMNS if one.name in names and not one.may_be_null), values=True
     )
-    batches = _batches(_planned(parsed, names), never_null)
+    batches = _batches(_planned(parsed, names), parsed, never_null)
     return pa.RecordBatchReader.from_batches(arrow_schema(names, never_null), batches)
 
 
@@ -68,8 +72,10 @@ def _planned(options: ReadOptions, names: tuple[Name, ...]) -> "list[ReadPartiti
         return plan_batch(options, names, metadata, cores=1)
 
 
-def _batches(partitions: "list[ReadPartition]", never_null: NeverNull) -> Iterator[Any]:
+def _batches(partitions: "list[ReadPartition]", options: ReadOptions, never_null: NeverNull) -> Iterator[Any]:
     from pocketmq.spark.read.range_reading import read_partition
+    from pocketmq.spark.shared_clients import READING
 
-    for partition in partitions:
-        yield from read_partition(partition, never_null)
+    with READING.borrow(options.connection, options.idle_timeout_ms):  # one client for all partitions
+        for partition in partitions:
+            yield from read_partition(partition, never_null)

@@ -209,7 +209,7 @@ class SharedClients(Generic[C]):
 
     @contextmanager
     def borrow(self, key: msgspec.Struct, idle_timeout_ms: int) -> Iterator[SharedClient[C]]:
-        """The client for `key`, started on first use, and kept for `idle_timeout_ms` after its last user."""
+        """The client for `key`, started on first use, and kept for `idle_timeout_ms` after its last user. 0 closes it at once."""
         client = self._acquire(key)
         try:
             yield client
@@ -244,9 +244,12 @@ class SharedClients(Generic[C]):
             client.users -= 1
             if client.users or self._clients.get(key) is not client:
                 return
-            client.closing = threading.Timer(idle_timeout_ms / 1000, self._close, (key, client))
-            client.closing.daemon = True
-            client.closing.start()
+            if idle_timeout_ms:
+                client.closing = threading.Timer(idle_timeout_ms / 1000, self._close, (key, client))
+                client.closing.daemon = True
+                client.closing.start()
+                return
+        self._close(key, client)
 
     def _close(self, key: msgspec.Struct, client: SharedClient[C]) -> None:
         with self._lock:

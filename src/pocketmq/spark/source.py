@@ -10,7 +10,7 @@ on first use: a process that Spark starts needs only one of them.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pyspark.sql.datasource import (
@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from pocketmq.errors import InvalidSetting, PocketMQError
 from pocketmq.spark import schema as columns
+from pocketmq.spark.options.metadata_options import OPTION, asks_for_metadata, metadata_kind, parse_metadata_options
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
 from pocketmq.spark.options.write_options import parse_write_options
 from pocketmq.spark.python_processes import is_streaming_read, short_errors, takes_filters
@@ -65,13 +66,19 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        """All columns; `includeProperties` decides about the map of properties, for batch and streaming reads."""
+        """All columns; `includeProperties` decides about the map of properties, for batch and streaming reads. The option
+        `metadata` has columns of its own.
+        """
+        if asks_for_metadata(self.options):
+            return metadata_schema(self.options)
         shown = {key.lower(): text for key, text in self.options.items()}
         leaves_out = [key for key in ("includeproperties", "includeheaders") if shown.get(key, "").lower() == "false"]
         return spark_schema(name for name in Name if name is not Name.PROPERTIES or not leaves_out)
 
     @short_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
+        if asks_for_metadata(self.options):
+            return _metadata_reader(self.options, schema)
         from pocketmq.spark.read.batch_reader import FilteringTopicReader, TopicReader
 
         options = parse_read_options(self.options, streaming=False, environ=os.environ)
@@ -83,6 +90,8 @@ class RocketMQSource(DataSource):
         from pocketmq.spark.read.stream_reader import FailingStreamReader, TopicStreamReader
 
         try:
+            if asks_for_metadata(self.options):
+                raise InvalidSetting(f"the option {OPTION} is for a batch read, not for a streaming read")
             options = parse_read_options(self.options, streaming=True, environ=os.environ)
             return TopicStreamReader(options, _columns(schema, options), columns.never_null_of(schema.fields))
         except PocketMQError as error:
@@ -103,6 +112,29 @@ class RocketMQSource(DataSource):
 
         options = parse_write_options(self.options, streaming=True, environ=os.environ)
         return TopicStreamWriter(options)
+
+
+@short_errors()
+def metadata_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of the kind of metadata that the options ask for."""
+    from pocketmq.spark.read.metadata_tables import TABLES
+
+    fields = TABLES[metadata_kind(options)]
+    return StructType([StructField(field.name, SPARK_TYPES[field.type], field.may_be_null) for field in fields])
+
+
+def _metadata_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    from pocketmq.spark.read.metadata_reader import MetadataReader
+
+    parsed = parse_metadata_options(options, os.environ)
+    own = {field.name: field.dataType.simpleString() for field in metadata_schema(options).fields}
+    for field in schema.fields:
+        if own.get(field.name) != field.dataType.simpleString():
+            known = ", ".join(f"{name} {kind}" for name, kind in own.items())
+            raise InvalidSetting(
+                f"metadata = {parsed.metadata} has no column {field.name} {field.dataType.simpleString()}; its columns are {known}"
+            )
+    return MetadataReader(parsed, schema.fieldNames())
 
 
 def _columns(schema: StructType, options: ReadOptions) -> tuple[columns.Name, ...]:

@@ -250,9 +250,9 @@ class OptionTable:
             values[option.field] = _value(option, text)
         return values
 
-    def check(self, name: str, text: str) -> None:
-        """InvalidSetting if `text` is no value of this option."""
-        _value(self._by_key[name.lower()], text)
+    def check(self, name: str, text: str) -> Any:
+        """The value of one option; InvalidSetting describes a wrong one."""
+        return _value(self._by_key[name.lower()], text)
 
     def set_fields(self, given: Mapping[str, str]) -> frozenset[str]:
         """The fields that the user set."""

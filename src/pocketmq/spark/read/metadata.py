@@ -213,7 +213,7 @@ class ClientMetadata:
             return (await core.targets.brokers.state.settings(master.address)).get("fileReservedTime")
 
         try:
-            hours = self._call(query)
+            hours = self.ask(query)
         except RemoteError as error:
             log.info("Broker %s did not report its retention time: %s", broker, error)
             return None
@@ -252,7 +252,7 @@ class ClientMetadata:
                 log.info("Broker %s did not report its log state: %s", broker, error)
             return infos
 
-        states = {broker: _log_state(infos) for broker, infos in self._call(query).items()}
+        states = {broker: _log_state(infos) for broker, infos in self.ask(query).items()}
         return {broker: state for broker, state in states.items() if state is not None}
 
     def stored_ms(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
@@ -281,7 +281,7 @@ class ClientMetadata:
         if known is not None and self._clock.monotonic() < known.until:
             return known
         try:
-            found = self._call(query)
+            found = self.ask(query)
             self.name_servers_problem = ""
         except NetworkError as error:
             if known is None:
@@ -300,9 +300,9 @@ class ClientMetadata:
                 await core.targets.instance.routes.find(core.targets.topic(topic))
             return await core.targets.gather(queues, lambda queue: query(core, queue))
 
-        return dict(zip(queues, self._call(all_of), strict=True)) if queues else {}
+        return dict(zip(queues, self.ask(all_of), strict=True)) if queues else {}
 
-    def _call(self, query: Callable[[ReadingCore], Coroutine[Any, Any, T]]) -> T:
+    def ask(self, query: Callable[[ReadingCore], Coroutine[Any, Any, T]]) -> T:
         """The answer, with retries after temporary failures."""
         for left in range(self._retries, -1, -1):
             try:
