@@ -22,7 +22,6 @@ from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.codes import VERSION, RequestCode, Version
 from pocketmq.errors import InvalidExpression, PocketMQError, WrongState
 from pocketmq.model import MessageQueue, StoredMessage
-from pocketmq.model.names import INNER_PRODUCER_GROUP
 from pocketmq.net import Address, Peer
 from pocketmq.protocol.api.messages import CheckTransactionState
 from pocketmq.protocol.bodies.clients import (
@@ -87,9 +86,10 @@ class ConsumerMember(Protocol):
 
 
 class Members:
-    """The producers and consumers of one client."""
+    """The producers and consumers of one client. Each heartbeat also includes the producer group `inner_group`."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner_group: str) -> None:
+        self._inner_group = inner_group
         self._producers: dict[str, list[ProducerMember]] = {}
         self._consumers: dict[str, ConsumerMember] = {}
 
@@ -140,10 +140,10 @@ class Members:
         return {topic for consumer in self._consumers.values() for topic in consumer.topics()}
 
     def heartbeat(self, client_id: str) -> HeartbeatData:
-        """The heartbeat with all groups. Like Java's, it always includes the client's inner producer group."""
+        """The heartbeat with all groups."""
         return HeartbeatData(
             client_id,
-            tuple(ProducerData(group) for group in dict.fromkeys([*self._producers, INNER_PRODUCER_GROUP])),
+            tuple(ProducerData(group) for group in dict.fromkeys([*self._producers, self._inner_group])),
             tuple(consumer.heartbeat() for consumer in self._consumers.values()),
         )
 

@@ -185,7 +185,7 @@ class Instance:
         self.clock = dependencies.clock
         self.dice = dependencies.dice
         self.unique_ids = unique_ids(client_ip(settings))
-        self.members = Members()
+        self.members = Members(INNER_PRODUCER_GROUP)  # as in Java, also without producers
         self.replies = WaitingReplies()
         self._pool = _pool(settings, dependencies, BrokerRequests(self.members, self.replies))
         self.rpc = RpcClient(
