@@ -55,7 +55,7 @@ def test_starts_that_point_elsewhere_are_refused(starts: tuple[int, int, int]) -
     pack = bytearray(pack_of(b"a", b"bc"))
     struct.pack_into("<3i", pack, 16, *starts)
 
-    with pytest.raises(ProtocolError, match="do not ascend within its bodies"):
+    with pytest.raises(ProtocolError, match="the offsets of a body pack are not in ascending order"):
         batches_of(bytes(pack))
 
 

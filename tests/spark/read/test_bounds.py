@@ -129,8 +129,8 @@ def test_where_a_batch_ends(given: dict[str, str], found: dict[MessageQueue, int
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"startingTimestamp": "30000"}, "startingTimestamp: orders@broker-a:0 has no message that is that new;"),
-        ({"startingOffsetsByTimestamp": json_of(0, 99000)}, "orders@broker-a:1 has no message that is that new;"),
+        ({"startingTimestamp": "30000"}, "startingTimestamp: orders@broker-a:0 has no message at or after that time;"),
+        ({"startingOffsetsByTimestamp": json_of(0, 99000)}, "orders@broker-a:1 has no message at or after that time;"),
         ({"startingOffsets": json_of(21, 12)}, "orders@broker-a:0 ends at 20, before 21"),
         ({"startingOffsets": '{"orders":{"broker-a":{"0":5}}}'}, "has no value for orders@broker-a:1"),
         ({"startingOffsets": '{"orders":{"broker-a":{"0":5,"1":5,"9":5}}}'}, "not read: orders@broker-a:9"),

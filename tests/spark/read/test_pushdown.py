@@ -21,9 +21,13 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
+from tests.spark.metadata_kit import FakeMetadata
 
-from pocketmq.model.queue import MessageQueue, QueueRange
-from pocketmq.spark.read.pushdown import Pushed, split_filters
+from pocketmq.errors import InvalidSetting
+from pocketmq.model import MessageQueue, QueueRange
+from pocketmq.spark.filters.parsing import parse_filter
+from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.read.pushdown import FilterPlan, Pushed, planned_filter, split_filters
 
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
 TIME_MS = 1_767_225_600_000
@@ -159,3 +163,80 @@ def test_ranges_are_narrowed() -> None:
 def test_tags_become_a_subscription() -> None:
     assert Pushed().tag_expression is None
     assert Pushed(tags=frozenset({"b", "a"})).tag_expression == "a || b"
+
+
+# the option `filter`
+
+QUEUES = [MessageQueue("orders", name, 0) for name in ("broker-a", "broker-b")]
+CITY = "properties['city'] = 'Oslo'"
+NUMBER = "properties['n'] < '5'"
+
+
+def planned(
+    text: str, *offered: Filter, sql: str = "broker-a broker-b", topic: str = "orders", **given: str
+) -> FilterPlan:
+    options = {"rocketmq.namesrv.addr": "a:1", "subscribe": topic, **given} | ({"filter": text} if text else {})
+    read = parse_read_options(options, streaming=False, environ={})
+    held = FakeMetadata({})
+    held.sql_brokers = set(sql.split())
+    return planned_filter(read, offered, [MessageQueue(topic, one.broker_name, 0) for one in QUEUES], held)
+
+
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("queueOffset >= 5 AND topic = 'orders'", FilterPlan(Pushed(topics=frozenset({"orders"}), from_offset=5))),
+        ("tags = 'a'", FilterPlan(Pushed(tags=frozenset({"a"})), tags="a")),
+        ("tags = 'a' AND queueId <> 1", FilterPlan(Pushed(tags=frozenset({"a"})), "a", condition=parse_filter("queueId <> 1"))),
+        (CITY, FilterPlan(sql="city = 'Oslo'")),
+        (f"{CITY} AND tags = 'a'", FilterPlan(Pushed(tags=frozenset({"a"})), sql="(TAGS IN ('a') AND city = 'Oslo')")),
+        (f"{CITY} AND {NUMBER}", FilterPlan(sql="city = 'Oslo'", condition=parse_filter(NUMBER))),
+        (f"{CITY} OR {NUMBER}", FilterPlan(condition=parse_filter(f"{CITY} OR {NUMBER}"))),
+        (
+            "storeTimestamp >= TIMESTAMP '2026-01-01 00:00:00Z'",
+            FilterPlan(Pushed(from_ms=TIME_MS), condition=parse_filter("storeTimestamp >= TIMESTAMP '2026-01-01 00:00:00Z'")),
+        ),
+    ],
+)  # fmt: skip
+def test_brokers_apply_what_they_evaluate_as_spark_does_and_tasks_the_rest(text: str, plan: FilterPlan) -> None:
+    assert planned(text) == plan
+
+
+def test_one_broker_without_sql92_leaves_that_part_to_tasks() -> None:
+    whole = f"{CITY} AND tags = 'a'"
+
+    assert planned(whole, sql="broker-a") == FilterPlan(
+        Pushed(tags=frozenset({"a"})), "a", condition=parse_filter(CITY)
+    )
+    with pytest.raises(InvalidSetting, match=r"filterSql: broker broker-b does not filter by SQL92"):
+        planned("", filterSql="a = 'b'", sql="broker-a")
+    with pytest.raises(InvalidSetting, match=r"filterSql: brokers broker-a, broker-b do not filter by SQL92"):
+        planned("", filterSql="a = 'b'", sql="")
+
+
+def test_brokers_do_not_filter_retry_topics_by_sql92() -> None:
+    assert planned(CITY, topic="%RETRY%g") == FilterPlan(condition=parse_filter(CITY))
+
+
+def test_the_filters_of_spark_and_the_option_narrow_together() -> None:
+    offered = EqualTo(("tags",), "a"), GreaterThan(("queueOffset",), 4), StringStartsWith(("topic",), "o")
+
+    plan = planned(f"{CITY} AND queueOffset < 9", *offered)
+
+    assert plan == FilterPlan(
+        Pushed(tags=frozenset({"a"}), from_offset=5, to_offset=9), sql="(TAGS IN ('a') AND city = 'Oslo')"
+    )
+
+
+def test_a_tag_that_sql92_cannot_express_is_filtered_by_tags() -> None:
+    plan = planned(CITY, EqualTo(("tags",), "a\tb"))
+
+    assert plan == FilterPlan(Pushed(tags=frozenset({"a\tb"})), "a\tb", condition=parse_filter(CITY))
+
+
+def test_parts_that_are_too_long_together_are_left_to_tasks() -> None:
+    parts = [f"properties['p{at}'] IN ({', '.join(repr(str(number)) for number in range(1500))})" for at in range(2)]
+
+    plan = planned(" AND ".join(parts))
+
+    assert (plan.sql, plan.condition) == (None, parse_filter(" AND ".join(parts)))

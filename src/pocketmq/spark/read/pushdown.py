@@ -240,8 +240,11 @@ def planned_filter(
             )
         return FilterPlan(pushed, sql=options.filter_sql)
     tags = pushed.tag_expression or options.filter_tags
-    by_sql = {part: text for part in left if (text := sql92_of(part)) is not None}
-    if not by_sql or any(is_retry(queue.topic) for queue in queues):  # brokers do not filter retry topics by SQL92
+    by_sql = [part for part in left if sql92_of(part) is not None]
+    of_tags = [] if pushed.tags is None else [In((Name.TAGS.value,), tuple(sorted(pushed.tags)))]
+    wanted = all_of([*of_tags, *by_sql]) if by_sql else None
+    sql = None if wanted is None else sql92_of(wanted)  # None beyond a limit, or for a tag that SQL92 cannot express
+    if sql is None or any(is_retry(queue.topic) for queue in queues):  # brokers do not filter retry topics by SQL92
         return FilterPlan(pushed, tags, condition=all_of(left))
     if refusing := brokers.brokers_without_sql(queues):
         log.warning(
@@ -249,11 +252,9 @@ def planned_filter(
             _named(refusing),
         )
         return FilterPlan(pushed, tags, condition=all_of(left))
-    of_tags = None if pushed.tags is None else sql92_of(In((Name.TAGS.value,), tuple(sorted(pushed.tags))))
-    texts = [text for text in (of_tags, *by_sql.values()) if text is not None]
     rest = all_of([part for part in left if part not in by_sql])
-    log.info("Brokers filter by SQL92: %s. Applied after reading: %s", " AND ".join(texts), rest or "nothing")
-    return FilterPlan(pushed, sql=" AND ".join(texts), condition=rest)
+    log.info("Brokers filter by SQL92: %s. Applied after reading: %s", sql, rest or "nothing")
+    return FilterPlan(pushed, sql=sql, condition=rest)
 
 
 def _named(brokers: Sequence[str]) -> str:
