@@ -1,6 +1,6 @@
 """Write a DataFrame to a topic and read it again, as a batch and as a stream with a checkpoint.
 
-Needs `pip install 'pocketmq[spark]'` and Java 17 or newer.
+Needs `pip install '.[spark]'` in a checkout and Java 17 or newer.
 
 Prints:
 

@@ -3,6 +3,10 @@
 import copy
 import inspect
 import pickle
+import shlex
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,10 +31,13 @@ from pocketmq.errors import (
     UsageError,
     WrongState,
     error_for,
+    install_command,
 )
 
 CLASSES = [found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, Exception)]
 REMOTE = [found for found in CLASSES if issubclass(found, RemoteError) and found is not RemoteError]
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -128,3 +135,16 @@ def test_an_unsigned_request_is_refused_with_what_to_do() -> None:
     assert str(unsigned).startswith("NO_PERMISSION (16): username cannot be null. The request is not signed")
     assert str(unsigned).endswith("give the client an access key and its secret")
     assert str(other) == "NO_PERMISSION (16): check signature failed."
+
+
+def test_the_command_for_an_extra_names_its_libraries_and_this_python() -> None:
+    assert install_command("spark") == f"{sys.executable} -m pip install 'pyspark>=4.2' 'pyarrow>=18' 'numpy>=1.26'"
+
+
+@pytest.mark.parametrize("extra", ["compression", "spark", "prometheus", "console", "otel"])
+def test_the_libraries_of_an_extra_are_those_of_the_package(extra: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    nested = {"pocketmq[prometheus]": extras["prometheus"]}
+    expected = [library for each in extras[extra] for library in nested.get(each, [each])]
+
+    assert shlex.split(install_command(extra))[4:] == expected

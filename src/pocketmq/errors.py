@@ -14,6 +14,7 @@
 A server raises the same classes that its clients get, so `error_for` is the only look-up by code.
 """
 
+import sys
 from enum import Enum
 from typing import ClassVar, Final
 
@@ -105,7 +106,26 @@ class PipelineFailed(PocketMQError):
 
 
 class MissingLibrary(PocketMQError, ImportError, fault=Fault.CALLER):
-    """A library is not installed; the text names the extra that contains it."""
+    """A library is not installed; the text has the command that installs it."""
+
+
+_LIBRARIES: Final = {
+    "compression": ("lz4>=4.3", "zstandard>=0.22"),
+    "spark": ("pyspark>=4.2", "pyarrow>=18", "numpy>=1.26"),
+    "prometheus": ("prometheus-client>=0.20",),
+    "console": ("starlette>=0.37", "uvicorn>=0.29", "jinja2>=3.1", "prometheus-client>=0.20"),
+    "otel": ("opentelemetry-api>=1.24", "opentelemetry-sdk>=1.24", "opentelemetry-exporter-otlp-proto-http>=1.24"),
+}
+"""The libraries of the extras in pyproject.toml."""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs the libraries of an extra for this Python, for the text of a MissingLibrary.
+
+    It names the libraries, because a package index may not have PocketMQ, or may have another version.
+    """
+    python = f"'{sys.executable}'" if " " in sys.executable else sys.executable
+    return f"{python} -m pip install " + " ".join(f"'{library}'" for library in _LIBRARIES[extra])
 
 
 class Stuck(PocketMQError, AssertionError, fault=Fault.CALLER):

@@ -311,9 +311,9 @@ def test_a_missing_library_is_told_with_the_command_that_installs_it(
     packed = compress(b"a", kind)
     monkeypatch.setitem(sys.modules, module, None)
 
-    with pytest.raises(MissingLibrary, match=rf"{library}: pip install 'pocketmq\[compression\]'"):
+    with pytest.raises(MissingLibrary, match=rf"{library}; run .* -m pip install 'lz4"):
         compress(b"a", kind)
-    with pytest.raises(MissingLibrary, match=rf"{library}: pip install 'pocketmq\[compression\]'"):
+    with pytest.raises(MissingLibrary, match=rf"{library}; run .* -m pip install 'lz4"):
         inflated(packed, kind)
 
 

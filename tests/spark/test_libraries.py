@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from pocketmq.errors import install_command
+
 PURE = [
     "options.connection_options",
     "options.options",
@@ -33,7 +35,7 @@ def test_a_missing_library_is_named_with_the_command_that_brings_it(library: str
     done = run_without(library, "import pocketmq.spark.decode.decoding")
 
     assert (
-        f"MissingLibrary: the Spark connector needs the library {library}; run pip install 'pocketmq[spark]'"
+        f"MissingLibrary: the Spark connector needs the library {library}; run {install_command('spark')}, for the driver"
         in done.stderr
     )
 
@@ -55,7 +57,10 @@ RocketMQSource({{"rocketmq.namesrv.addr": "any:9876", "subscribe": "orders"}}).{
 """,
     )
 
-    assert f"MissingLibrary: the Spark connector needs the library {library}; run pip install" in done.stderr
+    assert (
+        f"MissingLibrary: the Spark connector needs the library {library}; run {install_command('spark')}"
+        in done.stderr
+    )
 
 
 def test_rules_need_no_library() -> None:

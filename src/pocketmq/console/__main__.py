@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from pocketmq.errors import PocketMQError, UsageError
+from pocketmq.errors import PocketMQError, UsageError, install_command
 
 COMPLETION = "_POCKETMQ_CONSOLE_COMPLETE"
 """The variable by which a shell requests completions, through `pocketmq console`."""
@@ -18,7 +18,7 @@ NICENESS = 10
 try:
     from pocketmq.console.command import console
 except ModuleNotFoundError as error:
-    text = f"the console needs {error.name}, which is not installed: pip install 'pocketmq[console]'"
+    text = f"the console needs {error.name}, which is not installed; run {install_command('console')}"
     click.echo(f"pocketmq: {text}", err=True)
     sys.exit(REFUSED)
 

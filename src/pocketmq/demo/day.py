@@ -35,7 +35,7 @@ from pocketmq.demo.reconciliation import (
 from pocketmq.demo.servers import DemoFolder, keys_of, make_topics, messages_of, running_broker, running_console
 from pocketmq.demo.shop import MAIL, ORDERS, PAYMENTS, REMINDERS, SHIPPING, Day, payments, reminders, yesterday_ms
 from pocketmq.demo.staff import CHECKS, OPEN_S, Bank, Calendar, Mail, Shipping, Till, readers
-from pocketmq.errors import PipelineFailed, PocketMQError
+from pocketmq.errors import PipelineFailed, PocketMQError, install_command
 from pocketmq.files import diverted_errors
 from pocketmq.model import dlq_topic, parse_group, retry_topic
 from pocketmq.pipelines import session
@@ -188,7 +188,6 @@ QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 CLOSED: Final = "the shop is closed"
-NO_CONSOLE: Final = "not available; run pip install 'pocketmq[console]'"
 
 
 class DemoSettings(NamedTuple):
@@ -221,7 +220,7 @@ def run(
         make_topics(name_servers)
         with LiveScreen(clock, Console(file=errors, highlight=False), is_quiet=is_quiet) as screen:
             screen.print(f"broker   {name_servers}, with its data in {folder.broker}")
-            screen.print(f"console  {url or NO_CONSOLE}")
+            screen.print(f"console  {url or 'not available; run ' + install_command('console')}")
             report = _Demo(day, folder, name_servers, screen, clock, settings.open_s).run()
         report = msgspec.structs.replace(report, took_ms=round((clock.monotonic() - began) * 1000))
         folder.keep(folder.report, msgspec.json.encode(report.as_data()))

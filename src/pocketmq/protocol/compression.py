@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Final
 
 from pocketmq.codes import Compression, SysFlag
-from pocketmq.errors import InvalidSetting, MissingLibrary, ProtocolError
+from pocketmq.errors import InvalidSetting, MissingLibrary, ProtocolError, install_command
 
 MIN_BODY_BYTES: Final = 4096
 """Clients compress bodies of at least this size, even when that makes them longer."""
@@ -203,4 +203,4 @@ def _zstandard() -> ModuleType:
 
 
 def _missing(library: str) -> MissingLibrary:
-    return MissingLibrary(f"this compression needs the library {library}: pip install 'pocketmq[compression]'")
+    return MissingLibrary(f"this compression needs the library {library}; run {install_command('compression')}")

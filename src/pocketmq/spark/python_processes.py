@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from pocketmq.errors import MissingLibrary, PocketMQError
+from pocketmq.errors import MissingLibrary, PocketMQError, install_command
 from pocketmq.files import find_program
 from pocketmq.memory import KeptMemory, keep_freed
 
@@ -64,7 +64,7 @@ NEEDED: Final = ("numpy", "pyarrow")
 
 def missing(library: str | None) -> MissingLibrary:
     return MissingLibrary(
-        f"the Spark connector needs the library {library}; run pip install 'pocketmq[spark]' for the driver and the executors"
+        f"the Spark connector needs the library {library}; run {install_command('spark')}, for the driver and the executors"
     )
 
 

@@ -53,5 +53,5 @@ def test_counters_histograms_and_gauges_are_collected() -> None:
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
 
-    with pytest.raises(MissingLibrary, match=r"pocketmq\[otel\]"):
+    with pytest.raises(MissingLibrary, match=r"-m pip install .*opentelemetry-sdk"):
         OpenTelemetryMetrics()

@@ -42,5 +42,5 @@ def test_a_second_instance_in_one_registry_is_refused() -> None:
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
 
-    with pytest.raises(MissingLibrary, match=r"pocketmq\[prometheus\]"):
+    with pytest.raises(MissingLibrary, match=r"-m pip install .*prometheus-client"):
         PrometheusMetrics()

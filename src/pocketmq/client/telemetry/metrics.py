@@ -29,7 +29,7 @@ from pocketmq.client.hooks import (
     PullEvent,
     SendEvent,
 )
-from pocketmq.errors import InvalidSetting, MissingLibrary
+from pocketmq.errors import InvalidSetting, MissingLibrary, install_command
 from pocketmq.model import MessageQueue
 from pocketmq.protocol.trace_text import Outcome
 
@@ -250,7 +250,7 @@ class PrometheusMetrics:
             import prometheus_client
         except ImportError:
             raise MissingLibrary(
-                "metrics for Prometheus need prometheus-client: pip install pocketmq[prometheus]"
+                f"metrics for Prometheus need prometheus-client; run {install_command('prometheus')}"
             ) from None
         into = prometheus_client.REGISTRY if registry is None else registry
         kinds: dict[Kind, Any] = {Kind.COUNTER: prometheus_client.Counter, Kind.GAUGE: prometheus_client.Gauge}
@@ -291,7 +291,9 @@ class OpenTelemetryMetrics:
         try:
             from opentelemetry import metrics
         except ImportError:
-            raise MissingLibrary("metrics for OpenTelemetry need opentelemetry: pip install pocketmq[otel]") from None
+            raise MissingLibrary(
+                f"metrics for OpenTelemetry need opentelemetry; run {install_command('otel')}"
+            ) from None
         self._observation = metrics.Observation
         meter = metrics.get_meter(METER) if meter is None else meter
         self._lock = threading.Lock()  # held for one change of a gauge, or while gauges are copied

@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry: `pip install pocketmq[otel]`. The program configures the exporter.
+"""Traces for OpenTelemetry: needs the extra `otel`. The program configures the exporter.
 
     span of the caller ─► create ─┬─► send        each attempt
                                   │   properties traceparent, tracestate ── broker ──► consumer
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.client.hooks import ConsumeEvent, Hooks, SendEvent
-from pocketmq.errors import MissingLibrary
+from pocketmq.errors import MissingLibrary, install_command
 from pocketmq.model import Message, StoredMessage
 from pocketmq.protocol.trace_text import Outcome
 
@@ -114,7 +114,7 @@ def _libraries() -> tuple[Any, Any]:
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError:
-        raise MissingLibrary("traces for OpenTelemetry need opentelemetry: pip install pocketmq[otel]") from None
+        raise MissingLibrary(f"traces for OpenTelemetry need opentelemetry; run {install_command('otel')}") from None
     return trace, TraceContextTextMapPropagator()
 
 

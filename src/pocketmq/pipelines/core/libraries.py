@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pocketmq.errors import MissingLibrary, PipelineFailed
+from pocketmq.errors import MissingLibrary, PipelineFailed, install_command
 
 try:
     import pyspark
@@ -17,7 +17,7 @@ try:
     from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession, Window, functions, types
 except ImportError as error:
-    raise MissingLibrary(f"pipelines need the library {error.name}; run pip install 'pocketmq[spark]'") from None
+    raise MissingLibrary(f"pipelines need the library {error.name}; run {install_command('spark')}") from None
 
 __all__ = [
     "SPARK_ERRORS",

@@ -5,7 +5,7 @@
 
 The result is a `Summary`: sums, lost ranges, and tables of the pipeline. A failure is one short text.
 
-Prometheus metrics of the progress need `pip install pocketmq[prometheus]`:
+Prometheus metrics of the progress need the extra `prometheus`:
 
     pocketmq_pipeline_messages_total{query}         messages read by this process
     pocketmq_pipeline_batches_total{query}          micro-batches with messages
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import InvalidSetting, MissingLibrary, PipelineFailed
+from pocketmq.errors import InvalidSetting, MissingLibrary, PipelineFailed, install_command
 from pocketmq.pipelines.core.libraries import error_text
 from pocketmq.pipelines.core.progress import Progress, Tally, batch_of
 from pocketmq.spark.read.offsets import Lost
@@ -243,7 +243,7 @@ class ProgressMetrics:
             import prometheus_client
         except ImportError:
             raise MissingLibrary(
-                "Prometheus metrics need prometheus-client; run pip install pocketmq[prometheus]"
+                f"Prometheus metrics need prometheus-client; run {install_command('prometheus')}"
             ) from None
         into = prometheus_client.REGISTRY if registry is None else registry
         try:
@@ -287,7 +287,7 @@ def metrics_served(port: int | None, run: Run) -> Iterator[None]:
         import prometheus_client
     except ImportError:
         raise MissingLibrary(
-            "Prometheus metrics need prometheus-client; run pip install pocketmq[prometheus]"
+            f"Prometheus metrics need prometheus-client; run {install_command('prometheus')}"
         ) from None
     registry = prometheus_client.CollectorRegistry()
     metrics = ProgressMetrics(registry)
