@@ -2,6 +2,8 @@
 
 from pocketmq.client.admin.lag import GroupLag, QueueLag
 from pocketmq.console.group_progress import FORGOTTEN_S, Activity, GroupProgress, ProgressTracker
+from pocketmq.console.pages.cluster import pipeline_rows
+from pocketmq.console.snapshot import Snapshot
 from pocketmq.model.queue import MessageQueue
 
 
@@ -110,3 +112,21 @@ def test_a_group_with_long_batches_is_given_five_of_them() -> None:
 
     assert progress.activity(1_299_000, 50) is Activity.RUNNING
     assert progress.activity(1_301_000, 50) is Activity.STOPPED
+
+
+def test_a_consumer_that_was_stopped_is_no_pipeline() -> None:
+    progress = GroupProgress(moves=2, last_move_ms=0, per_s=1, batch_s=1)
+    orders = QueueLag(queue=MessageQueue("orders", "broker-a", 0), committed=5, messages=3)
+    retries = QueueLag(queue=MessageQueue("%RETRY%billing", "broker-a", 0), committed=0, messages=0)
+    snapshot = Snapshot(
+        lags={
+            "spark": GroupLag(group="spark", at_ms=0, queues=(orders,)),
+            "billing": GroupLag(group="billing", at_ms=0, queues=(orders, retries)),
+        },
+        group_progress={"spark": progress, "billing": progress},
+    )
+
+    running, stopped = pipeline_rows(snapshot, 10_000), pipeline_rows(snapshot, 60_000)
+
+    assert [(group, activity) for group, _, activity, *_ in running] == [("billing", "running"), ("spark", "running")]
+    assert [(group, activity) for group, _, activity, *_ in stopped] == [("spark", "stopped")]

@@ -9,13 +9,14 @@ import msgspec
 from pocketmq.client.admin.lag import GroupLag
 from pocketmq.client.settings import DEFAULT_PRODUCER_GROUP
 from pocketmq.codes import Version
-from pocketmq.console.group_progress import GroupProgress
+from pocketmq.console.group_progress import Activity, GroupProgress
 from pocketmq.console.rendering import matching, rows
 from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
 from pocketmq.console.snapshot import Snapshot
 from pocketmq.doctor import async_examine
 from pocketmq.errors import UsageError
 from pocketmq.model import is_internal_group
+from pocketmq.model.names import is_retry
 
 EXAMINATION_S: Final = 60.0
 """Steps without an answer take seconds each."""
@@ -119,32 +120,35 @@ def version_name(number: int) -> str:
         return str(number)
 
 
+PipelineRow = tuple[str, GroupProgress, str, GroupLag | None, GroupLag | None]
+
+
+def pipeline_rows(snapshot: Snapshot, now_ms: int) -> list[PipelineRow]:
+    """Groups that move without members: name, progress, activity, lag in messages and in time.
+
+    A stopped group that once had members, and so has a retry topic, is a consumer that was stopped.
+    """
+    found: list[PipelineRow] = []
+    for group, progress in sorted(snapshot.group_progress.items()):
+        lag = snapshot.lags.get(group)
+        activity = progress.activity(now_ms, None if lag is None else lag.messages)
+        had_members = lag is not None and any(is_retry(queue.queue.topic) for queue in lag.queues)
+        is_consumer = snapshot.members.get(group) or (had_members and activity is not Activity.RUNNING)
+        if not is_consumer and not is_internal_group(group):
+            found.append((group, progress, activity.value, lag, snapshot.times.get(group)))
+    return found
+
+
 async def pipelines(site: Site, visit: Visit) -> Mapping[str, Any]:
     """Spark queries that commit their offsets to a consumer group.
 
     Such a group has no members, and its offsets change with every batch. A query with a lag and without a commit for half a
     minute and five batches has stopped.
     """
-    snapshot = site.collector.snapshot
-    now_ms = site.clock.now_ms()
-    found = [
-        (
-            group,
-            progress,
-            _activity(progress, now_ms, snapshot.lags.get(group)),
-            snapshot.lags.get(group),
-            snapshot.times.get(group),
-        )
-        for group, progress in sorted(snapshot.group_progress.items())
-        if not snapshot.members.get(group) and not is_internal_group(group)
-    ]
+    found = pipeline_rows(site.collector.snapshot, site.clock.now_ms())
     shown = rows(found, visit.query.get("page", ""), site.settings.rows_per_page)
     site.collector.sampler.watch(group for group, *_ in shown.shown)
     return {"rows": shown}
-
-
-def _activity(progress: GroupProgress, now_ms: int, lag: GroupLag | None) -> str:
-    return progress.activity(now_ms, None if lag is None else lag.messages).value
 
 
 async def doctor(site: Site, visit: Visit) -> Mapping[str, Any]:
