@@ -31,7 +31,7 @@ def test_where_others_reach_it_the_flag_must_say_so(host: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"port": -1}, "port -1"),
+        ({"port": -1}, "port = -1 must be 0 or above"),
         ({"port": 65_536}, "port 65536"),
         ({"scan_interval_ms": 0}, "scan_interval_ms = 0"),
         ({"max_kv_entries": -5}, "max_kv_entries = -5"),

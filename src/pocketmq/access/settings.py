@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.setting_keys import NUMBER, PATH, Consequence, Constant, Form, Key
+from pocketmq.model.setting_keys import NUMBER, PATH, Consequence, Constant, Form, Key, require_positive
 from pocketmq.net import LARGEST_PORT, Address, TlsMode
 
 
@@ -24,9 +24,7 @@ class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limit on addresses with failures that are remembered."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
-                raise InvalidSetting(f"authentication setting {name} = {getattr(self, name)} must be above 0")
+        require_positive("authentication", self)
 
 
 def _tls_mode(text: str) -> TlsMode:

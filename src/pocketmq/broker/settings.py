@@ -10,8 +10,8 @@ from pocketmq.codes import Perm
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.settings import MetricsSettings
 from pocketmq.model import parse_broker, parse_topic
-from pocketmq.net import Address, ClientTlsFiles, ServerTlsFiles
-from pocketmq.net.unfinished import UnfinishedLimits
+from pocketmq.model.setting_keys import InUse, require_positive
+from pocketmq.net import Address, ClientTlsFiles, ServerTlsFiles, UnfinishedLimits
 from pocketmq.protocol.signing import Credentials
 from pocketmq.store.settings import MIB, StoreSettings
 
@@ -23,15 +23,6 @@ COARSEST_MS = 60_000
 """Limit on timer.precision_ms."""
 LONGEST_DELAY_S = 100 * 365 * 24 * 3600
 """Limit on timer.max_delay_s: later times could never be delivered."""
-
-
-def _require_positive(kind: str, settings: msgspec.Struct, may_be_zero: tuple[str, ...] = ()) -> None:
-    for name in settings.__struct_fields__:
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        if value < 0 or (value == 0 and name not in may_be_zero):
-            raise InvalidSetting(f"{kind} setting {name} = {value} must be above 0")
 
 
 class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +56,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limit on held pulls (long polling). One more is answered at once."""
 
     def __post_init__(self) -> None:
-        _require_positive("flow", self)
+        require_positive("flow", self)
 
 
 class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +76,7 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Time limit of one step of checks, in ms."""
 
     def __post_init__(self) -> None:
-        _require_positive("transaction", self)
+        require_positive("transaction", self)
 
 
 class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +92,7 @@ class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Allow producers to recall timed messages."""
 
     def __post_init__(self) -> None:
-        _require_positive("timer", self)
+        require_positive("timer", self)
         if self.precision_ms > COARSEST_MS:
             raise InvalidSetting(f"timer setting precision_ms = {self.precision_ms} must be at most {COARSEST_MS}")
         if self.max_delay_s > LONGEST_DELAY_S:
@@ -242,7 +233,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a closing connection may take to send its data, in seconds."""
 
     def __post_init__(self) -> None:
-        _require_positive("broker", self, may_be_zero=("port", "broker_id", "permission"))
+        require_positive("broker", self, may_be_zero=("port", "broker_id", "permission"))
         parse_topic(self.cluster)  # both are names of topics too
         parse_broker(self.broker_name)
         if self.permission & ~Perm.READ_WRITE:
@@ -261,10 +252,4 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return Address(self.host, self.port)
 
 
-class SettingsInUse:
-    """The current settings. `now` is replaced as a whole when one of them changes."""
-
-    __slots__ = ("now",)
-
-    def __init__(self, settings: BrokerSettings) -> None:
-        self.now = settings
+SettingsInUse = InUse[BrokerSettings]

@@ -114,12 +114,6 @@ FIELD_NAMES: Final = (
 """All fields of a message, by their names in options and JSON."""
 
 _TABLE_FIELDS: Final = ("log_offset", "topic", "queue", "queue_offset", "stored", "tags", "keys", "size", "body")
-_NUMBERS: Final = frozenset(
-    (
-        *("log_offset", "queue", "queue_offset", "store_ms", "born_ms", "size"),
-        *("reconsume_times", "prepared_offset", "flag", "sys_flag", "body_crc"),
-    )
-)
 MAX_CELL_CHARS: Final = 200
 """A table shows the beginning of longer values. JSON has them whole."""
 CELL_BODY_BYTES: Final = 4 * MAX_CELL_CHARS
@@ -154,8 +148,10 @@ def show_messages(
     """Show up to `limit` messages; the exit code is DAMAGE if some are not readable."""
     if "body" not in fields:
         body = BodyForm.NONE
-    show = _JsonLines(fields, body) if as_json else _Rows(fields, body)
+    chosen = {*fields, "body_error"} if body is not BodyForm.NONE else {*fields} - {"body"}
+    columns = [Column(name, shown_as=_FORMS.get(name, cell)) for name in fields if name in chosen]
     shown = skipped = 0
+    rows: list[Row] = []
     for found in messages:
         if isinstance(found, Skipped):
             skipped += 1
@@ -163,51 +159,17 @@ def show_messages(
             continue
         if limit is not None and shown >= limit:
             break
-        show.add(found)
+        values = fields_of(found, body, None if as_json else CELL_BODY_BYTES)
+        if not as_json:
+            values["body"] = body_cell(values)
+        rows.append({name: value for name, value in values.items() if name in chosen})
         shown += 1
-    show.close()
+        if len(rows) >= _ROWS:
+            show_rows(rows, columns, as_json=as_json, empty="")
+            rows.clear()
+    if rows:
+        show_rows(rows, columns, as_json=as_json, empty="")
     return ExitCode.DAMAGE if skipped else ExitCode.OK
-
-
-class _JsonLines:
-    def __init__(self, fields: tuple[str, ...], body: BodyForm) -> None:
-        self._fields = {*fields, "body_error"} if "body" in fields else set(fields)
-        self._body = body
-
-    def add(self, message: StoredMessage) -> None:
-        fields = {name: value for name, value in fields_of(message, self._body).items() if name in self._fields}
-        sys.stdout.write(msgspec.json.encode(fields).decode() + "\n")
-
-    def close(self) -> None:
-        sys.stdout.flush()
-
-
-class _Rows:
-    def __init__(self, fields: tuple[str, ...], body: BodyForm) -> None:
-        self._fields = fields if body is not BodyForm.NONE else tuple(name for name in fields if name != "body")
-        self._body = body
-        self._console = screen()
-        self._rows: list[list[str]] = []
-
-    def add(self, message: StoredMessage) -> None:
-        fields = fields_of(message, self._body, CELL_BODY_BYTES)
-        fields["body"] = body_cell(fields)
-        self._rows.append([cell(fields.get(name)) if name != "body" else fields["body"] for name in self._fields])
-        if len(self._rows) >= _ROWS:
-            self.close()
-
-    def close(self) -> None:
-        if not self._rows:
-            return
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in self._fields:
-            is_number = name in _NUMBERS
-            justify: Any = "right" if is_number else "left"
-            table.add_column(name.replace("_", " "), justify=justify, no_wrap=is_number, overflow="fold")
-        for row in self._rows:
-            table.add_row(*(Text(cell) for cell in row))
-        self._console.print(table)
-        self._rows.clear()
 
 
 def body_cell(fields: Mapping[str, Any]) -> str:
@@ -257,7 +219,22 @@ class Column(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        return self.shown_as in (number, offset, duration, percent)
+        return self.shown_as in (number, offset, duration, percent, plain)
+
+
+def plain(value: Any) -> str:
+    """A number without separators, such as an offset."""
+    return cell(value)
+
+
+_FORMS: Final[dict[str, Callable[[Any], str]]] = dict.fromkeys(
+    (
+        *("log_offset", "queue", "queue_offset", "store_ms", "born_ms", "size"),
+        *("reconsume_times", "prepared_offset", "flag", "sys_flag", "body_crc"),
+    ),
+    plain,
+) | {"body": str}
+"""How a table shows fields of messages that are not texts of one line."""
 
 
 def texts(*fields: str) -> list[Column]:

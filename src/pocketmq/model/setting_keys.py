@@ -9,7 +9,7 @@ A setting that can change at run time is a switch or a number that is read for e
 addresses, limits of memory or names, and it changes no file. Name server and broker share this code.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -33,6 +33,26 @@ _SIMILAR: Final = 0.8
 
 SHOWN_CHARS: Final = 80
 """How many characters of a wrong name or value an error shows."""
+
+
+def require_positive(kind: str, settings: msgspec.Struct, may_be_zero: Collection[str] = ()) -> None:
+    """InvalidSetting for a number that is 0 or less, or less than 0 if it may be zero."""
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if value < 0 or (value == 0 and name not in may_be_zero):
+            least = "0 or above" if name in may_be_zero else "above 0"
+            raise InvalidSetting(f"{kind} setting {name} = {value} must be {least}")
+
+
+class InUse(Generic[S]):
+    """The current settings. `now` is replaced as a whole when one of them changes."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, settings: S) -> None:
+        self.now = settings
 
 
 class Form(NamedTuple):

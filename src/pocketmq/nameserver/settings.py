@@ -12,14 +12,23 @@ import msgspec
 
 from pocketmq.access import settings as access
 from pocketmq.access.settings import AuthenticationSettings, check_listen_addresses
-from pocketmq.errors import InvalidSetting
 from pocketmq.metrics import settings as metrics
 from pocketmq.metrics.settings import MetricsSettings
-from pocketmq.model.setting_keys import NUMBER, PATH, REFUSED, SWITCH, TEXT, Key, ReadKeys, SettingKeys
+from pocketmq.model.setting_keys import (
+    NUMBER,
+    PATH,
+    REFUSED,
+    SWITCH,
+    TEXT,
+    InUse,
+    Key,
+    ReadKeys,
+    SettingKeys,
+    require_positive,
+)
 from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.routes import BROKER_TIMEOUT_S
-from pocketmq.net import Address, ServerTlsFiles
-from pocketmq.net.unfinished import UnfinishedLimits
+from pocketmq.net import Address, ServerTlsFiles, UnfinishedLimits
 
 DEFAULT_PORT = 9876
 
@@ -96,10 +105,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a closing connection may take to send its data, in seconds."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if name != "port" and isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
-                raise InvalidSetting(f"name server setting {name} = {value} must be above 0")
+        require_positive("name server", self, may_be_zero=("port",))
         check_listen_addresses(self, danger="may register brokers and change routes")
 
     @property
@@ -107,13 +113,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return Address(self.host, self.port)
 
 
-class SettingsInUse:
-    """The current settings. `now` is replaced as a whole when one of them changes."""
-
-    __slots__ = ("now",)
-
-    def __init__(self, settings: NameServerSettings) -> None:
-        self.now = settings
+SettingsInUse = InUse[NameServerSettings]
 
 
 __all__ = ["CONSTANTS", "KEYS", "NOT_HONOURED", "REFUSED", "change_keys", "read_keys", "write_keys"]

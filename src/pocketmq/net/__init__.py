@@ -26,6 +26,7 @@ from pocketmq.net.pool import Pool, PoolSettings
 from pocketmq.net.portal import Portal, refuse_in_a_loop
 from pocketmq.net.server import Server, ServerCounters, ServerSettings
 from pocketmq.net.tls import ClientTlsFiles, ServerTls, ServerTlsFiles, TlsMode, client_context, server_context
+from pocketmq.net.unfinished import UnfinishedLimits
 
 __all__ = [
     "LARGEST_PORT",
@@ -60,6 +61,7 @@ __all__ = [
     "TcpNetwork",
     "TlsMode",
     "TurnedAway",
+    "UnfinishedLimits",
     "Waiting",
     "client_context",
     "end_of_input",

@@ -313,7 +313,7 @@ class MessageStore(ReadableStore):
             raise type(self._upkeep.derived_failure)(*self._upkeep.derived_failure.args)
         if parts.disk_full:
             raise StoreFull("the disk is full (disk_full_ratio); writes resume when space is free")
-        unsynced = self._flusher.unsynced_bytes
+        unsynced = self._log.written - self._log.synced
         if unsynced > self.settings.max_unsynced_bytes:
             raise StoreBusy(f"{unsynced} bytes are not synced to disk yet; the limit is max_unsynced_bytes")
         parts.last_store_ms = self._turn_ms = max(self._clock.steady_ms(), parts.last_store_ms)

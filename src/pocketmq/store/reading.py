@@ -14,6 +14,7 @@ The offset of a queue at a time is found by bisection, because store times never
     UPPER   the last message stored at or before the time; the start of the queue if there is no such message
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection
 from enum import Enum, auto
 
@@ -220,16 +221,13 @@ def offset_at_time(
 
 def _first_from(queue: ConsumeQueue, sound: SoundEntries, when_ms: int) -> int:
     """The first message stored at `when_ms` or later."""
-    low, high = queue.min_offset, queue.max_offset
-    while low < high:
-        middle = (low + high) // 2
-        entry = sound.entry(queue, middle)
+
+    def is_late(offset: int) -> bool:
+        entry = sound.entry(queue, offset)
         stored = None if entry is None else _store_ms_at(sound.log, log_offset_of(entry))
-        if stored is None or stored < when_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+        return stored is not None and stored >= when_ms
+
+    return bisect_left(range(queue.max_offset), True, queue.min_offset, key=is_late)
 
 
 def store_ms_of(queue: ConsumeQueue, sound: SoundEntries, offset: int) -> int | None:

@@ -45,7 +45,8 @@ class Place:
 
     def message(self, number: int, keys: str = "", *, unique: str = "", topic: str = "T", sys_flag: int = 0) -> None:
         properties = f"TAGS\x01a\x02KEYS\x01{keys}\x02UNIQ_KEY\x01{unique}\x02"
-        self.index.index_record(topic.encode(), properties.encode(), sys_flag, number * 100, START_MS + number * 1000)
+        stored_ms = START_MS + number * 1000
+        self.index.put(self.index.keys_of(topic.encode(), properties.encode(), sys_flag, number * 100, stored_ms))
 
     def messages(self, count: int, keys: str = "k", first: int = 0) -> None:
         for number in range(first, first + count):
@@ -99,7 +100,8 @@ def test_a_message_that_was_rolled_back_is_not_entered(place: Place) -> None:
 
 
 def test_of_two_unique_keys_the_last_counts_as_in_batches_of_rocketmq_5(place: Place) -> None:
-    place.index.index_record(b"T", b"UNIQ_KEY\x01item\x02TAGS\x01a\x02UNIQ_KEY\x01batch\x02", 0, 100, START_MS)
+    properties = b"UNIQ_KEY\x01item\x02TAGS\x01a\x02UNIQ_KEY\x01batch\x02"
+    place.index.put(place.index.keys_of(b"T", properties, 0, 100, START_MS))
 
     assert place.found("batch") == [100]
     assert place.found("item") == []

@@ -17,14 +17,13 @@ from collections import deque
 from typing import Final
 
 from pocketmq.broker.delivery.forwarding import (
-    Forwarder,
+    Delivery,
     ForwardLimits,
     Plan,
     SafeProgress,
     Skip,
     Topics,
     real_destination,
-    run_until_idle,
 )
 from pocketmq.broker.messages import Appender, Forward
 from pocketmq.clock import Clock
@@ -65,7 +64,7 @@ class _Level:
         return marks[0][1] + wait_s <= monotonic
 
 
-class Delays:
+class Delays(Delivery[dict[int, int]]):
     """Delivers delayed messages. Call `run_all` every 100 ms."""
 
     def __init__(
@@ -78,15 +77,11 @@ class Delays:
         *,
         started_ms: int = 0,
     ) -> None:
-        self._store = store
-        self._appender = appender
+        super().__init__(store, appender, topics, "delayed messages", {})
         self._clock = clock
         self._limits = limits or ForwardLimits()
-        self._forwarder = Forwarder(store, appender, topics, "delayed messages")
         self._waits = store.settings.delay_levels
         self._levels = deque(_Level(level, self._waits.ms(level)) for level in range(1, len(self._waits) + 1))
-        self._saved: dict[int, int] = {}
-        self._progress = SafeProgress(self._saved)
         self.version = DataVersion(timestamp=started_ms)
         store.hold_log(self._needed_from)
 
@@ -94,16 +89,7 @@ class Delays:
     def delivered(self) -> int:
         return self._forwarder.forwarded
 
-    @property
-    def undeliverable(self) -> int:
-        """Messages that could not be delivered. Each is logged."""
-        return self._forwarder.undeliverable
-
     # delivering
-
-    async def run_all(self) -> None:
-        """Deliver all messages that are due, yielding to other tasks in between."""
-        await run_until_idle(self.run)
 
     def run(self) -> bool:
         """Deliver one batch per level in turn until the time limit. Return whether more may be due."""
@@ -204,16 +190,6 @@ class Delays:
         self.version = saved.data_version
         self._saved = dict(saved.offset_table) if was_ahead else self._offsets()
         self._progress = SafeProgress(self._offsets())
-
-    async def settle(self) -> None:
-        """Wait until the newest progress may be saved. Call this before saving."""
-        if not self._progress.is_settled(self._store.synced):
-            await self._appender.synced()
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether there is safe progress that no `snapshot_json` contains yet."""
-        return self._progress.safe_at(self._store.synced) != self._saved
 
     def snapshot_json(self, now_ms: int) -> bytes:
         """The bytes of delayOffset.json."""

@@ -13,7 +13,8 @@ RocketMQ stores it where no consumer can read it. If the topic exists again when
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -155,14 +156,6 @@ class Forwarder:
             )
 
 
-async def run_until_idle(run: Callable[[], bool]) -> None:
-    """Call `run` until it has no more work, yielding to other tasks in between."""
-    more = run()
-    while more:
-        await asyncio.sleep(0)
-        more = run()
-
-
 def real_destination(raw_properties: bytes) -> tuple[TopicName, int]:
     """The topic and queue of a waiting message. InvalidMessage if they are missing or not allowed."""
     topic, queue_id = raw_property(raw_properties, _REAL_TOPIC), raw_property(raw_properties, _REAL_QUEUE_ID)
@@ -204,3 +197,40 @@ class SafeProgress(Generic[P]):
         """Whether the newest state may be saved."""
         self.safe_at(synced)
         return self._awaited is None
+
+
+class Delivery(Generic[P]):
+    """What `Delays` and `Timers` share: they run in steps, and save a progress P that no power loss makes wrong."""
+
+    def __init__(self, store: MessageStore, appender: Appender, topics: Topics, what: str, saved: P) -> None:
+        self._store = store
+        self._appender = appender
+        self._forwarder = Forwarder(store, appender, topics, what)
+        self._saved = saved
+        self._progress = SafeProgress(saved)
+
+    @property
+    def undeliverable(self) -> int:
+        """Messages that could not be delivered. Each is logged."""
+        return self._forwarder.undeliverable
+
+    @abstractmethod
+    def run(self) -> bool:
+        """Deliver messages until the time limit. Return whether more may be due."""
+
+    async def run_all(self) -> None:
+        """Deliver all messages that are due, yielding to other tasks in between."""
+        more = self.run()
+        while more:
+            await asyncio.sleep(0)
+            more = self.run()
+
+    async def settle(self) -> None:
+        """Wait until the newest progress may be saved. Call this before saving."""
+        if not self._progress.is_settled(self._store.synced):
+            await self._appender.synced()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is safe progress that no `snapshot_json` contains yet."""
+        return self._progress.safe_at(self._store.synced) != self._saved

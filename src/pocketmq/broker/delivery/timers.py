@@ -12,14 +12,13 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.delivery.forwarding import (
-    Forwarder,
+    Delivery,
     ForwardLimits,
     Plan,
     SafeProgress,
     Skip,
     Topics,
     real_destination,
-    run_until_idle,
 )
 from pocketmq.broker.delivery.timer_progress import (
     Frontier,
@@ -86,7 +85,7 @@ class _Recalled(Skip):
     __slots__ = ()
 
 
-class Timers:
+class Timers(Delivery[TimerProgress]):
     """Delivers timed messages. Call `run_all` every 100 ms, and save the progress every second."""
 
     def __init__(
@@ -98,12 +97,10 @@ class Timers:
         clock: Clock,
         limits: TimerLimits | None = None,
     ) -> None:
-        self._store = store
-        self._appender = appender
+        super().__init__(store, appender, topics, "timed messages", TimerProgress())
         self._settings = settings
         self._clock = clock
         self._limits = limits or TimerLimits()
-        self._forwarder = Forwarder(store, appender, topics, "timed messages")
         self._waiting = WaitingTimers()
         self._recalled: dict[int, set[bytes]] = {}
         self._frontier = Frontier()
@@ -111,8 +108,6 @@ class Timers:
         self._read_to = 0
         self._roll_check_at = 0.0
         self._roll_offset = 0
-        self._saved = TimerProgress()
-        self._progress = SafeProgress(self._saved)
         self._enqueued, self._dequeued = Rate(), Rate()
         self.recalled = 0
         """Messages that were recalled before delivery."""
@@ -128,16 +123,7 @@ class Timers:
     def delivered(self) -> int:
         return self._forwarder.forwarded - self.rolled
 
-    @property
-    def undeliverable(self) -> int:
-        """Messages that could not be delivered. Each is logged."""
-        return self._forwarder.undeliverable
-
     # running
-
-    async def run_all(self) -> None:
-        """Read and deliver everything that is due, yielding to other tasks in between."""
-        await run_until_idle(self.run)
 
     def run(self) -> bool:
         """Read new messages, deliver due ones and roll old ones until the time limit. Return whether more may remain."""
@@ -348,16 +334,6 @@ class Timers:
         oldest = self._waiting.oldest
         oldest = self._read_to if oldest is None else oldest
         self._progress.record(TimerProgress.of(oldest, self._read_to, self._frontier), self._store.end)
-
-    async def settle(self) -> None:
-        """Wait until the newest progress may be saved. Call this before saving."""
-        if not self._progress.is_settled(self._store.synced):
-            await self._appender.synced()
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether there is safe progress that no `snapshot_json` contains yet."""
-        return self._progress.safe_at(self._store.synced) != self._saved
 
     def snapshot_json(self, now_ms: int) -> bytes:
         """The bytes of timers.json."""

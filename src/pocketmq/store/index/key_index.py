@@ -166,10 +166,6 @@ class KeyIndex:
 
     # adding
 
-    def index_record(self, topic: bytes, raw_properties: bytes, sys_flag: int, log_offset: int, store_ms: int) -> None:
-        """Add the keys of a message, by the fields of its record."""
-        self.put(self.keys_of(topic, raw_properties, sys_flag, log_offset, store_ms))
-
     def keys_of(
         self, topic: bytes, raw_properties: bytes, sys_flag: int, log_offset: int, store_ms: int
     ) -> list[KeyEntry]:

@@ -112,11 +112,6 @@ class Flusher:
         return self._log.synced
 
     @property
-    def unsynced_bytes(self) -> int:
-        """Bytes written to the log and not safe yet."""
-        return self._log.written - self._log.synced
-
-    @property
     def busy(self) -> bool:
         """Whether the thread is at work."""
         return self._worker.busy

@@ -23,6 +23,7 @@ They are kept as bytes of a queue file: a batch, or all entries of one queue in 
 """
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -297,13 +298,7 @@ class ConsumeQueue:
             low += step
             step *= 2
         high = min(high, low + step - 1)
-        while low < high:
-            middle = (low + high) // 2
-            if self._points_before(middle, log_offset):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(high), True, low, high, key=lambda at: not self._points_before(at, log_offset))
 
     def _points_before(self, offset: int, log_offset: int) -> bool:
         entry = self.entry(offset)

@@ -12,6 +12,7 @@ that is too short has lost its end, and its queue is rebuilt. If no file has the
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -351,15 +352,8 @@ class Queues:
 
     def _end_in_file(self, queue: ConsumeQueue, first: int) -> int:
         """The first empty entry of a file that has entries followed by zeros."""
-        low, high = first, first + self._file_entries
-        while low < high:
-            middle = (low + high) // 2
-            entry = queue.entry(middle)
-            if entry is not None and is_entry(entry):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        end = first + self._file_entries
+        return bisect_left(range(end), True, first, key=lambda at: not is_entry(queue.entry(at) or _NO_ENTRY))
 
     def first_message(self, queue: ConsumeQueue) -> int:
         """The end of the filled head of the first file; `min_offset` is still the file's first entry."""
@@ -367,14 +361,7 @@ class Queues:
         first = queue.entry(low)
         if first is None or not is_head(first):
             return low  # most queues have no head
-        while low < high:
-            middle = (low + high) // 2
-            entry = queue.entry(middle)
-            if entry is not None and is_head(entry):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(high), True, low, high, key=lambda at: not is_head(queue.entry(at) or _NO_ENTRY))
 
     def has_entry_files(self, queue: ConsumeQueue, first: int, last: int) -> bool:
         """Whether the files of these two entries, and all between them, exist with their full size; usually this is
