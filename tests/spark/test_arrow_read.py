@@ -46,10 +46,12 @@ def test_columns_options_and_conditions_choose(broker: Broker) -> None:
     chosen = read_arrow(
         topic, columns=["value"], where="properties['said'] >= 'b'", options={**options(broker), **ending}
     )
+    every = read_arrow(topic, where="properties['said'] >= 'b' AND NOT keys = 'c'", options=options(broker))
     bodies = read_arrow(columns=["value"], options={**options(broker, subscribe=topic), "maxPartitions": 3})
     without = read_arrow(topic, options={**options(broker), "includeProperties": False})
 
     assert chosen.read_all().to_pylist() == [{"value": b"b"}]
+    assert [(row["value"], dict(row["properties"])["said"]) for row in every.read_all().to_pylist()] == [(b"b", "b")]
     assert [row["value"] for batch in bodies for row in batch.to_pylist()] == [b"a", b"b", b"c"]
     assert "properties" not in without.schema.names
 
