@@ -54,6 +54,29 @@ def test_the_choice_of_the_user_stays(elsewhere: str) -> None:
     assert environ == {"PATH": elsewhere, "PYSPARK_PYTHON": "/opt/python"}
 
 
+def test_a_choice_of_another_python_of_this_machine_is_reported(
+    elsewhere: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for chosen in (f"{elsewhere}/python3", "python3"):
+        use_this_python({"PATH": elsewhere, "PYSPARK_PYTHON": chosen}, "/venv/bin/python")
+
+    text = f"PYSPARK_PYTHON is {elsewhere}/python3, and this program runs in /venv/bin/python"
+    assert caplog.text.count(text) == 2
+    assert caplog.text.count("DATA_SOURCE_NOT_FOUND; then set PYSPARK_PYTHON=/venv/bin/python") == 2
+
+
+def test_a_choice_of_this_python_or_of_one_on_other_machines_is_not_reported(
+    elsewhere: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_this_python({"PATH": elsewhere, "PYSPARK_PYTHON": f"{elsewhere}/python3"}, f"{elsewhere}/python")
+    monkeypatch.chdir(elsewhere)
+    use_this_python({"PATH": elsewhere, "PYSPARK_PYTHON": "./python3"}, f"{elsewhere}/python")
+    use_this_python({"PATH": elsewhere, "PYSPARK_PYTHON": "/opt/python"}, "/venv/bin/python")
+    use_this_python({"PATH": elsewhere, "PYSPARK_DRIVER_PYTHON": "jupyter"}, "/venv/bin/python")
+
+    assert caplog.text == ""
+
+
 def test_nothing_is_set_where_spark_finds_this_python_by_itself(elsewhere: str) -> None:
     """Executors of a cluster then run their own `python3`, as ever."""
     environ = {"PATH": elsewhere}

@@ -3,7 +3,8 @@
 Interpreter: Spark runs `python3` of the PATH unless `PYSPARK_PYTHON` names another Python. In a virtual environment that is used
 without being activated (`venv/bin/python job.py`), `python3` is the system's Python, which lacks PocketMQ, and Spark reports
 DATA_SOURCE_NOT_FOUND. So importing the connector sets the variable if it is unset and `python3` is another Python. Java reads
-its environment when it starts: import the connector before you create the session. A later import logs a warning.
+its environment when it starts: import the connector before you create the session. A later import logs a warning, and so does
+a variable that names another Python of this machine.
 
 Errors: Spark copies the traceback of a Python data source into its own error unless `SPARK_HIDE_TRACEBACK` is set in the failed
 process. A PocketMQError explains itself, so its traceback is hidden. Such a process ends with its first error: the variable
@@ -31,13 +32,15 @@ from pocketmq.memory import KeptMemory, keep_freed
 
 log = logging.getLogger("pocketmq.spark")
 
-VARIABLES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+WORKERS: Final = "PYSPARK_PYTHON"
+VARIABLES: Final = (WORKERS, "PYSPARK_DRIVER_PYTHON")
 DEFAULT_PYTHON: Final = "python3"
 
 
 def use_this_python(environ: MutableMapping[str, str] = os.environ, executable: str = sys.executable) -> None:
     """Make Spark run this Python, unless the user chose one or Spark finds this one anyway."""
     if not executable or any(environ.get(name) for name in VARIABLES):
+        _warn_of_another(environ.get(WORKERS, ""), environ, executable)
         return
     found = find_program(DEFAULT_PYTHON, environ.get("PATH"))
     if found is not None and found.parent == Path(executable).parent:
@@ -51,6 +54,20 @@ def use_this_python(environ: MutableMapping[str, str] = os.environ, executable: 
         )
         return
     environ.update(dict.fromkeys(VARIABLES, executable))
+
+
+def _warn_of_another(chosen: str, environ: MutableMapping[str, str], executable: str) -> None:
+    """Log the choice of the user if it is another Python of this machine. A path of other machines is not found here."""
+    found = find_program(chosen, environ.get("PATH")) if chosen else None
+    if found is not None and executable and found.absolute().parent != Path(executable).parent:
+        log.warning(
+            "%s is %s, and this program runs in %s. If that Python lacks PocketMQ, Spark reports DATA_SOURCE_NOT_FOUND; then set %s=%s",
+            WORKERS,
+            found,
+            executable,
+            WORKERS,
+            executable,
+        )
 
 
 def _is_java_started() -> bool:
