@@ -13,8 +13,8 @@ Pairs = list[tuple[int, int]]
 
 
 def gathered(buffer: bytes | memoryview, pairs: Pairs) -> list[bytes]:
-    places = np.array(pairs, np.int64).reshape(-1, 2)
-    offsets, data = compiled_or_skip().gather(buffer, *(np.ascontiguousarray(places[:, side]) for side in (0, 1)))
+    ranges = np.array(pairs, np.int64).reshape(-1, 2)
+    offsets, data = compiled_or_skip().gather(buffer, *(np.ascontiguousarray(ranges[:, side]) for side in (0, 1)))
     bounds = np.frombuffer(offsets, np.int32).tolist()
     assert bounds[-1] == len(data)
     return [bytes(data[start:end]) for start, end in pairwise(bounds)]
@@ -22,8 +22,8 @@ def gathered(buffer: bytes | memoryview, pairs: Pairs) -> list[bytes]:
 
 @given(st.data(), st.binary(max_size=200))
 def test_rows_are_what_stands_there(data: st.DataObject, buffer: bytes) -> None:
-    place = st.integers(0, len(buffer))
-    pairs = data.draw(st.lists(st.tuples(place, place).map(lambda pair: (min(pair), max(pair))), max_size=20))
+    position = st.integers(0, len(buffer))
+    pairs = data.draw(st.lists(st.tuples(position, position).map(lambda pair: (min(pair), max(pair))), max_size=20))
 
     expected = [buffer[start:end] for start, end in pairs]
 
@@ -37,7 +37,7 @@ def test_rows_that_are_not_in_the_buffer_are_refused(pairs: Pairs) -> None:
     if all(0 <= start <= end <= len(buffer) for start, end in pairs):
         return
 
-    with pytest.raises(ValueError, match="places in the buffer"):
+    with pytest.raises(ValueError, match="positions in the buffer"):
         gathered(buffer, pairs)
 
 
@@ -46,7 +46,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
 
     for starts, ends in ((one, two), (b"abc", b"abc")):
-        with pytest.raises(ValueError, match="pairs of places"):
+        with pytest.raises(ValueError, match="pairs of positions"):
             twin.gather(b"a buffer", starts, ends)
     for wrong in (("a text", one, one), (b"a buffer", 1, one), (b"a buffer", one, None)):
         with pytest.raises(TypeError):

@@ -41,7 +41,7 @@ def test_a_library_that_was_left_from_other_sources_is_not_used(caplog: pytest.L
     left = SimpleNamespace(REVISION=compiled.REVISION - 1)
 
     assert compiled._of_this_revision(left) is None
-    assert "install again" in caplog.text
+    assert "Install PocketMQ again" in caplog.text
 
 
 def test_a_build_that_shall_be_pure_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

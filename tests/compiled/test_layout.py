@@ -69,7 +69,7 @@ def test_the_comments_of_the_twins_name_code_that_exists() -> None:
         for name in re.findall(r"`((?:broker|compiled|protocol|spark|store)\.[\w.]+)`", path.read_text())
     }
 
-    assert {"store.reading", "protocol.frames.split_whole", "compiled.PullPlace"} <= named
+    assert {"store.reading", "protocol.frames.split_whole", "compiled.CheckedPull"} <= named
     assert {name for name in named if not _is_in_the_source(name)} == set()
 
 

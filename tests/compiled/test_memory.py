@@ -9,7 +9,17 @@ from contextlib import suppress
 
 import pytest
 from tests.compiled.test_same_turns import usual_send
-from tests.compiled.test_turn import BORN_MS, HOST, PARTS, PREFIX, STORE_MS, SUFFIX, batch_frame, new_queue, place_of
+from tests.compiled.test_turn import (
+    BORN_MS,
+    HOST,
+    PARTS,
+    PREFIX,
+    STORE_MS,
+    SUFFIX,
+    batch_frame,
+    new_queue,
+    send_queue_of,
+)
 from tests.twins import compiled_or_skip
 
 from pocketmq import compiled
@@ -52,32 +62,32 @@ def _grown_once(work: Callable[[], object]) -> int:
 
 def test_sends_leave_nothing_behind(turn: compiled.Twin) -> None:
     queues = [new_queue() for _ in range(4)]
-    places = {b"T/%d" % number: place_of(queue) for number, queue in enumerate(queues)}
+    send_queues = {b"T/%d" % number: send_queue_of(queue) for number, queue in enumerate(queues)}
     data = b"".join(usual_send(number, number % 5, bytes(100)) for number in range(20))
     frames = split_frames(data)
     plan = SUFFIX, PARTS, PREFIX, HOST, 1000, False
 
     def work() -> None:
         for at in (0, 4, 5):  # queue 4 is not known: declined after some, and at once
-            turn.lay_out_sends(frames, at, 64, places, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
+            turn.lay_out_sends(frames, at, 64, send_queues, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
         with suppress(TypeError):
-            turn.lay_out_sends([*frames[:2], None], 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)  # type: ignore[list-item]
+            turn.lay_out_sends([*frames[:2], None], 0, 64, send_queues, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)  # type: ignore[list-item]
 
-    run = turn.lay_out_sends(frames, 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
+    run = turn.lay_out_sends(frames, 0, 64, send_queues, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
     assert run is not None
     assert run[0] == 4
     assert grown_bytes(work) < SLACK_BYTES
 
 
 def test_batches_leave_nothing_behind(turn: compiled.Twin) -> None:
-    places = {b"T/3": place_of(new_queue())}
+    send_queues = {b"T/3": send_queue_of(new_queue())}
     whole = encode_batch((0, bytes(100), b"TAGS\x01A") for _ in range(32))
     plan = SUFFIX, PARTS, PREFIX, HOST, 10_000, False
 
     def work() -> None:
         for body in (whole, whole[:-1], b""):
             frames = [batch_frame(body, "T", 0)]
-            turn.lay_out_sends(frames, 0, 64, places, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
+            turn.lay_out_sends(frames, 0, 64, send_queues, plan, HOST, STORE_MS, 0, 1_000_000, 64, bytes)
 
     assert grown_bytes(work) < SLACK_BYTES
 
@@ -88,7 +98,7 @@ def test_frames_and_keys_leave_nothing_behind(turn: compiled.Twin) -> None:
         split_frames(data),
         0,
         64,
-        {b"T/0": place_of(new_queue())},
+        {b"T/0": send_queue_of(new_queue())},
         (SUFFIX, PARTS, PREFIX, HOST, 1000, False),
         HOST,
         STORE_MS,
@@ -117,15 +127,15 @@ def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
     record = encode_record(b"T", 0, 0, 0, b"body", b"TAGS\x01t\x02", 0, 0, BORN_MS, HOST, STORE_MS, HOST)
     assert turn.read_columns(record * 3, 0, 9, 0, 15, names) is not None
 
-    def places(rows: list[bytes]) -> tuple[bytes, bytes, bytes]:
+    def ranges(rows: list[bytes]) -> tuple[bytes, bytes, bytes]:
         ends = [sum(map(len, rows[: at + 1])) for at in range(len(rows))]
         starts = [end - len(row) for end, row in zip(ends, rows, strict=True)]
         return b"".join(rows), struct.pack(f"={len(rows)}q", *starts), struct.pack(f"={len(rows)}q", *ends)
 
     def work() -> None:
         for rows in (texts, [texts[0], texts[2]], []):
-            turn.read_properties(*places(rows), names, True)
-            turn.gather(*places(rows))
+            turn.read_properties(*ranges(rows), names, True)
+            turn.gather(*ranges(rows))
         turn.record_starts(struct.pack(">I", 100) + bytes(96), 91)
         turn.record_starts(b"no records", 91)
         for run in (record * 3, record * 3 + b"more", b""):
@@ -133,12 +143,12 @@ def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
         with suppress(TypeError):
             turn.read_columns("no bytes", 0, 9, 0, 15, names)  # type: ignore[arg-type]
         with suppress(ValueError):
-            turn.read_properties(b"", *places(texts)[1:], names, True)
+            turn.read_properties(b"", *ranges(texts)[1:], names, True)
         with suppress(ValueError):
-            turn.gather(b"", *places(texts)[1:])
+            turn.gather(b"", *ranges(texts)[1:])
 
-    assert turn.read_properties(*places(texts), names, True)[0] is not None
-    assert turn.read_properties(*places(texts[:1]), names, True)[0] is None
+    assert turn.read_properties(*ranges(texts), names, True)[0] is not None
+    assert turn.read_properties(*ranges(texts[:1]), names, True)[0] is None
     assert grown_bytes(work) < SLACK_BYTES
 
 

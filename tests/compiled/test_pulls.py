@@ -45,7 +45,7 @@ def filled_queue(count: int = 20) -> ConsumeQueue:
     return queue
 
 
-def place_of(queue: Any, **other: Any) -> compiled.PullPlace:
+def checked_pull_of(queue: Any, **other: Any) -> compiled.CheckedPull:
     parts = {"reset_key": "T@G", "tags": None, "near": NEAR.parts, "far": FAR.parts, "ahead": [0, b""]} | other
     return ("who", queue, *parts.values(), lambda offset, needed, ahead: queue.read(offset, ahead))
 
@@ -55,21 +55,23 @@ def map_at(offset: int) -> tuple[memoryview | None, int]:
 
 
 def serve(
-    turn: compiled.Twin, frames: list[Frame], place: Any, limits: Any = LIMITS, room: int = 10_000, **more: Any
+    turn: compiled.Twin, frames: list[Frame], checked: Any, limits: Any = LIMITS, max_bytes: int = 10_000, **more: Any
 ) -> Any:
-    run = turn.serve_pulls(frames, 0, {KEY: place}, more.get("resets", {}), limits, more.get("maps", map_at), room)
+    run = turn.serve_pulls(
+        frames, 0, {KEY: checked}, more.get("resets", {}), limits, more.get("maps", map_at), max_bytes
+    )
     return None if run is None else (*run[:2], b"".join(run[2]))
 
 
 def test_an_answer_has_the_messages_as_they_lie_in_the_log(turn: compiled.Twin) -> None:
-    count, rows, answers = serve(turn, [pull("3")], place_of(filled_queue()))
+    count, rows, answers = serve(turn, [pull("3")], checked_pull_of(filled_queue()))
 
     assert (count, rows) == (1, [("who", 7, 7, 1, 4, 40)])
     assert answers == NEAR.head(5, 7, 0, 20, 40) + LOG[30:70]
 
 
 def test_who_is_far_behind_is_told_which_broker_to_ask(turn: compiled.Twin) -> None:
-    _, _, answers = serve(turn, [pull("3")], place_of(filled_queue()), LIMITS._replace(cold_below=180))
+    _, _, answers = serve(turn, [pull("3")], checked_pull_of(filled_queue()), LIMITS._replace(cold_below=180))
 
     assert answers == FAR.head(5, 7, 0, 20, 40) + LOG[30:70]
 
@@ -77,28 +79,28 @@ def test_who_is_far_behind_is_told_which_broker_to_ask(turn: compiled.Twin) -> N
 def test_a_pull_of_messages_that_are_gone_from_the_log_is_for_python(turn: compiled.Twin) -> None:
     behind = LIMITS._replace(log_start=40)
 
-    assert serve(turn, [pull("3")], place_of(filled_queue()), behind) is None
-    assert serve(turn, [pull("4")], place_of(filled_queue()), behind)[0] == 1
+    assert serve(turn, [pull("3")], checked_pull_of(filled_queue()), behind) is None
+    assert serve(turn, [pull("4")], checked_pull_of(filled_queue()), behind)[0] == 1
 
 
 def test_only_wanted_tags_are_picked(turn: compiled.Twin) -> None:
-    _, rows, answers = serve(turn, [pull("0")], place_of(filled_queue(5), tags=frozenset({1})))
+    _, rows, answers = serve(turn, [pull("0")], checked_pull_of(filled_queue(5), tags=frozenset({1})))
 
     assert rows == [("who", 5, 7, 1, 2, 20)]
     assert answers == NEAR.head(5, 5, 0, 5, 20) + LOG[10:20] + LOG[30:40]
 
 
 def test_a_run_ends_when_the_answers_have_filled_the_room(turn: compiled.Twin) -> None:
-    one = len(serve(turn, [pull()], place_of(filled_queue()))[2])
+    one = len(serve(turn, [pull()], checked_pull_of(filled_queue()))[2])
 
-    count, _, _ = serve(turn, [pull()] * 9, place_of(filled_queue()), room=one + 1)
+    count, _, _ = serve(turn, [pull()] * 9, checked_pull_of(filled_queue()), max_bytes=one + 1)
 
     assert count == 2
-    assert serve(turn, [pull()], place_of(filled_queue()), room=0) is None
+    assert serve(turn, [pull()], checked_pull_of(filled_queue()), max_bytes=0) is None
 
 
 def test_a_run_is_sixteen_pulls_at_most(turn: compiled.Twin) -> None:
-    count, _, answers = serve(turn, [pull()] * 40, place_of(filled_queue()))
+    count, _, answers = serve(turn, [pull()] * 40, checked_pull_of(filled_queue()))
 
     assert count == 16
     assert len(split_frames(answers)) == 16
@@ -113,9 +115,9 @@ FIRST = HEAD.replace('"opaque":5,', "").replace('"extFields"', '"opaque":5,"extF
 @pytest.mark.parametrize("head", [HEAD, FIRST], ids=["opaque behind the fields", "before them"])
 def test_pulls_that_differ_in_offset_and_opaque_are_answered_as_each_by_itself(turn: compiled.Twin, head: str) -> None:
     frames = [pull(offset, head.replace('"opaque":5', f'"opaque":{opaque}')) for offset, opaque in NEXT]
-    alone = [serve(turn, [frame], place_of(filled_queue())) for frame in frames]
+    alone = [serve(turn, [frame], checked_pull_of(filled_queue())) for frame in frames]
 
-    count, rows, answers = serve(turn, frames, place_of(filled_queue()))
+    count, rows, answers = serve(turn, frames, checked_pull_of(filled_queue()))
 
     assert count == len(frames)
     assert answers == b"".join(one for _, _, one in alone)
@@ -130,16 +132,19 @@ def test_a_pull_that_is_like_the_one_before_but_has_no_number_there_ends_the_run
 ) -> None:
     frames = [pull("1" * len(offset)), pull(offset, HEAD.replace('"opaque":5', f'"opaque":{opaque}'))]
 
-    assert serve(turn, frames, place_of(filled_queue()))[0] == 1
+    assert serve(turn, frames, checked_pull_of(filled_queue()))[0] == 1
 
 
 def test_pulls_with_another_commit_offset_or_of_another_kind_have_rows_of_their_own(turn: compiled.Twin) -> None:
     commits, other = HEAD.replace('"7"', '"8"'), HEAD.replace('"G"', '"H"')
-    places = {KEY: place_of(filled_queue()), KEY.replace(b"\x02G", b"\x02H"): ("other", *place_of(filled_queue(9))[1:])}
+    checked_pulls = {
+        KEY: checked_pull_of(filled_queue()),
+        KEY.replace(b"\x02G", b"\x02H"): ("other", *checked_pull_of(filled_queue(9))[1:]),
+    }
     heads = (HEAD, HEAD, commits, commits, other, HEAD)
     frames = [pull(str(number), head) for number, head in enumerate(heads)]
 
-    run = turn.serve_pulls(frames, 0, places, {}, LIMITS, map_at, 10_000)
+    run = turn.serve_pulls(frames, 0, checked_pulls, {}, LIMITS, map_at, 10_000)
 
     assert run is not None
     rows = [("who", 5, 7, 2, 8, 80), ("who", 7, 8, 2, 8, 80), ("other", 8, 7, 1, 4, 40), ("who", 9, 7, 1, 4, 40)]
@@ -149,10 +154,10 @@ def test_pulls_with_another_commit_offset_or_of_another_kind_have_rows_of_their_
 
 def test_who_reads_on_gets_more_entries_ahead(turn: compiled.Twin) -> None:
     queue, ahead = filled_queue(3000), list[Any]((0, b""))
-    place, limits = place_of(queue, ahead=ahead), LIMITS._replace(log_end=30_000)
+    checked, limits = checked_pull_of(queue, ahead=ahead), LIMITS._replace(log_end=30_000)
 
     def entries_ahead(offset: int) -> int:
-        serve(turn, [pull(str(offset))], place, limits, maps=lambda _: (memoryview(bytes(30_000)), 0))
+        serve(turn, [pull(str(offset))], checked, limits, maps=lambda _: (memoryview(bytes(30_000)), 0))
         return len(ahead[1]) // ENTRY.size
 
     assert [entries_ahead(offset) for offset in (0, 252, 253, 1273, 1274, 100)] == [257, 257, 1025, 1025, 1025, 257]
@@ -160,13 +165,13 @@ def test_who_reads_on_gets_more_entries_ahead(turn: compiled.Twin) -> None:
 
 def test_entries_are_read_ahead_and_read_again_when_there_are_more(turn: compiled.Twin) -> None:
     queue, ahead = filled_queue(8), [0, b""]
-    place = place_of(queue, ahead=ahead)
-    serve(turn, [pull("0")], place)
+    checked = checked_pull_of(queue, ahead=ahead)
+    serve(turn, [pull("0")], checked)
     assert ahead == [0, bytes(queue.pending)]
     queue.pending += ENTRY.pack(80, SIZE, 0) * 2
     queue.max_offset = 10
 
-    _, rows, answers = serve(turn, [pull("4"), pull("8")], place)
+    _, rows, answers = serve(turn, [pull("4"), pull("8")], checked)
 
     assert rows == [("who", 10, 7, 2, 6, 60)]
     assert answers.endswith(LOG[80:90] * 2)
@@ -196,28 +201,28 @@ def test_entries_are_read_ahead_and_read_again_when_there_are_more(turn: compile
     ],
 )
 def test_what_is_not_usual_is_left_to_python(turn: compiled.Twin, frame: Frame) -> None:
-    assert serve(turn, [frame, pull()], place_of(filled_queue())) is None
-    assert serve(turn, [pull(), frame, pull()], place_of(filled_queue()))[0] == 1
+    assert serve(turn, [frame, pull()], checked_pull_of(filled_queue())) is None
+    assert serve(turn, [pull(), frame, pull()], checked_pull_of(filled_queue()))[0] == 1
 
 
 def test_fields_that_a_pull_does_not_declare_are_passed_over(turn: compiled.Twin) -> None:
     frame = pull("0003", HEAD.replace('"TAG"', '"TAG","bname":"broker-a","maxMsgBytes":"262144"'))
 
-    assert serve(turn, [frame], place_of(filled_queue()))[1] == [("who", 7, 7, 1, 4, 40)]
+    assert serve(turn, [frame], checked_pull_of(filled_queue()))[1] == [("who", 7, 7, 1, 4, 40)]
 
 
 def test_a_group_that_was_reset_is_left_to_python(turn: compiled.Twin) -> None:
-    assert serve(turn, [pull()], place_of(filled_queue()), resets={"T@G": {0: 5}}) is None
-    assert serve(turn, [pull()], place_of(filled_queue()), resets={"T@H": {0: 5}}) is not None
+    assert serve(turn, [pull()], checked_pull_of(filled_queue()), resets={"T@G": {0: 5}}) is None
+    assert serve(turn, [pull()], checked_pull_of(filled_queue()), resets={"T@H": {0: 5}}) is not None
 
 
 def test_messages_that_do_not_lie_in_one_file_or_not_in_the_log_are_left_to_python(turn: compiled.Twin) -> None:
     def cut(offset: int) -> tuple[memoryview | None, int]:
         return memoryview(LOG[:15]), 0
 
-    assert serve(turn, [pull()], place_of(filled_queue()), maps=cut) is None
-    assert serve(turn, [pull()], place_of(filled_queue()), maps=lambda _: (None, 0)) is None
-    assert serve(turn, [pull()], place_of(filled_queue()), LIMITS._replace(log_start=150)) is None
+    assert serve(turn, [pull()], checked_pull_of(filled_queue()), maps=cut) is None
+    assert serve(turn, [pull()], checked_pull_of(filled_queue()), maps=lambda _: (None, 0)) is None
+    assert serve(turn, [pull()], checked_pull_of(filled_queue()), LIMITS._replace(log_start=150)) is None
 
 
 class Broken:
@@ -230,15 +235,15 @@ class Broken:
 
 
 def test_an_error_is_told_when_it_concerns_the_first_and_else_ends_the_run(turn: compiled.Twin) -> None:
-    places = {KEY: place_of(filled_queue()), KEY.replace(b"\x02G", b"\x02H"): place_of(Broken())}
+    checked_pulls = {KEY: checked_pull_of(filled_queue()), KEY.replace(b"\x02G", b"\x02H"): checked_pull_of(Broken())}
     broken = pull(head=HEAD.replace('"G"', '"H"'))
 
-    run = turn.serve_pulls([pull(), broken], 0, places, {}, LIMITS, map_at, 10_000)
+    run = turn.serve_pulls([pull(), broken], 0, checked_pulls, {}, LIMITS, map_at, 10_000)
 
     assert run is not None
     assert run[0] == 1
     with pytest.raises(OSError, match="broken disk"):
-        turn.serve_pulls([pull(), broken], 1, places, {}, LIMITS, map_at, 10_000)
+        turn.serve_pulls([pull(), broken], 1, checked_pulls, {}, LIMITS, map_at, 10_000)
 
 
 LARGE = 70_000
@@ -259,10 +264,10 @@ def queue_of(*entries: tuple[int, int]) -> ConsumeQueue:
 
 
 def test_messages_in_large_stretches_are_not_copied_but_shown_where_they_lie(turn: compiled.Twin) -> None:
-    place = place_of(queue_of((0, LARGE), (LARGE, LARGE), (3 * LARGE, LARGE), (5, 10), (90, 10)))
+    checked = checked_pull_of(queue_of((0, LARGE), (LARGE, LARGE), (3 * LARGE, LARGE), (5, 10), (90, 10)))
     frames = [pull("3"), pull("0"), pull("1"), pull("3"), pull("4")]
 
-    run = turn.serve_pulls(frames, 0, {KEY: place}, {}, LONG_LIMITS, long_map, 10**6)
+    run = turn.serve_pulls(frames, 0, {KEY: checked}, {}, LONG_LIMITS, long_map, 10**6)
 
     assert run is not None
     small, first, both, second, one, other, rest = run[2]
@@ -275,9 +280,9 @@ def test_messages_in_large_stretches_are_not_copied_but_shown_where_they_lie(tur
 
 def test_a_large_stretch_outlives_the_map_that_it_was_found_in(turn: compiled.Twin) -> None:
     mapped = memoryview(bytearray(LONG_LOG))
-    place = place_of(queue_of((7, 2 * LARGE)))
+    checked = checked_pull_of(queue_of((7, 2 * LARGE)))
 
-    run = turn.serve_pulls([pull()], 0, {KEY: place}, {}, LONG_LIMITS, lambda _: (mapped, 0), 1)
+    run = turn.serve_pulls([pull()], 0, {KEY: checked}, {}, LONG_LIMITS, lambda _: (mapped, 0), 1)
     mapped.release()
 
     assert run is not None
@@ -286,11 +291,11 @@ def test_a_large_stretch_outlives_the_map_that_it_was_found_in(turn: compiled.Tw
 
 def test_messages_in_many_small_stretches_are_copied_together(turn: compiled.Twin) -> None:
     count, size = 16, 10_000
-    place = place_of(queue_of(*((number * 2 * size, size) for number in range(count))))
+    checked = checked_pull_of(queue_of(*((number * 2 * size, size) for number in range(count))))
     limits = LONG_LIMITS._replace(hot_count=count, cold_count=count)
     many = pull(head=HEAD.replace('"maxMsgNums":"4"', '"maxMsgNums":"32"'))
 
-    run = turn.serve_pulls([many], 0, {KEY: place}, {}, limits, long_map, 1)
+    run = turn.serve_pulls([many], 0, {KEY: checked}, {}, limits, long_map, 1)
 
     assert run is not None
     [whole] = run[2]
@@ -306,13 +311,13 @@ def bodies_asked() -> tuple[str, bytes]:
     return HEAD.replace('"sysFlag":"4"', f'"sysFlag":"{flags}"'), KEY.replace(b"\x014\x01", b"\x01%d\x01" % flags)
 
 
-def packed_run(turn: compiled.Twin, records: list[bytes], frames: int = 1, room: int = 10**6) -> Any:
+def packed_run(turn: compiled.Twin, records: list[bytes], frames: int = 1, max_bytes: int = 10**6) -> Any:
     log, head, key = b"".join(records), *bodies_asked()
     starts = [sum(map(len, records[:number])) for number in range(len(records))]
-    place = place_of(queue_of(*zip(starts, map(len, records), strict=True)))
+    checked = checked_pull_of(queue_of(*zip(starts, map(len, records), strict=True)))
     limits = compiled.ReadBounds(0, len(log), 0, 32, 8, 10**6, 10**6, 800, 800)
     return turn.serve_pulls(
-        [pull("0", head)] * frames, 0, {key: place}, {}, limits, lambda _: (memoryview(log), 0), room
+        [pull("0", head)] * frames, 0, {key: checked}, {}, limits, lambda _: (memoryview(log), 0), max_bytes
     )
 
 
@@ -330,7 +335,7 @@ def test_who_wants_bodies_only_gets_a_pack_and_is_counted_what_its_messages_have
 def test_packs_fill_the_room_with_their_own_bytes(turn: compiled.Twin) -> None:
     _, _, [answer] = packed_run(turn, RECORDS)
 
-    count, _, answers = packed_run(turn, RECORDS, frames=5, room=2 * len(answer) + 1)
+    count, _, answers = packed_run(turn, RECORDS, frames=5, max_bytes=2 * len(answer) + 1)
 
     assert (count, len(answers)) == (3, 3)
 
@@ -344,21 +349,21 @@ def test_who_wants_bodies_only_gets_records_where_one_of_them_is_odd(turn: compi
 
 
 def test_pulls_leave_nothing_behind(turn: compiled.Twin) -> None:
-    place, broken = place_of(filled_queue(), tags={1}), place_of(Broken())
-    large = place_of(queue_of((0, LARGE), (2 * LARGE, LARGE)))
+    checked, broken = checked_pull_of(filled_queue(), tags={1}), checked_pull_of(Broken())
+    large = checked_pull_of(queue_of((0, LARGE), (2 * LARGE, LARGE)))
 
     def work() -> None:
-        place[6][:] = [0, b""]
+        checked[6][:] = [0, b""]
         for frames in ([pull()] * 3, [pull(), pull("99")], [pull("99")]):
-            serve(turn, frames, place)
+            serve(turn, frames, checked)
         serve(turn, [pull()] * 2, large, LONG_LIMITS, maps=long_map)
         packed_run(turn, RECORDS, frames=3)
         packed_run(turn, [*RECORDS[:3], compressed(3, b"body")])
-        serve(turn, [pull()], place, maps=lambda _: (None, 0))
+        serve(turn, [pull()], checked, maps=lambda _: (None, 0))
         with suppress(OSError):
             serve(turn, [pull()], broken)
         with suppress(TypeError):
-            serve(turn, [pull()], place_of(filled_queue(), near=(b"",)))
+            serve(turn, [pull()], checked_pull_of(filled_queue(), near=(b"",)))
 
     assert grown_bytes(work) < SLACK_BYTES
 
@@ -377,16 +382,16 @@ def test_pulls_leave_nothing_behind(turn: compiled.Twin) -> None:
         ([None], 0, {}, {}, LIMITS, map_at, 1),
         ([(0, "header", b"")], 0, {}, {}, LIMITS, map_at, 1),
         ([pull()], 0, {KEY: ()}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(None)}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue(), tags=5)}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue(), near=(b"",))}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue(), near=("",) * 5)}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue(), ahead=None)}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue(), ahead=[0])}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue(), ahead=["0", b""])}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue(), ahead=[0, ""])}, {}, LIMITS, map_at, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue())}, {}, LIMITS, str, 1),
-        ([pull()], 0, {KEY: place_of(filled_queue())}, {}, LIMITS, None, 1),
+        ([pull()], 0, {KEY: checked_pull_of(None)}, {}, LIMITS, map_at, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue(), tags=5)}, {}, LIMITS, map_at, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue(), near=(b"",))}, {}, LIMITS, map_at, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue(), near=("",) * 5)}, {}, LIMITS, map_at, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue(), ahead=None)}, {}, LIMITS, map_at, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue(), ahead=[0])}, {}, LIMITS, map_at, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue(), ahead=["0", b""])}, {}, LIMITS, map_at, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue(), ahead=[0, ""])}, {}, LIMITS, map_at, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue())}, {}, LIMITS, str, 1),
+        ([pull()], 0, {KEY: checked_pull_of(filled_queue())}, {}, LIMITS, None, 1),
     ],
 )
 def test_a_call_with_the_wrong_things_is_an_error(turn: compiled.Twin, arguments: tuple[Any, ...]) -> None:

@@ -55,7 +55,7 @@ def new_queue(next_offset: int = 0, topic: str = "T") -> ConsumeQueue:
     return queue
 
 
-def place_of(queue: ConsumeQueue) -> compiled.Place:
+def send_queue_of(queue: ConsumeQueue) -> compiled.SendQueue:
     return queue, None, queue.record_magic, queue.topic_field
 
 
@@ -117,8 +117,8 @@ def laid_out_in_python(
         properties += (b"\x02" if properties[-1:] not in (b"", b"\x02") else b"") + SUFFIX
         if len(each) > MAX_BODY or len(properties) > 32_767 or 0 in properties:
             return None
-        place = topic, queue.queue_id, number, at, each, properties, flag, sys_flag
-        record = encode_record(*place, BORN_MS, HOST, STORE_MS, HOST)
+        fields = topic, queue.queue_id, number, at, each, properties, flag, sys_flag
+        record = encode_record(*fields, BORN_MS, HOST, STORE_MS, HOST)
         entries += ENTRY.pack(at, len(record), tags_code_of(properties, False, 0, DELAY_LEVELS))
         ids.append(b"%b%016X" % (PREFIX, at))
         records += record
@@ -127,15 +127,15 @@ def laid_out_in_python(
         return None
     header = b"a%bb3c%dd" % (b",".join(ids), first) + b"Ke9f"
     answer = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
-    return 1, records, at, [(place_of(queue), entries, len(body), len(found) - 1)], answer
+    return 1, records, at, [(send_queue_of(queue), entries, len(body), len(found) - 1)], answer
 
 
 def laid_out_batch(
     turn: compiled.Twin, body: bytes, most: int, queue: ConsumeQueue, sys_flag: int, log_offset: int, limit: int
 ) -> compiled.SendRun | None:
-    places = {f"{queue.topic}/3".encode(): place_of(queue)}
+    send_queues = {f"{queue.topic}/3".encode(): send_queue_of(queue)}
     frames = [batch_frame(body, queue.topic, sys_flag)]
-    return turn.lay_out_sends(frames, 0, 1, places, plan(MAX_BODY), HOST, STORE_MS, log_offset, limit, most, bytes)
+    return turn.lay_out_sends(frames, 0, 1, send_queues, plan(MAX_BODY), HOST, STORE_MS, log_offset, limit, most, bytes)
 
 
 @given(
@@ -404,9 +404,9 @@ def test_the_checksum_is_right_for_bodies_of_every_length(turn: compiled.Twin) -
     bodies = [random.randbytes(size) for size in (*range(1, 400), 1024, 4099)]
     batch = encode_batch((0, body, b"") for body in bodies)
 
-    places = {b"T/3": place_of(new_queue())}
+    send_queues = {b"T/3": send_queue_of(new_queue())}
     frames = [batch_frame(batch, "T", 0)]
-    run = turn.lay_out_sends(frames, 0, 1, places, plan(1 << 20), HOST, STORE_MS, 0, 1 << 30, 1000, bytes)
+    run = turn.lay_out_sends(frames, 0, 1, send_queues, plan(1 << 20), HOST, STORE_MS, 0, 1 << 30, 1000, bytes)
 
     assert run is not None
     _, records, _, [(_, entries, _, _)], _ = run

@@ -158,7 +158,7 @@ def test_a_verdict_never_goes_too_far(ages_h: list[int], hour: int, used: float,
 
 
 @pytest.mark.parametrize(
-    ("held_from", "drop", "held"),
+    ("pinned_from", "drop", "held"),
     [
         (None, 3, False),
         (9999, 3, False),
@@ -169,20 +169,20 @@ def test_a_verdict_never_goes_too_far(ages_h: list[int], hour: int, used: float,
         (-1, 0, True),
     ],
 )
-def test_a_file_stays_while_a_message_in_it_is_needed(held_from: int | None, drop: int, held: bool) -> None:
+def test_a_file_stays_while_a_message_in_it_is_needed(pinned_from: int | None, drop: int, held: bool) -> None:
     some = files(NIGHT_MS, *[AGE_MS] * 3, 0)
 
     for now_ms, by_hand in ((NIGHT_MS, False), (DAY_MS + AGE_MS, True)):
-        verdict = decide(some, now_ms, 0.1, SETTINGS, by_hand=by_hand, held_from=held_from)
+        verdict = decide(some, now_ms, 0.1, SETTINGS, by_hand=by_hand, pinned_from=pinned_from)
         assert verdict == Verdict(drop, False, "older than 72 h", held)
 
 
 def test_what_is_not_aged_is_not_held_either() -> None:
-    assert not decide(files(NIGHT_MS, 0, 0), NIGHT_MS, 0.1, SETTINGS, held_from=0).needed
+    assert not decide(files(NIGHT_MS, 0, 0), NIGHT_MS, 0.1, SETTINGS, pinned_from=0).needed
 
 
 def test_a_disk_that_is_too_full_takes_what_is_held() -> None:
-    verdict = decide(files(DAY_MS, 3, 2, 1, 0), DAY_MS, 0.86, SETTINGS, held_from=1500)
+    verdict = decide(files(DAY_MS, 3, 2, 1, 0), DAY_MS, 0.86, SETTINGS, pinned_from=1500)
 
     assert verdict == Verdict(3, False, "disk 86% full", overruled=2)
 

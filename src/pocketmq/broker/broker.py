@@ -158,7 +158,7 @@ class Broker:
         try:
             await server.start()
         except ListenFailed as error:
-            log.info("No VIP channel: %s", error)
+            log.info("VIP channel is off, clients use the main port: %s", error)
             return
         self._vip_server = server
 

@@ -84,7 +84,7 @@ def _checked(changes: dict[str, str]) -> dict[str, str]:
 
 
 def _settings(cluster: Cluster, admin: "pocketmq.Admin", broker: str | None) -> dict[str, Mapping[str, str]]:
-    masters = [place.name for place in require_brokers(cluster, admin) if place.is_master]
+    masters = [each.name for each in require_brokers(cluster, admin) if each.is_master]
     if broker is not None and broker not in masters:
         raise UsageError(f"unknown broker {broker!r}; the brokers are: {', '.join(masters) or 'none'}")
     return {name: admin.cluster.settings(name) for name in ([broker] if broker else masters)}

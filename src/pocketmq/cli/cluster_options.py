@@ -194,10 +194,10 @@ def _names(request: Callable[[], list[str]]) -> list[str]:
 
 def require_brokers(cluster: Cluster, admin: "pocketmq.Admin") -> "list[BrokerAddress]":
     """All brokers. NetworkError if there are none, so that a cluster without brokers does not look empty."""
-    places = admin.cluster.brokers()
-    if not places:
+    brokers = admin.cluster.brokers()
+    if not brokers:
         raise NetworkError(f"no broker is registered at {cluster.name_servers}")
-    return places
+    return brokers
 
 
 def _tls(params: Mapping[str, Any]) -> bool | ssl.SSLContext:
@@ -302,7 +302,7 @@ def _completed_names(names: "Callable[[Admin], list[str]]") -> Complete:
 
 complete_topic: Final = _completed_names(lambda admin: admin.topics.names())
 complete_group: Final = _completed_names(lambda admin: admin.groups.names())
-complete_broker: Final = _completed_names(lambda admin: sorted({place.name for place in admin.cluster.brokers()}))
+complete_broker: Final = _completed_names(lambda admin: sorted({each.name for each in admin.cluster.brokers()}))
 
 topic_argument: Final = click.argument("topic", shell_complete=complete_topic)
 group_argument: Final = click.argument("group", shell_complete=complete_group)

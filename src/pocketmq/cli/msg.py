@@ -264,7 +264,7 @@ def _by_offset_id(admin: "pocketmq.Admin", topic: str, text: str) -> list[Stored
         host = str(OffsetId.parse(text).host)
     except ProtocolError:
         return []
-    if host not in [str(place.address) for place in admin.cluster.brokers()]:
+    if host not in [str(each.address) for each in admin.cluster.brokers()]:
         return []
     try:
         return [admin.messages.by_offset_id(text, topic)]

@@ -94,7 +94,7 @@ def _check_level(cluster: Cluster, level: int) -> None:
     if level <= len(DELAY_LEVELS):
         return
     with cluster.admin() as admin:
-        tables = [admin.cluster.settings(place.name) for place in admin.cluster.brokers() if place.is_master]
+        tables = [admin.cluster.settings(each.name) for each in admin.cluster.brokers() if each.is_master]
     fewest = min((len(DelayLevels(table[LEVELS_KEY])) for table in tables if table.get(LEVELS_KEY)), default=0)
     most = fewest or len(DELAY_LEVELS)
     if level > most:

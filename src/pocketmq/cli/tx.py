@@ -67,7 +67,7 @@ def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
 @half_limit
 @change_options
 def resolve(cluster: Cluster, transaction_id: str, is_commit: bool, limit: int, change: Change) -> None:
-    """Commit or roll back an undecided transaction in place of its producer.
+    """Commit or roll back an undecided transaction on behalf of its producer.
 
     The producer knows the right decision: check it first if it is still running. A decision is final.
     """

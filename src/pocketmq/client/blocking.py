@@ -184,7 +184,7 @@ class BlockingClient(Generic[C]):
         require_same_process(self._made_in, self._what)
 
     def _replace_core(self) -> None:
-        _cores_of_parent.append(self._core)  # kept for ever: its destruction would close connections of the parent
+        _cores_of_parent.append(self._core)  # never destroyed: that would close connections of the parent
         self._core = self._make()
         self._made_in = generation()
 

@@ -23,47 +23,49 @@ except ImportError:
 log = logging.getLogger("pocketmq.compiled")
 
 PURE: Final = "POCKETMQ_PURE"
-"""The variable of the environment that leaves the compiled twin out."""
+"""The environment variable that disables the C twins."""
 
 Frame = tuple[int, bytes, bytes]
-"""As `protocol.frames` has it: header encoding, header, body."""
+"""A frame as in `protocol.frames`: header encoding, header, body."""
 
-Place = tuple[Any, Any, int, bytes]
-"""A queue that may be sent to, its tally, the magic of its records, and its topic as it stands in them."""
+SendQueue = tuple[Any, Any, int, bytes]
+"""A queue that accepts sends: the queue, its tally, the magic number of its records, and its encoded topic."""
 
 SendPlan = tuple[bytes, tuple[bytes, ...], bytes, bytes, int, bool]
-"""What all sends have in common: suffix of the properties, parts of an answer, first half of the message ids, packed host of the
-store, largest body, and whether sends wait for the disk."""
+"""Values that all sends share: suffix of the properties, parts of an answer, first half of the message ids, packed
+store host, largest body, and whether sends wait for the disk.
+"""
 
-SendRun = tuple[int, bytes, int, list[tuple[Place, bytes, int, int]], bytes]
-"""How many frames, their records, where these end in the log, for each queue its entries, bytes of bodies and number of messages,
-and the responses."""
+SendRun = tuple[int, bytes, int, list[tuple[SendQueue, bytes, int, int]], bytes]
+"""The number of frames, their records, the end of these in the log, the entries, body bytes and message count of each
+queue, and the responses.
+"""
 
 
 class ReadBounds(NamedTuple):
-    """What a read goes by at one moment. The struct `ReadBounds` of `turn.h` has the same fields."""
+    """The current limits of a read. The struct `ReadBounds` of `turn.h` has the same fields."""
 
     log_start: int
     log_end: int
     cold_below: int
-    """Messages before this log offset are read from the disk, and a reader gets fewer of them at a time."""
+    """Messages before this log offset are read from the disk; one read returns fewer of them."""
     hot_count: int
     cold_count: int
     hot_bytes: int
     cold_bytes: int
     entries: int
-    """Queue entries that one read may scan."""
+    """The limit on queue entries that one read scans."""
     max_count: int
-    """Messages that one read may ask for."""
+    """The limit on messages of one read."""
 
 
 class Picked(NamedTuple):
-    """Which messages of a queue one read gets."""
+    """The messages of a queue that one read returns."""
 
     stopped: bool
-    """Whether there was more than it may have."""
+    """Whether there were more messages than the limits allow."""
     removed: bool
-    """Whether messages of entries are not in the log."""
+    """Whether messages of some entries are no longer in the log."""
     scanned: int
     """How many entries were scanned."""
     last_offset: int
@@ -71,27 +73,30 @@ class Picked(NamedTuple):
     messages: int
     size: int
     found: bytes | list[tuple[int, int]]
-    """The records, or the log offset and size of each range of them."""
+    """The records, or the log offset and size of each range."""
 
 
-PullPlace = tuple[Any, Any, str, Collection[int] | None, tuple[bytes, ...], tuple[bytes, ...], list[Any], Any]
-"""A pull whose checks were made: who it is, its queue, its group and topic as resets know them, the tags it wants, parts of an answer
-for who is near and for who is far behind, offset and bytes of queue entries that were read ahead, and a function that reads entries:
-it takes an offset, how many are needed, and how many with those ahead."""
+CheckedPull = tuple[Any, Any, str, Collection[int] | None, tuple[bytes, ...], tuple[bytes, ...], list[Any], Any]
+"""A pull that has passed its checks: the client; the queue; group and topic for resets; wanted tags; parts of an
+answer for a near and a far reader; offset and bytes of queue entries that were read ahead; and a function that reads
+entries, by offset, number, and number including those ahead.
+"""
 
 PulledRow = tuple[Any, int, int, int, int, int]
-"""Who pulled, next offset, commit offset, and how many pulls, messages and bytes of these. Pulls that follow one another, of one kind and
-with the same commit offset, are one row, with the next offset of the last."""
+"""The client, next offset, commit offset, and the numbers of pulls, messages and bytes. Consecutive pulls of one kind
+with the same commit offset are one row, with the next offset of the last.
+"""
 
 PullRun = tuple[int, list[PulledRow], list[bytes | memoryview]]
-"""How many pulls, their rows, and the pieces of the answers, one behind the other: bytes, and views of packs of bodies and of large ranges of
-the log."""
+"""The number of pulls, their rows, and the parts of the answers in order: bytes, and views of body packs and of large
+ranges of the log.
+"""
 
 TextColumn = tuple[bytearray | None, bytearray, bytearray]
-"""Buffers of Arrow: a bit for each text that is there, None when all are; where each begins; the texts."""
+"""Arrow buffers: a validity bit for each text, None if all are valid; the offsets; the texts."""
 
 MapColumn = tuple[bytearray, TextColumn, TextColumn]
-"""Where the entries of each row begin, their names, and their values."""
+"""The offsets of the entries of each row, their names, and their values."""
 
 RecordColumns = tuple[
     int,
@@ -101,12 +106,13 @@ RecordColumns = tuple[
     tuple[TextColumn, ...] | None,
     MapColumn | None,
 ]
-"""How many records, their topic, and what was wanted: bodies; queue ids, offsets, microseconds of birth and of storing, and how often consumed
-in vain; a column for each name; properties."""
+"""The number of records, their topic, and the wanted parts: bodies; queue ids, offsets, birth and store times in
+microseconds, and retry counts; a column for each name; properties.
+"""
 
 
 class Wanted:
-    """What `Twin.read_columns` makes, and whether it compares the checksums of bodies."""
+    """The parts that `Twin.read_columns` returns, and whether it checks the checksums of bodies."""
 
     VALUES = 1
     NUMBERS = 2
@@ -116,14 +122,14 @@ class Wanted:
 
 
 class Twin(Protocol):
-    """The compiled functions. Each computes what its twin in Python would. Only `enter_keys` and `withdraw_keys`
-    change anything, and `serve_pulls` the entries that it has read ahead.
+    """The compiled functions. Each returns what its Python twin would. Only `enter_keys` and `withdraw_keys` change
+    their arguments, and `serve_pulls` the entries that it has read ahead.
     """
 
     RECORD_FIELDS: list[tuple[str, int, int]]
-    """What stands before the body of a record: name, offset and bytes of each field."""
+    """The fields of a record before its body: name, offset and size of each."""
     ENTRY_FIELDS: list[tuple[str, int, int]]
-    """The same of a queue entry."""
+    """The same for a queue entry."""
 
     def split_whole(
         self, data: bytes, largest_total: int, largest_header: int, largest_encoding: int, /
@@ -136,7 +142,7 @@ class Twin(Protocol):
         frames: list[Frame],
         at: int,
         most: int,
-        places: Mapping[bytes, Place],
+        send_queues: Mapping[bytes, SendQueue],
         plan: SendPlan,
         born_host: bytes,
         store_ms: int,
@@ -146,9 +152,8 @@ class Twin(Protocol):
         next_id: Callable[[], bytes],
         /,
     ) -> SendRun | None:
-        """Twin of `Sending.stage` and `stage_batch`, for up to `most` usual frames that follow one another from `at` on.
-
-        None if the first is not one of them.
+        """Twin of `Sending.stage` and `stage_batch`, for up to `most` consecutive regular frames from `at` on.
+        Returns None if the first is irregular.
         """
         ...
 
@@ -156,16 +161,15 @@ class Twin(Protocol):
         self,
         frames: list[Frame],
         at: int,
-        places: Mapping[bytes, PullPlace],
+        checked_pulls: Mapping[bytes, CheckedPull],
         resets: Mapping[str, object],
         bounds: ReadBounds,
         map_at: Callable[[int], tuple[memoryview | None, int]],
-        room: int,
+        max_bytes: int,
         /,
     ) -> PullRun | None:
-        """Twin of `Pulling.pull`, for usual pulls that follow one another from `at` on; None if the first is not.
-
-        It ends with the pull by which the answers have `room` bytes or more.
+        """Twin of `Pulling.pull`, for consecutive regular pulls from `at` on. Returns None if the first is irregular.
+        It ends when the answers have at least `max_bytes` bytes.
         """
         ...
 
@@ -177,9 +181,8 @@ class Twin(Protocol):
         map_at: Callable[[int], tuple[memoryview | None, int]],
         /,
     ) -> tuple[bool, bool, int, int, int, int, bytes | list[tuple[int, int]]]:
-        """Twin of the loop of `store.reading`; the fields of `Picked`.
-
-        What was found is copied together if it is in several pieces and all of them are in one file: `map_at` gives its bytes.
+        """Twin of the loop of `store.reading`. Returns the fields of `Picked`. Several ranges in one file are copied
+        together; `map_at` returns the bytes of the file.
         """
         ...
 
@@ -194,13 +197,14 @@ class Twin(Protocol):
         map_at: Callable[[int], tuple[memoryview | None, int]],
         /,
     ) -> int:
-        """Twin of the loop of `store.queues.sound_entries`: how many entries from the first on match the log. `queue` is its id and its topic,
-        `bounds` are the log's start and end. `known_codes` are tags codes that need no look at the record of a message that is not wanted.
+        """Twin of the loop of `store.queues.sound_entries`: how many entries from the first on match the log. `queue`
+        is its id and its topic, `bounds` are the log's start and end. For an unwanted message whose tags code is in
+        `known_codes`, the record is not checked.
         """
         ...
 
     def read_keys(self, chunk: bytes | memoryview, at: int, base: int, most: int, /) -> tuple[bytes, int, int]:
-        """Twin of `store.index.index_builder.RecordKeys.read`, up to the first record that is not a usual one. Keys are packed."""
+        """Twin of `store.index.index_builder.RecordKeys.read`, up to the first irregular record. Returns packed keys."""
         ...
 
     def enter_keys(
@@ -214,31 +218,33 @@ class Twin(Protocol):
         begin_ms: int,
         /,
     ) -> tuple[int, int, bytes]:
-        """Twin of the loop of `store.index.growing_index_file.GrowingIndexFile.put`: it writes to slots, and stops at a missing page.
-
-        How many keys were entered, how many slots were empty before, and the entries.
+        """Twin of the loop of `store.index.growing_index_file.GrowingIndexFile.put`: it writes to slots, and stops at
+        a missing page. Returns the numbers of added keys and of slots that were empty before, and the entries.
         """
         ...
 
     def withdraw_keys(self, entries: bytes, pages: list[Any], dirty: bytearray, slots: int, /) -> None:
-        """Undo the last `enter_keys`, whose entries could not be kept for want of memory; it needs none."""
+        """Undo the last `enter_keys`, whose entries could not be kept for lack of memory. It allocates no memory."""
         ...
 
     def record_starts(self, buffer: bytes | memoryview, smallest: int, /) -> bytes | None:
-        """Twin of the loop of `spark.decode.records`: 64-bit numbers of the machine; None when records do not fill the buffer exactly."""
+        """Twin of the loop of `spark.decode.records`. Returns native 64-bit numbers; None if records do not fill the
+        buffer exactly.
+        """
         ...
 
     def read_properties(
         self, buffer: bytes | memoryview, starts: Any, ends: Any, names: tuple[bytes, ...], with_map: bool, /
     ) -> tuple[bytearray | None, MapColumn | None, tuple[TextColumn, ...] | None]:
-        """Twin of `spark.decode.property_table`, for rows from `starts` to `ends`, arrays of 64-bit numbers. A byte for each row says
-        whether it is odd; only when none is, there is a map, if wanted, and a column for each name.
+        """Twin of `spark.decode.property_table`, for rows from `starts` to `ends`, arrays of 64-bit numbers. Returns
+        a byte for each row: whether it is irregular. Only if none is, it returns a map, if wanted, and a column for
+        each name.
         """
         ...
 
     def gather(self, buffer: bytes | memoryview, starts: Any, ends: Any, /) -> tuple[bytearray, bytearray]:
-        """Twin of the `take` of `spark.decode.decoding`, for rows from `starts` to `ends`, arrays of 64-bit numbers: where each row begins in
-        what was copied together, as 32-bit numbers, and that.
+        """Twin of the `take` of `spark.decode.decoding`, for rows from `starts` to `ends`, arrays of 64-bit numbers.
+        Returns the start of each row as 32-bit numbers, and the joined rows.
         """
         ...
 
@@ -247,13 +253,14 @@ class Twin(Protocol):
         buffer: bytes | memoryview,
         first_offset: int,
         end_offset: int,
-        odd_flags: int,
+        irregular_flags: int,
         wanted: int,
         names: tuple[bytes, ...],
         /,
     ) -> RecordColumns | None:
-        """Twin of `spark.decode.records` and `spark.decode.decoding`, for records of one topic that are all usual and have these offsets; None for
-        others. `wanted` are bits of `Wanted`. A record without the first of the names has the id there that its broker gave it.
+        """Twin of `spark.decode.records` and `spark.decode.decoding`, for regular records of one topic with these
+        offsets. Returns None for others. `wanted` are bits of `Wanted`. If a record lacks the first of the names, its
+        offset id is used.
         """
         ...
 
@@ -271,7 +278,9 @@ class Twin(Protocol):
         batch_bytes: int,
         /,
     ) -> tuple[bytes, int] | None:
-        """Twin of the loops of `spark.write.sink_batches`: a batch of rows from `at` on, and the row behind it; None when one does not fit."""
+        """Twin of the loops of `spark.write.sink_batches`: returns a batch of rows from `at` on, and the next row;
+        None if a row does not fit.
+        """
         ...
 
     def pack_bodies(self, pieces: list[bytes | memoryview], count: int, size: int, /) -> bytearray | None:
@@ -279,16 +288,16 @@ class Twin(Protocol):
         ...
 
     def row_ids(self, prefix: bytes, heads: bytes | list[bytes], bodies: list[bytes], /) -> list[str]:
-        """Twin of `spark.write.sink_replays.RowIds.next`, for rows that did not come before. There is a head for each, or one for all."""
+        """Twin of `spark.write.sink_replays.RowIds.next`, for new rows. There is one head for each row, or one for all."""
         ...
 
 
 REVISION: Final = 14
-"""Of what the compiled functions take and give: see `module.c`."""
+"""Version of the arguments and results of the compiled functions: see `module.c`."""
 
 
 def _of_this_revision(found: Any) -> Twin | None:
-    """A library that was left from other sources would be called in a way that it does not know."""
+    """A library built from other sources has other arguments, so it is not used."""
     if found is not None and found.REVISION != REVISION:
         log.warning(
             "the C twins have revision %d, expected %d; using pure Python instead. Install PocketMQ again",
@@ -301,20 +310,20 @@ def _of_this_revision(found: Any) -> Twin | None:
 
 
 built: Final[Twin | None] = _of_this_revision(_turn)
-"""What was made when the package was installed."""
+"""The library that was built at the installation."""
 
 _in_use: Twin | None = None if os.environ.get(PURE, "0") not in ("", "0") else built
 
 
 def twin() -> Twin | None:
-    """The compiled functions; None where Python does everything. Asked for once by each object that can use them."""
+    """The compiled functions; None in pure Python. Each object that can use them asks once."""
     return _in_use
 
 
 def why_pure() -> str:
-    """Why Python does everything here; empty where it does not."""
+    """Why pure Python is used; empty if the C twins are used."""
     if _in_use is not None:
         return ""
     if built is not None:
         return f"{PURE} is set"
-    return f"it was installed without a C compiler, or with {PURE}; where there is one, install again"
+    return f"it was installed without a C compiler, or with {PURE}; install a compiler, then install PocketMQ again"

@@ -1,15 +1,16 @@
-/* The messages of a batch, decoded and laid out as records in one pass.
+/* The messages of a batch, decoded and encoded as records in one pass.
  *
- *   | size 4 | magic 4 | crc 4 | flag 4 | body length 4 | body … | properties length 2 | properties … |   again and again
+ *   | size 4 | magic 4 | crc 4 | flag 4 | body length 4 | body … | properties length 2 | properties … |   again and
+ *   again
  *
- * Sizes are compared with what is left of the batch before anything behind them is read.
+ * Each size is checked against the rest of the batch before the bytes after it are read.
  */
 
 #include "turn.h"
 
 enum { ITEM_HEAD = 20, ITEM_FIXED = 22 };
 
-/* Takes the item at the beginning of `rest` and moves on; false when it is not sound, or nothing that can be laid out here. */
+/* Removes the first item from `rest`; false if it is invalid or irregular. */
 static bool put_item(const BatchPlan *plan, Span *rest, Record *record) {
     if (rest->size < ITEM_FIXED) return false;
     const int32_t size = (int32_t)get32(rest->at), body_bytes = (int32_t)get32(rest->at + 16);

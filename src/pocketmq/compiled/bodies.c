@@ -1,8 +1,10 @@
-/* Packs only the bodies of records, for readers that need nothing else: see `protocol.body_pack`.
+/* Packs only the bodies of records, for readers that need nothing else. See `protocol.body_pack`.
  *
- *   | head | body | topic | properties | head | body | …  ──►  | size | magic | count | 0 | where each begins … | body | body | … |
+ *   | head | body | topic | properties | head | body | …  ──►  | size | magic | count | 0 | the start of each … | body
+ *   | body | … |
  *
- * It is built in one pass at its position in the answer. The answer has space for the largest pack and is cut behind it.
+ * It is built in one pass at its position in the answer. The answer has space for the largest pack and is truncated
+ * after it.
  */
 
 #include "turn.h"
@@ -10,7 +12,7 @@
 #define PACK_MAGIC 0x504D5142u
 
 enum { PACK_HEAD = 16, START_BYTES = 4, ALIGNED = 8 };
-/* Compressed bodies, messages that nobody decided, batches that are kept whole, and heads that are longer. */
+/* Compressed bodies, undecided transactions, batches stored as one record, and longer heads. */
 enum { ODD_FLAGS = 0x1 | 0x4 | 0xC0 | HOST_FLAGS };
 
 static void put_start(BodyPack *pack) {
@@ -19,18 +21,18 @@ static void put_start(BodyPack *pack) {
     pack->start_at += START_BYTES;
 }
 
-/* The most that a pack may have of the bytes of its records, or of one of them. */
+/* The size limit of a pack in relation to its records, or to one of them. */
 static int64_t share_of(int64_t record_bytes) { return record_bytes / 4 * 3; }
 
 bool can_be_packed(int64_t count, int64_t record_bytes) {
     return count > 0 && record_bytes <= INT32_MAX && count <= record_bytes / SMALLEST_RECORD;
 }
 
-int64_t pack_room(int64_t record_bytes) { return share_of(record_bytes) / ALIGNED * ALIGNED; }
+int64_t pack_capacity(int64_t record_bytes) { return share_of(record_bytes) / ALIGNED * ALIGNED; }
 
 void begin_pack(BodyPack *pack, byte *to, int64_t count, int64_t record_bytes) {
     byte *starts = to + PACK_HEAD, *bodies = starts + START_BYTES * (count + 1);
-    *pack = (BodyPack){.at = to, .start_at = starts, .bodies_at = bodies, .body_at = bodies, .end = to + pack_room(record_bytes), .left = count};
+    *pack = (BodyPack){.at = to, .start_at = starts, .bodies_at = bodies, .body_at = bodies, .end = to + pack_capacity(record_bytes), .left = count};
     put32(to + 4, PACK_MAGIC);
     put32(to + 8, (uint32_t)count);
     put32(to + 12, 0);
@@ -46,7 +48,9 @@ bool put_bodies(BodyPack *pack, Span records) {
         if (size < SMALLEST_RECORD || size > end - at || body_bytes > size - SMALLEST_RECORD) return false;
         if (get32(head->magic) != MAGIC_V1 || get32(head->sys_flag) & ODD_FLAGS) return false;
         if (body_bytes > pack->end - pack->body_at) return false;
-        if (pack->body_at == pack->bodies_at && body_bytes > share_of(size)) return false; /* others of a topic are mostly like the first */
+        if (pack->body_at == pack->bodies_at && body_bytes > share_of(size)) return false; /* most messages of a
+                                                                                              topic are similar to
+                                                                                              the first */
         memcpy(pack->body_at, at + RECORD_HEAD, (size_t)body_bytes);
         pack->body_at += body_bytes;
         pack->left--;
@@ -69,9 +73,9 @@ PyObject *shrunk(PyObject *bytes, Py_ssize_t size) {
     return NULL;
 }
 
-/* NULL when records had better be sent, or with an error set. */
+/* NULL if whole records are better, or with an error set. */
 static PyObject *pack_of(PyObject *pieces, int64_t count, int64_t record_bytes) {
-    PyObject *bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)pack_room(record_bytes));
+    PyObject *bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)pack_capacity(record_bytes));
     if (!bytes) return NULL;
     BodyPack pack;
     bool is_usual = true;
@@ -86,7 +90,8 @@ static PyObject *pack_of(PyObject *pieces, int64_t count, int64_t record_bytes) 
     return shrunk(bytes, is_usual ? (Py_ssize_t)end_pack(&pack) : 0);
 }
 
-/* pack_bodies([records, …], how many, their bytes) -> the pack, or None when a record is irregular or little would be saved */
+/* pack_bodies([records, …], count, their bytes) -> the pack, or None if a record is irregular or the pack would save
+   little */
 PyObject *pack_bodies(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "pack_bodies takes 3 arguments, got %zd", count);

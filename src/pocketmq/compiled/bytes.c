@@ -15,7 +15,7 @@ Py_ssize_t span_find(Span span, Span part) {
 
 bool span_holds(Span span, Span part) { return span_find(span, part) >= 0; }
 
-/* The last place of a property's name, with the 0x01 behind it; the end of a longer name does not count. */
+/* The last position of a property's name with the 0x01 after it; the end of a longer name does not match. */
 Py_ssize_t span_find_last_name(Span properties, Span name) {
     const byte *at = properties.at, *end = properties.at + properties.size;
     Py_ssize_t found = -1;
@@ -36,15 +36,15 @@ bool span_of_bytes(PyObject *object, Span *span) {
 
 bool out_grow(Out *out, Py_ssize_t more) {
     if (out->failed) return false;
-    Py_ssize_t room = out->room ? out->room : 1024;
-    while (room - out->used < more) {
-        if (room > PY_SSIZE_T_MAX / 2) goto failed;
-        room *= 2;
+    Py_ssize_t capacity = out->capacity ? out->capacity : 1024;
+    while (capacity - out->used < more) {
+        if (capacity > PY_SSIZE_T_MAX / 2) goto failed;
+        capacity *= 2;
     }
-    byte *data = PyMem_Realloc(out->data, (size_t)room);
+    byte *data = PyMem_Realloc(out->data, (size_t)capacity);
     if (!data) goto failed;
     out->data = data;
-    out->room = room;
+    out->capacity = capacity;
     return true;
 failed:
     out->failed = true;
@@ -76,7 +76,7 @@ void out_free(Out *out) {
     *out = (Out){0};
 }
 
-/* Eight bytes a step: table n holds what a byte does that has n more bytes behind it in its step. */
+/* Eight bytes per step: table n is for the byte that has n more bytes after it in the step. */
 static uint32_t crc_tables[8][256];
 
 void prepare_crc(void) {
@@ -92,7 +92,7 @@ void prepare_crc(void) {
         }
 }
 
-/* Continues with the bytes of a span, from the state after the bytes before it. */
+/* Continues a checksum over the bytes of a span. */
 static uint32_t crc_on(uint32_t crc, Span rest) {
     const byte *at = rest.at, *end = rest.at + rest.size;
     for (; end - at >= 8; at += 8) {
@@ -110,14 +110,15 @@ static uint32_t crc_on(uint32_t crc, Span rest) {
 
 enum { FOLD = 16, FOLDED_AT_ONCE = 4 * FOLD };
 
-/* Sixteen bytes moved on by as many bits as the factors stand for, and joined with those that are there. The factors are
- * x^(bits+32) and x^(bits-32) modulo the polynomial, bits mirrored as in the rest of this checksum. */
+/* Multiplies 16 bytes by x^n modulo the polynomial, and adds the next 16. The factors are x^(n+32) and x^(n-32);
+   bits are mirrored as in the rest of this checksum. */
 __attribute__((target("pclmul,sse2"))) static inline __m128i folded(__m128i bytes, __m128i factors, __m128i there) {
     const __m128i low = _mm_clmulepi64_si128(bytes, factors, 0x00), high = _mm_clmulepi64_si128(bytes, factors, 0x11);
     return _mm_xor_si128(_mm_xor_si128(low, high), there);
 }
 
-/* The same by multiplication without carries, for 64 bytes and more: all is folded into the last sixteen, and those are summed up. */
+/* The same by carry-less multiplication, for 64 bytes and more: fold everything into the last 16 bytes, then compute
+   their checksum. */
 __attribute__((target("pclmul,sse2"))) static uint32_t crc_folded(Span body) {
     const __m128i by_64 = _mm_set_epi64x(0x01C6E41596, 0x0154442BD4), by_16 = _mm_set_epi64x(0x00CCAA009E, 0x01751997D0);
     const byte *at = body.at, *end = body.at + body.size;
@@ -144,12 +145,12 @@ static bool folds(Span body) { return false; }
 
 uint32_t crc_of(Span body) { return ~(folds(body) ? crc_folded(body) : crc_on(0xFFFFFFFFu, body)); }
 
-/* How many bytes the character has that begins with this one; 1 for what cannot begin one. */
+/* The size of the UTF-8 character that begins with this byte; 1 for an invalid first byte. */
 static int utf8_length(byte first) { return first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
 
 uint32_t java_hash(uint32_t hash, Span text) {
     const byte *at = text.at, *end = text.at + text.size;
-    /* Four plain characters a step: one by one, each would wait for the product of the one before. */
+    /* Four ASCII characters per step: one by one, each would wait for the previous product. */
     while (end - at >= 4 && !((at[0] | at[1] | at[2] | at[3]) & 0x80)) {
         hash = hash * (31u * 31 * 31 * 31) + at[0] * (31u * 31 * 31) + at[1] * (31u * 31) + at[2] * 31u + at[3];
         at += 4;
@@ -165,7 +166,7 @@ uint32_t java_hash(uint32_t hash, Span text) {
         at += length;
         if (point < 0x10000) {
             hash = hash * 31 + point;
-        } else { /* two units of UTF-16 */
+        } else { /* two UTF-16 units */
             hash = hash * 31 + (0xD7C0 + (point >> 10));
             hash = hash * 31 + (0xDC00 | (point & 0x3FF));
         }

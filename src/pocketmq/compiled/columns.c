@@ -1,9 +1,9 @@
-/* Columns as Arrow lays them out, for readers of millions of records: buffers that are written once, and ranges copied together. */
+/* Columns in Arrow's format, for readers of millions of records: buffers that are written once, and joined ranges. */
 
 #include "columns.h"
 
-bool open_sheet(Sheet *sheet, Py_ssize_t room) {
-    sheet->object = PyByteArray_FromStringAndSize(NULL, room);
+bool open_sheet(Sheet *sheet, Py_ssize_t size) {
+    sheet->object = PyByteArray_FromStringAndSize(NULL, size);
     sheet->data = sheet->object ? (byte *)PyByteArray_AsString(sheet->object) : NULL;
     return sheet->object != NULL;
 }
@@ -35,7 +35,7 @@ PyObject *packed(PyObject *first, PyObject *second, PyObject *third) {
 }
 
 PyObject *given_texts(Texts *texts) {
-    texts->bits.used = (texts->count + 7) / 8; /* there was room for more */
+    texts->bits.used = (texts->count + 7) / 8; /* the buffer was allocated larger */
     PyObject *bits = texts->missing ? given_sheet(&texts->bits) : Py_NewRef(Py_None);
     return packed(bits, given_sheet(&texts->offsets), given_sheet(&texts->data));
 }
@@ -47,7 +47,7 @@ void close_texts(Texts *texts) {
 }
 
 bool open_maps(Maps *maps, Py_ssize_t rows, Py_ssize_t bytes) {
-    /* an entry takes four bytes at least, but the last one of a row may be one byte shorter */
+    /* an entry has at least four bytes, but the last one of a row may have three */
     const Py_ssize_t entries = (bytes + rows) / SMALLEST_ENTRY;
     if (!open_texts(&maps->names, entries, bytes, false) || !open_texts(&maps->values, entries, bytes, false)) return false;
     if (!open_sheet(&maps->firsts, (rows + 1) * (Py_ssize_t)sizeof(int32_t))) return false;
@@ -71,7 +71,8 @@ void put_map(Maps *maps, const Row *row, const byte *readable_end) {
     put_offset(&maps->firsts, maps->names.count);
 }
 
-/* Rows from `starts` to `ends`, back to back; false, with an error set, for any that is not in the buffer, or when they are too many. */
+/* Joins rows from `starts` to `ends`; false, with an error set, if one is outside of the buffer, or if they are too
+   large. */
 static bool gather_rows(Span buffer, const Py_buffer *starts, const Py_buffer *ends, Sheet *offsets, Sheet *data) {
     const Py_ssize_t rows = starts->len / (Py_ssize_t)sizeof(int64_t);
     int64_t bytes = 0;
@@ -82,7 +83,7 @@ static bool gather_rows(Span buffer, const Py_buffer *starts, const Py_buffer *e
         if (fits) bytes += end - start;
     }
     if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "rows are pairs of places in the buffer, of less than 2 GiB in all");
+        PyErr_SetString(PyExc_ValueError, "rows are pairs of positions in the buffer, of less than 2 GiB in all");
         return false;
     }
     if (!open_sheet(offsets, (rows + 1) * (Py_ssize_t)sizeof(int32_t)) || !open_sheet(data, (Py_ssize_t)bytes)) return false;
@@ -97,7 +98,7 @@ static bool gather_rows(Span buffer, const Py_buffer *starts, const Py_buffer *e
     return true;
 }
 
-/* (buffer, starts, ends) -> (where each row begins, as 32-bit numbers; the rows) */
+/* (buffer, starts, ends) -> (the start of each row as 32-bit numbers; the rows) */
 PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     Py_buffer buffer, starts, ends;
@@ -122,7 +123,7 @@ PyObject *gather(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     return given;
 }
 
-/* (buffer, smallest) -> where records begin, as 64-bit numbers; None when they do not fill the buffer exactly */
+/* (buffer, smallest) -> the starts of records as 64-bit numbers; None if records do not fill the buffer exactly */
 PyObject *record_starts(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     Py_buffer buffer;

@@ -1,8 +1,8 @@
-/* Which messages one pull gets: the loop of `store.reading`, over the entries of a queue.
+/* Selects the messages of one pull: the loop of `store.reading`, over the entries of a queue.
  *
- *   | log offset 8 | size 4 | tags code 8 |   again and again ──► ranges of the log, neighbours joined
+ *   | log offset 8 | size 4 | tags code 8 |   again and again ──► ranges of the log, adjacent ones joined
  *
- * Several ranges in one file of the log are joined here by a copy; Python would make a view of each.
+ * Several ranges in one file of the log are joined here by a copy; Python would create a view of each.
  */
 
 #include "turn.h"
@@ -40,7 +40,7 @@ static void add_stretch(Pick *pick, int64_t offset, int64_t size) {
     }
 }
 
-/* Looks at one entry; false when it is the first of the next pull, or with an error set. */
+/* Examines one entry; false if it is the first of the next pull, or with an error set. */
 static bool look_at(Pick *pick, const QueueEntry *entry) {
     const int64_t offset = (int64_t)get64(entry->log_offset), code = (int64_t)get64(entry->tags_code);
     const int32_t size = (int32_t)get32(entry->size);
@@ -69,7 +69,7 @@ bool pick_from(Pick *pick, Span entries) {
     return !PyErr_Occurred();
 }
 
-/* The bytes of all ranges, if they are in this map, which begins at `first`; NULL without an error when they do not. */
+/* The bytes of all ranges, if they are in this map, which begins at `first`; NULL without an error if they are not. */
 static PyObject *gathered(const Pick *pick, const LogRange *ranges, Py_ssize_t count, const Py_buffer *map, int64_t first) {
     for (Py_ssize_t number = 0; number < count; number++) {
         const int64_t at = ranges[number].offset - first;
@@ -95,22 +95,22 @@ static PyObject *range_list(const LogRange *ranges, Py_ssize_t count) {
     return list;
 }
 
-/* The same, with the map that holds the first of them: `map_at(offset)` gives (map or None, where it begins). */
+/* The same, with the map of the first range: `map_at(offset)` returns (map or None, its start). */
 static PyObject *gathered_from(const Pick *pick, const LogRange *ranges, Py_ssize_t count, PyObject *map_at) {
-    PyObject *place = PyObject_CallFunction(map_at, "L", (long long)ranges[0].offset);
+    PyObject *found = PyObject_CallFunction(map_at, "L", (long long)ranges[0].offset);
     PyObject *bytes = NULL, *map_object;
     long long first;
     Py_buffer map;
-    if (!place) return NULL;
-    if (!PyTuple_Check(place)) {
+    if (!found) return NULL;
+    if (!PyTuple_Check(found)) {
         PyErr_SetString(PyExc_TypeError, "a map comes as a tuple with its offset");
-    } else if (PyArg_ParseTuple(place, "OL", &map_object, &first) && map_object != Py_None && first >= 0) {
+    } else if (PyArg_ParseTuple(found, "OL", &map_object, &first) && map_object != Py_None && first >= 0) {
         if (PyObject_GetBuffer(map_object, &map, PyBUF_SIMPLE) == 0) {
             bytes = gathered(pick, ranges, count, &map, first);
             PyBuffer_Release(&map);
         }
     }
-    Py_DECREF(place);
+    Py_DECREF(found);
     return bytes;
 }
 
@@ -130,7 +130,7 @@ bool read_bounds(PyObject *tuple, ReadBounds *bounds) {
     if (!PyArg_ParseTuple(tuple, "LLLLLLLLL", &start, &end, &cold_below, &hot_count, &cold_count, &hot_bytes, &cold_bytes, &entries, &max_count))
         return false;
     if (start < 0 || end < start) {
-        PyErr_SetString(PyExc_ValueError, "offsets are not negative, and the log does not end before it begins");
+        PyErr_SetString(PyExc_ValueError, "offsets must not be negative, and the log must not end before its start");
         return false;
     }
     *bounds = (ReadBounds){start, end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, entries, max_count};
@@ -138,7 +138,8 @@ bool read_bounds(PyObject *tuple, ReadBounds *bounds) {
 }
 
 /* pick_entries(entries, bounds, tag_codes, map_at)
- *     -> (stopped, some were removed, how many were read, log offset of the last of them, count, size, bytes or ranges) */
+ *     -> (stopped, some were removed, number of entries read, log offset of the last one, count, size, bytes or
+ *     ranges) */
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 4) return PyErr_Format(PyExc_TypeError, "pick_entries takes 4 arguments, got %zd", count);

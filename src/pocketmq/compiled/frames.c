@@ -1,4 +1,4 @@
-/* Where one frame ends and the next begins: the loop of `protocol.frames.FrameSplitter`.
+/* Splits bytes into frames: the loop of `protocol.frames.FrameSplitter`.
  *
  *   | total 4 | encoding 1 | header length 3 | header … | body … |
  */
@@ -35,7 +35,7 @@ bool read_frame(PyObject *frame, Span *header, Span *body) {
     return span_of_bytes(PyTuple_GetItem(frame, FRAME_HEADER), header) && span_of_bytes(PyTuple_GetItem(frame, FRAME_BODY), body);
 }
 
-/* split_whole(data, largest_total, largest_header, largest_encoding) -> (frames, how many bytes they took) */
+/* split_whole(data, largest_total, largest_header, largest_encoding) -> (frames, their size in bytes) */
 PyObject *split_whole(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     Span data;

@@ -1,9 +1,10 @@
-/* Reads the JSON header of a request, as every client writes it, in one pass.
+/* Reads the usual JSON header of a request in one pass.
  *
  *   {"code":310,"extFields":{ … },"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC":"JSON","version":479}
  *
- * In a regular header the code comes first, each key is known and occurs once, ext values are strings, and numbers have no
- * exponent. Any other header is declined, whether it is wrong or only rare: `protocol.hot_headers` reads it then.
+ * In a regular header the code comes first, each key is known and occurs once, ext values are strings, and numbers
+ * have no
+ * exponent. Any other header, invalid or only rare, is declined, and `protocol.hot_headers` reads it.
  */
 
 #include "json.h"
@@ -18,7 +19,7 @@ static bool take_number(Cursor *cursor, Span *text, int64_t *number) {
 
 enum { EXT = 1, OPAQUE = 2, FLAG = 4, VERSION = 8, LANGUAGE = 16, ENCODING = 32 };
 
-/* Which member of the header this is; 0 when a usual one has none of this name. No two have the same size. */
+/* The member of the header with this name; 0 for an unknown name. No two names have the same size. */
 static uint32_t member_of(Span name) {
     if (span_is(name, TEXT("extFields"))) return EXT;
     if (span_is(name, TEXT("opaque"))) return OPAQUE;

@@ -1,16 +1,17 @@
-/* Steps through the JSON of a header: see `json.c`. They are inline, as a header takes some fifty of them. */
+/* Functions that read parts of a JSON header: see `json.c`. They are inline, because a header needs about fifty
+   calls. */
 
 #ifndef POCKETMQ_JSON_H
 #define POCKETMQ_JSON_H
 
 #include "turn.h"
 
-/* What is left to be read. */
+/* The unread rest. */
 typedef struct {
     const byte *at, *end;
 } Cursor;
 
-/* A string as it stands between its quotes. */
+/* The raw content of a string, between its quotes. */
 typedef struct {
     Span raw;
     bool escaped, ascii;
@@ -48,7 +49,7 @@ static inline bool take_text(Cursor *cursor, Text *text) {
     return true;
 }
 
-/* A text that means what it looks like: ASCII without escapes. */
+/* A text without escapes and only of ASCII, so that its raw bytes are its value. */
 static inline bool take_plain(Cursor *cursor, Span *plain) {
     Text text;
     if (!take_text(cursor, &text) || text.escaped || !text.ascii) return false;
@@ -56,7 +57,7 @@ static inline bool take_plain(Cursor *cursor, Span *plain) {
     return true;
 }
 
-/* A whole number in the one way that everybody writes it; with 18 digits at most it fits. */
+/* A whole number in its usual form, with at most 18 digits, so that it fits into 64 bits. */
 static inline bool read_number(Span text, int64_t least, int64_t most, int64_t *number) {
     const byte *at = text.at, *end = text.at + text.size;
     const bool negative = at < end && *at == '-';
@@ -71,16 +72,16 @@ static inline bool read_number(Span text, int64_t least, int64_t most, int64_t *
     return least <= *number && *number <= most;
 }
 
-/* What a header says beside its ext fields; and where the opaque stands, of which there is none when it says none. */
+/* The header without its ext fields, and the position of the opaque; NULL if it has none. */
 typedef struct {
     int64_t opaque, flag;
     Span opaque_text;
 } Envelope;
 
-/* Takes the ext fields, from their brace to its end. */
+/* Reads the ext fields, from their brace to its end. */
 typedef bool (*TakeExt)(Cursor *cursor, void *head);
 
-/* Reads a header that begins with `start`, its code; false when it is not a usual one. */
+/* Reads a header that begins with `start`, which includes its code; false if it is irregular. */
 bool read_envelope(Span header, Span start, TakeExt take_ext, void *head, Envelope *envelope);
 
 #endif

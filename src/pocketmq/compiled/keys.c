@@ -9,7 +9,7 @@
 
 enum { INDEX_ENTRY = 20, PAGE_SHIFT = 10, PAGE_SLOTS = 1 << PAGE_SHIFT, MAX_SECONDS = 0x7FFFFFFF };
 
-/* What the index needs of a record. */
+/* The fields of a record that the index needs. */
 typedef struct {
     Py_ssize_t size;
     int64_t store_ms;
@@ -17,7 +17,7 @@ typedef struct {
     Span topic, properties;
 } Stored;
 
-/* Reads the record at the beginning of `rest`; false when it is not whole, or has IPv6 hosts. */
+/* Reads the record at the beginning of `rest`; false if it is incomplete, or has IPv6 hosts. */
 static bool read_stored(Span rest, Stored *stored) {
     if (rest.size < SMALLEST_RECORD) return false;
     const RecordHead *head = (const RecordHead *)rest.at;
@@ -48,8 +48,8 @@ static Span value_of(Span properties, Span name) {
     return (Span){start, (end ? end : limit) - start};
 }
 
-/* A key on its way to the index; see `store.index.growing_index_file.PackedKeys`. It has no object of Python: to make three numbers and a tuple of each
- * of a million keys would cost more than all the rest. */
+/* A key for the index; see `store.index.growing_index_file.PackedKeys`. It is no Python object: creating three
+   numbers and a tuple for each of a million keys would cost more than everything else. */
 typedef struct {
     int32_t hash;
     int64_t log_offset, store_ms;
@@ -59,7 +59,8 @@ enum { KEY_BYTES = 20 };
 
 static void add_key(Out *keys, uint32_t topic_hash, Span key, int64_t log_offset, int64_t store_ms) {
     const uint32_t hash = java_hash(topic_hash, key);
-    const int32_t positive = (int32_t)(hash < 0x80000000u ? hash : (0u - hash) & 0x7FFFFFFFu); /* the smallest int becomes 0 */
+    const int32_t positive = (int32_t)(hash < 0x80000000u ? hash : (0u - hash) & 0x7FFFFFFFu); /* the smallest int
+                                                                                                  becomes 0 */
     if (!out_need(keys, KEY_BYTES)) return;
     byte *at = keys->data + keys->used;
     memcpy(at, &positive, 4);
@@ -76,7 +77,8 @@ static Key get_key(const byte *at) {
     return key;
 }
 
-/* Adds the unique key and all others of a message; false when a text is not UTF-8, before anything is added, or with an error set. */
+/* Adds the unique key and all others of a message. False if a text is not UTF-8 (then nothing is added), or with an
+   error set. */
 static bool add_keys(Out *keys, const Stored *stored, int64_t log_offset) {
     if (stored->rolled_back) return true;
     const Span unique = value_of(stored->properties, TEXT("UNIQ_KEY\x01"));
@@ -95,7 +97,7 @@ static bool add_keys(Out *keys, const Stored *stored, int64_t log_offset) {
     return !keys->failed;
 }
 
-/* Reads records from `at` on, which is moved behind them; how many. */
+/* Reads records from `at` on, which is advanced. Returns their number. */
 static Py_ssize_t read_records(Span chunk, Py_ssize_t *at, int64_t base, Py_ssize_t most, Out *keys) {
     Py_ssize_t records = 0;
     Stored stored;
@@ -106,7 +108,7 @@ static Py_ssize_t read_records(Span chunk, Py_ssize_t *at, int64_t base, Py_ssiz
     return records;
 }
 
-/* read_keys(chunk, at, base, most) -> (keys, packed, how many records, where the next begins in the chunk) */
+/* read_keys(chunk, at, base, most) -> (keys, packed; number of records; start of the next one in the chunk) */
 PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     Py_buffer view;
@@ -128,20 +130,20 @@ PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t cou
     return found;
 }
 
-/* The slot of a key, in a page that is held meanwhile. */
+/* The slot of a key, in a page that is referenced meanwhile. */
 typedef struct {
     Py_buffer page;
     int32_t *number;
     char *is_dirty;
 } Slot;
 
-/* Keys whose slots are prefetched before the first of them is used: the slots are far apart in memory. */
+/* Slots of so many keys are prefetched before the first is used: they are far apart in memory. */
 enum { TOGETHER = 16 };
 
-/* Finds a slot; false when its page is not in memory, or with an error set. */
+/* Finds a slot; false if its page is not in memory, or with an error set. */
 static bool open_slot(PyObject *pages, PyObject *dirty, int64_t number, Slot *slot) {
     const Py_ssize_t page_number = (Py_ssize_t)(number >> PAGE_SHIFT), index = (Py_ssize_t)(number & (PAGE_SLOTS - 1));
-    PyObject *page = PyList_GetItem(pages, page_number); /* IndexError beyond the last */
+    PyObject *page = PyList_GetItem(pages, page_number); /* IndexError beyond the last page */
     if (!page || page == Py_None) return false;
     if (page_number >= PyByteArray_Size(dirty)) {
         PyErr_SetString(PyExc_IndexError, "no mark for this page");
@@ -169,7 +171,7 @@ static void put_entry(Out *entries, const Key *key, int64_t begin_ms, int32_t pr
     entries->used += INDEX_ENTRY;
 }
 
-/* Where keys go, and what became of them. */
+/* The index file, and the results of adding keys. */
 typedef struct {
     PyObject *pages, *dirty;
     int64_t slots, number, begin_ms;
@@ -177,19 +179,20 @@ typedef struct {
     Py_ssize_t unused;
 } Entering;
 
-/* Enters the first of these keys, a few at most; how many. None when the page of the first has to be read, or with an error set. */
+/* Adds the first of these keys, up to a limit, and returns their number. 0 if the page of the first is not in
+   memory, or with an error set. */
 static Py_ssize_t enter_some(Entering *to, Span keys) {
     Slot slots[TOGETHER];
     Py_ssize_t found = 0;
     while (found < TOGETHER && found < keys.size / KEY_BYTES) {
         const int32_t hash = get_key(keys.at + found * KEY_BYTES).hash;
-        if (hash < 0) PyErr_SetString(PyExc_ValueError, "a hash is not negative");
+        if (hash < 0) PyErr_SetString(PyExc_ValueError, "a hash must not be negative");
         if (hash < 0 || !open_slot(to->pages, to->dirty, hash % to->slots, &slots[found])) break;
         found++;
     }
-    const bool has_room = out_need(&to->entries, found * INDEX_ENTRY);
+    const bool has_space = out_need(&to->entries, found * INDEX_ENTRY);
     for (Py_ssize_t number = 0; number < found; number++) {
-        if (has_room) {
+        if (has_space) {
             const Key key = get_key(keys.at + number * KEY_BYTES);
             const int32_t previous = *slots[number].number;
             *slots[number].number = (int32_t)to->number++;
@@ -199,10 +202,10 @@ static Py_ssize_t enter_some(Entering *to, Span keys) {
         }
         PyBuffer_Release(&slots[number].page);
     }
-    return has_room ? found : 0;
+    return has_space ? found : 0;
 }
 
-/* Leads slots back to what they were before these entries, which must be the last that were entered. */
+/* Restores the slots from before these entries, which must be the last that were added. */
 static void withdraw(PyObject *pages, PyObject *dirty, int64_t slots, Span entries) {
     for (Py_ssize_t at = entries.size - INDEX_ENTRY; at >= 0; at -= INDEX_ENTRY) {
         Slot slot;
@@ -214,7 +217,7 @@ static void withdraw(PyObject *pages, PyObject *dirty, int64_t slots, Span entri
 
 /* withdraw_keys(entries, pages, dirty, slots) -> None
  *
- * Undoes an `enter_keys` whose entries could not be kept. It needs no memory.
+ * Undoes an `enter_keys` whose entries could not be kept. It allocates no memory.
  */
 PyObject *withdraw_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
@@ -222,7 +225,7 @@ PyObject *withdraw_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t
     Span entries;
     if (!span_of_bytes(arguments[0], &entries)) return NULL;
     if (!PyList_Check(arguments[1]) || !PyByteArray_Check(arguments[2]))
-        return PyErr_Format(PyExc_TypeError, "pages are a list, their marks a bytearray");
+        return PyErr_Format(PyExc_TypeError, "pages must be a list, their marks a bytearray");
     const int64_t slots = PyLong_AsLongLong(arguments[3]);
     if (PyErr_Occurred()) return NULL;
     if (slots <= 0 || entries.size % INDEX_ENTRY) return PyErr_Format(PyExc_ValueError, "a number is out of range");
@@ -231,9 +234,10 @@ PyObject *withdraw_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-/* enter_keys(keys, at, pages, dirty, slots, number, begin_ms) -> (how many, how many slots were unused, their entries)
+/* enter_keys(keys, at, pages, dirty, slots, number, begin_ms) -> (number of keys, number of slots that were unused,
+ * entries)
  *
- * It changes what it is given, slots and the marks of their pages, unless it fails. It ends at a page that has to be read first.
+ * It changes slots and the marks of their pages, unless it fails. It ends at a page that must be read first.
  */
 PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
@@ -242,7 +246,7 @@ PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t co
     Span keys;
     if (!span_of_bytes(arguments[0], &keys)) return NULL;
     if (!PyList_Check(to.pages) || !PyByteArray_Check(to.dirty))
-        return PyErr_Format(PyExc_TypeError, "pages are a list, their marks a bytearray");
+        return PyErr_Format(PyExc_TypeError, "pages must be a list, their marks a bytearray");
     Py_ssize_t at = PyLong_AsSsize_t(arguments[1]), entered;
     to.slots = PyLong_AsLongLong(arguments[4]);
     to.number = PyLong_AsLongLong(arguments[5]);
@@ -253,7 +257,8 @@ PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t co
         return PyErr_Format(PyExc_ValueError, "a number is out of range");
     while (at < end && (entered = enter_some(&to, (Span){keys.at + at * KEY_BYTES, (end - at) * KEY_BYTES}))) at += entered;
     PyObject *found = NULL;
-    if (at > first) PyErr_Clear(); /* told when the next call begins with what failed: those before it are entered */
+    if (at > first) PyErr_Clear(); /* the next call begins with the failed key and reports the error: earlier keys
+                                      are added */
     if (!PyErr_Occurred()) {
         found = Py_BuildValue("(nnN)", at - first, to.unused, out_bytes(&to.entries));
         if (!found) withdraw(to.pages, to.dirty, to.slots, (Span){to.entries.data, to.entries.used});

@@ -23,7 +23,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Grows with every change of what a function takes or gives: Python leaves a library alone that is not of its own revision. */
+/* Increases with every change of arguments or results: Python does not use a library of another revision. */
 enum { REVISION = 14 };
 
 static bool add_field(PyObject *fields, const char *name, size_t at, size_t bytes) {
@@ -33,7 +33,7 @@ static bool add_field(PyObject *fields, const char *name, size_t at, size_t byte
     return added;
 }
 
-/* The layouts that C shares with Python, as lists of (name, where it begins, bytes), for the test that compares them. */
+/* The structs that C shares with Python, as lists of (name, offset, size), for the test that compares them. */
 static bool add_layouts(PyObject *module) {
 #define RECORD_FIELD(name, bytes) && add_field(record, #name, offsetof(RecordHead, name), bytes)
 #define ENTRY_FIELD(name, bytes) && add_field(entry, #name, offsetof(QueueEntry, name), bytes)
@@ -53,7 +53,7 @@ static int prepare(PyObject *module) {
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)prepare}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_turn", "The compiled twin of the broker's hot path.", 0, methods, slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_turn", "C twins of the broker's hot path and of the Spark connector.", 0, methods, slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__turn(void) { return PyModuleDef_Init(&definition); }

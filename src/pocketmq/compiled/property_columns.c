@@ -2,31 +2,32 @@
  *
  *   KEYS 01 k1 02 TAGS 01 a 02 | TAGS 01 b | ...     properties of records; the last 02 of each may be missing
  *
- *   rows     0 2 3                                   a map as Arrow lays it out: where the entries of each row begin,
- *   names    KEYS TAGS TAGS   0 4 8 12               texts back to back, and where each of them begins
+ *   rows     0 2 3                                   a map in Arrow's format: the offsets of the entries of each row,
+ *   names    KEYS TAGS TAGS   0 4 8 12               joined texts, and their offsets
  *   values   k1 a b           0 2 3 4
  *
- * A row is irregular when its separators do not alternate, when it is not UTF-8, or when it has too many entries. Then only a flag
+ * A row is irregular when its separators do not alternate, when it is not UTF-8, or when it has too many entries. Then
+ * only a flag
  * is returned, and Python decodes such rows one by one.
  */
 
 #include "columns.h"
 
-/* All that is made of the rows. */
+/* All results of the rows. */
 typedef struct {
     Span buffer, names[MOST_NAMES];
     int name_count;
     bool with_map;
     Texts columns[MOST_NAMES];
     Maps maps;
-    Sheet odd;
-    Py_ssize_t odd_count;
+    Sheet irregular;
+    Py_ssize_t irregular_count;
 } Table;
 
-/* Names differ in their first letter mostly, so few of them are compared. They are not empty. */
+/* Names usually differ in their first letter, so most comparisons end there. They are not empty. */
 static bool is_name(Span name, Span other) { return name.size == other.size && *name.at == *other.at && span_is(name, other); }
 
-/* Of equal names the position of the first and the value of the last count. An empty name or value is ignored. */
+/* Of equal names, the position of the first and the value of the last count. An empty name or value is ignored. */
 static bool add_entry(Row *row, Span name, Span value) {
     if (!name.size || !value.size) return true;
     for (int at = 0; at < row->count; at++)
@@ -41,10 +42,11 @@ static bool add_entry(Row *row, Span name, Span value) {
 
 #define ALL_BYTES(value) (UINT64_C(0x0101010101010101) * (value))
 
-/* Zero when none of eight bytes is 0x00, 0x01 or 0x02; else the lowest bit that is set lies in the first such byte of a small end first word. */
+/* Zero if none of eight bytes is 0x00, 0x01 or 0x02. Otherwise, in little-endian order, the lowest set bit is in the
+   first such byte. */
 static uint64_t small_bytes(uint64_t word) { return (word - ALL_BYTES(3)) & ~word & ALL_BYTES(0x80); }
 
-/* The next separator from `at` on, or the end; `seen` collects what was passed. */
+/* The next separator from `at` on, or the end; `seen` collects all bytes before it. */
 static const byte *next_separator(const byte *at, const byte *end, uint64_t *seen) {
     uint64_t word;
     for (; end - at >= 8; at += 8) {
@@ -90,16 +92,16 @@ Span value_of(const Row *row, Span name) {
 static void add_row(Table *table, Span text) {
     Row row;
     const byte *end = table->buffer.at + table->buffer.size;
-    const bool is_odd = !read_row(&row, text);
-    table->odd.data[table->odd.used++] = is_odd;
-    table->odd_count += is_odd;
-    if (table->odd_count) return; /* nothing else will be given */
+    const bool is_irregular = !read_row(&row, text);
+    table->irregular.data[table->irregular.used++] = is_irregular;
+    table->irregular_count += is_irregular;
+    if (table->irregular_count) return; /* the other results are not used */
     for (int at = 0; at < table->name_count; at++) put_value(&table->columns[at], value_of(&row, table->names[at]), end);
     if (table->with_map) put_map(&table->maps, &row, end);
 }
 
 static bool open_table(Table *table, Py_ssize_t rows, Py_ssize_t bytes) {
-    if (!open_sheet(&table->odd, rows)) return false;
+    if (!open_sheet(&table->irregular, rows)) return false;
     for (int at = 0; at < table->name_count; at++)
         if (!open_texts(&table->columns[at], rows, bytes, true)) return false;
     return !table->with_map || open_maps(&table->maps, rows, bytes);
@@ -108,7 +110,7 @@ static bool open_table(Table *table, Py_ssize_t rows, Py_ssize_t bytes) {
 static void close_table(Table *table) {
     for (int at = 0; at < MOST_NAMES; at++) close_texts(&table->columns[at]);
     close_maps(&table->maps);
-    Py_CLEAR(table->odd.object);
+    Py_CLEAR(table->irregular.object);
 }
 
 PyObject *given_columns(Texts *columns, int count) {
@@ -124,32 +126,32 @@ PyObject *given_columns(Texts *columns, int count) {
 }
 
 static PyObject *given_table(Table *table) {
-    if (table->odd_count) return packed(given_sheet(&table->odd), Py_NewRef(Py_None), Py_NewRef(Py_None));
+    if (table->irregular_count) return packed(given_sheet(&table->irregular), Py_NewRef(Py_None), Py_NewRef(Py_None));
     PyObject *map = table->with_map ? given_maps(&table->maps) : Py_NewRef(Py_None);
     return packed(Py_NewRef(Py_None), map, given_columns(table->columns, table->name_count));
 }
 
 int read_names(PyObject *given, Span names[MOST_NAMES]) {
     if (!PyTuple_Check(given)) {
-        PyErr_SetString(PyExc_TypeError, "names come as a tuple");
+        PyErr_SetString(PyExc_TypeError, "names must be a tuple");
         return -1;
     }
     const Py_ssize_t count = PyTuple_Size(given);
     if (count > MOST_NAMES) {
-        PyErr_Format(PyExc_ValueError, "at most %d names", MOST_NAMES);
+        PyErr_Format(PyExc_ValueError, "at most %d names are allowed", MOST_NAMES);
         return -1;
     }
     for (Py_ssize_t at = 0; at < count; at++) {
         if (!span_of_bytes(PyTuple_GetItem(given, at), &names[at])) return -1;
         if (!names[at].size) {
-            PyErr_SetString(PyExc_ValueError, "a name is not empty");
+            PyErr_SetString(PyExc_ValueError, "a name must not be empty");
             return -1;
         }
     }
     return (int)count;
 }
 
-/* Rows from `starts` to `ends`, places in the buffer; false, with an error set, for any that is not in it. */
+/* Rows from `starts` to `ends`, positions in the buffer; false, with an error set, if one is outside of it. */
 static bool read_rows(Table *table, const Py_buffer *starts, const Py_buffer *ends) {
     const Py_ssize_t rows = starts->len / (Py_ssize_t)sizeof(int64_t);
     int64_t before = 0, bytes = 0;
@@ -161,7 +163,7 @@ static bool read_rows(Table *table, const Py_buffer *starts, const Py_buffer *en
         before = end;
     }
     if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "rows are pairs of rising positions in a buffer of less than 2 GiB");
+        PyErr_SetString(PyExc_ValueError, "rows must be pairs of ascending positions in a buffer of less than 2 GiB");
         return false;
     }
     if (!open_table(table, rows, (Py_ssize_t)bytes)) return false;
@@ -172,7 +174,7 @@ static bool read_rows(Table *table, const Py_buffer *starts, const Py_buffer *en
     return true;
 }
 
-/* (buffer, starts, ends, names, with_map) -> (odd rows or None, map or None, a column for each name) */
+/* (buffer, starts, ends, names, with_map) -> (irregular rows or None, map or None, a column for each name) */
 PyObject *read_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     Table table = {0};

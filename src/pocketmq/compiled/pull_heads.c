@@ -1,4 +1,4 @@
-/* The header of a pull: the numbers that change from one to the next, and what its checks depend on.
+/* The header of a pull: the numbers that change with each pull, and the fields that its checks depend on.
  *
  *   "extFields":{"consumerGroup":"G","topic":"T","queueId":"1","queueOffset":"640",…,"subVersion":"17…","expressionType":"TAG"}
  *
@@ -27,7 +27,7 @@ static int field_of(Span name) {
     return field;
 }
 
-/* Numbers may have zeros before them, which Java reads as well. */
+/* Numbers may have leading zeros, as in Java. */
 static bool read_padded(Span text, int64_t least, int64_t most, int64_t *number) {
     while (text.size > 1 && text.at[0] == '0') text = (Span){text.at + 1, text.size - 1};
     return read_number(text, least, most, number);
@@ -48,7 +48,7 @@ static bool set_field(PullHead *head, int field, Span value) {
     case SUBSCRIPTION: head->subscription = value; return true;
     case TYPE: head->expression_type = value; return true;
     case MAX_BYTES: case SOURCE: return read_padded(value, INT32_MIN, INT32_MAX, &ignored);
-    default: return true; /* the client behind a proxy, or a field of no pull */
+    default: return true; /* the client behind a proxy, or a field that pulls do not have */
     }
 }
 
@@ -87,7 +87,7 @@ bool read_next_pull_head(Span header, const PullHead *before, PullHead *head) {
     const Py_ssize_t offset_at = before->offset_text.at - before->header.at, offset_end = offset_at + before->offset_text.size;
     if (header.size != before->header.size || !before->opaque_text.at) return false;
     const Py_ssize_t opaque_at = before->opaque_text.at - before->header.at, opaque_end = opaque_at + before->opaque_text.size;
-    if (opaque_at < offset_end) return false; /* the ext fields come first wherever keys are sorted */
+    if (opaque_at < offset_end) return false; /* clients that sort keys write the ext fields first */
     if (!is_same(header, before->header, 0, offset_at) || !is_same(header, before->header, offset_end, opaque_at) ||
         !is_same(header, before->header, opaque_end, header.size))
         return false;

@@ -1,12 +1,13 @@
 /* Whole records as columns in one pass: the head, body, topic and properties of each, while it is in the cache.
  *
- *   | head | body | topic | properties | head | body | ...          records of one queue, as a pull brought them
+ *   | head | body | topic | properties | head | body | ...          records of one queue, as a pull returned them
  *      │      │       │          └──► a column for each name, and the map
  *      │      │       └──► the same for all
- *      │      └──► bodies back to back
+ *      │      └──► joined bodies
  *      └──► numbers
  *
- * This serves regular buffers: records of version 1 with IPv4 hosts, of one topic, all of them requested. Any other buffer is left
+ * This serves regular buffers: records of version 1 with IPv4 hosts, of one topic, all of them requested. Any other
+ * buffer is left
  * to Python, which separates regular from irregular records and raises the exact error.
  */
 
@@ -17,17 +18,17 @@
 enum { ID_DIGITS = 32, NUMBERS = 5 };
 enum { WITH_VALUES = 1, WITH_NUMBERS = 2, WITH_TEXTS = 4, WITH_MAP = 8, CHECK_BODIES = 16 };
 
-/* Where the parts of a record lie. */
+/* The positions of the parts of a record. */
 typedef struct {
     const RecordHead *head;
     Span body, topic, properties;
 } Parts;
 
-/* What is made. A record that has nothing under the first of the names has the id there that its broker gave it. */
+/* The results. If a record lacks the first of the names, its offset id is used. */
 typedef struct {
     Span buffer, topic, names[MOST_NAMES];
-    int64_t first, end; /* offsets that count */
-    uint32_t odd_flags;
+    int64_t first, end; /* the wanted offsets */
+    uint32_t irregular_flags;
     long wanted;
     int name_count;
     Py_ssize_t rows, most;
@@ -38,11 +39,11 @@ typedef struct {
 
 static const int number_bytes[NUMBERS] = {4, 8, 8, 8, 4};
 
-/* False when it is not a usual record that counts. */
+/* False if it is not a regular record with a wanted offset. */
 static bool find_parts(const Reading *reading, const byte *at, int64_t size, Parts *parts) {
     const RecordHead *head = (const RecordHead *)at;
     const int64_t offset = (int64_t)get64(head->queue_offset), body_bytes = get32(head->body_size);
-    if (get32(head->magic) != MAGIC_V1 || get32(head->sys_flag) & reading->odd_flags) return false;
+    if (get32(head->magic) != MAGIC_V1 || get32(head->sys_flag) & reading->irregular_flags) return false;
     if (offset < reading->first || offset >= reading->end || body_bytes > size - SMALLEST_RECORD) return false;
     const byte *topic = at + RECORD_HEAD + body_bytes + 1, *end = at + size;
     if (topic[-1] > end - topic - 2) return false;
@@ -57,7 +58,7 @@ static void put_number(Sheet *sheet, const void *number, int bytes) {
     sheet->used += bytes;
 }
 
-/* Microseconds; what lies beyond their range becomes the last or first of it. */
+/* Microseconds; times out of range become the smallest or largest one. */
 static int64_t micros(int64_t ms) { return (ms > MOST_MS ? MOST_MS : ms < -MOST_MS ? -MOST_MS : ms) * 1000; }
 
 static void put_numbers(Reading *reading, const RecordHead *head) {
@@ -68,7 +69,7 @@ static void put_numbers(Reading *reading, const RecordHead *head) {
     for (int at = 0; at < NUMBERS; at++) put_number(&reading->numbers[at], numbers[at], number_bytes[at]);
 }
 
-/* The id that a broker gives: its host, and where the record lies, in hex. */
+/* The offset id of a record: its host and its log offset, in hex. */
 static void put_broker_id(Texts *texts, const RecordHead *head) {
     byte digits[ID_DIGITS];
     for (int at = 0; at < 16; at++) {
@@ -79,7 +80,7 @@ static void put_broker_id(Texts *texts, const RecordHead *head) {
     put_value(texts, (Span){digits, ID_DIGITS}, digits + ID_DIGITS);
 }
 
-/* False when they are odd. */
+/* False if they are irregular. */
 static bool put_properties(Reading *reading, const Parts *parts) {
     Row row;
     const byte *end = reading->buffer.at + reading->buffer.size;
@@ -96,7 +97,7 @@ static bool put_properties(Reading *reading, const Parts *parts) {
     return true;
 }
 
-/* False when this record is none for here. */
+/* False if this record is irregular. */
 static bool put_record_parts(Reading *reading, const Parts *parts) {
     if (!reading->rows) {
         reading->topic = parts->topic;
@@ -111,7 +112,7 @@ static bool put_record_parts(Reading *reading, const Parts *parts) {
     return true;
 }
 
-/* False when anything in the buffer is none for here. */
+/* False if any record in the buffer is irregular. */
 static bool read_all(Reading *reading) {
     const byte *at = reading->buffer.at, *end = at + reading->buffer.size;
     while (at < end) {
@@ -119,7 +120,7 @@ static bool read_all(Reading *reading) {
         if (end - at < SMALLEST_RECORD) return false;
         const int64_t size = get32(at);
         if (size < SMALLEST_RECORD || size > end - at) return false;
-        PREFETCH(at + size); /* the next head, while this record is copied */
+        PREFETCH(at + size); /* prefetch the next head while this record is copied */
         PREFETCH(at + size + RECORD_HEAD - 1);
         if (!find_parts(reading, at, size, &parts) || !put_record_parts(reading, &parts)) return false;
         at += size;
@@ -127,7 +128,7 @@ static bool read_all(Reading *reading) {
     return reading->rows > 0;
 }
 
-/* No text is longer than its record, and neither is an id. */
+/* No text is longer than its record; the same is true for ids. */
 static bool open_reading(Reading *reading) {
     const Py_ssize_t bytes = reading->buffer.size, fit = bytes / SMALLEST_RECORD;
     const int64_t offsets = reading->end - reading->first;
@@ -175,7 +176,8 @@ static PyObject *given_reading(Reading *reading) {
     return given;
 }
 
-/* (buffer, first offset, end, odd flags, wanted, names) -> (rows, topic, values, numbers, a column for each name, map), or None */
+/* (buffer, first offset, end, irregular flags, wanted, names) -> (rows, topic, values, numbers, a column for each
+   name, map), or None */
 PyObject *read_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     Reading reading = {0};
@@ -186,7 +188,7 @@ PyObject *read_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     }
     reading.first = PyLong_AsLongLong(arguments[1]);
     reading.end = PyLong_AsLongLong(arguments[2]);
-    reading.odd_flags = (uint32_t)PyLong_AsUnsignedLong(arguments[3]);
+    reading.irregular_flags = (uint32_t)PyLong_AsUnsignedLong(arguments[3]);
     reading.wanted = PyLong_AsLong(arguments[4]);
     if (PyErr_Occurred() || (reading.name_count = read_names(arguments[5], reading.names)) < 0) return NULL;
     if (reading.first < 0 || reading.end < reading.first) Py_RETURN_NONE;

@@ -1,4 +1,5 @@
-/* The record of a message and its queue entry; the same bytes as `protocol.record` and `store.queues.consume_queue` make.
+/* The record of a message and its queue entry; the same bytes as from `protocol.record` and
+ * `store.queues.consume_queue`.
  *
  *   | RecordHead | body … | topic with its length … | properties length 2 | properties … | 02? | suffix … |
  *

@@ -1,9 +1,10 @@
-/* The ids of rows that a sink of Spark writes effectively once, as `spark.write.sink_replays` gives them to rows that it has not seen before:
+/* The ids of rows that a Spark sink writes effectively once, as `spark.write.sink_replays` assigns them to new rows:
  *
  *   <prefix> <BLAKE2b of head and body, 20 hex digits> -0
  *
- * Rows are independent of one another, so four are digested at a time: one vector instruction does each step for all four, if the
- * machine has such instructions. While a longer row continues, the other vector slots run empty.
+ * Rows are independent of one another, so four are hashed together: one vector instruction does each step for all
+ * four, if the
+ * machine has such instructions. While a longer row continues, the other vector slots are idle.
  */
 
 #include "turn.h"
@@ -17,7 +18,7 @@ static const uint64_t beginnings[STATE] = {
     0x510E527FADE682D1u, 0x9B05688C2B3E6C1Fu, 0x1F83D9ABFB41BD6Bu, 0x5BE0CD19137E2179u,
 };
 
-/* Which word of the block comes when; rounds ten and eleven are as the first two. */
+/* The order of the words of a block; rounds eleven and twelve are like the first two. */
 static const byte orders[ROUNDS][WORDS] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
     {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
@@ -27,7 +28,7 @@ static const byte orders[ROUNDS][WORDS] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
 };
 
-/* Four messages, each a head and a body, and how far they are. */
+/* Four messages, each a head and a body, and their progress. */
 typedef struct {
     Span heads[LANES], bodies[LANES];
     int64_t totals[LANES];
@@ -49,7 +50,7 @@ static inline uint64_t word_at(const byte *at) {
            (uint64_t)at[5] << 40 | (uint64_t)at[6] << 48 | (uint64_t)at[7] << 56;
 }
 
-/* One block of each message, with the bytes up to its end, and all ones where it is the last. */
+/* One block of each message, with the number of bytes up to its end, and a mask for the last block. */
 typedef struct {
     const byte *blocks[LANES];
     uint64_t done[LANES], last[LANES];
@@ -92,7 +93,8 @@ static bool is_wide(void) { return __builtin_cpu_supports("avx2"); }
 static bool is_wide(void) { return false; }
 #endif
 
-/* Bytes of a message from `at` on, a block of them; those that do not stand together, or end before, are copied, with zeros behind. */
+/* One block of a message from `at` on. Bytes that are not contiguous, or a short last block, are copied and filled
+   with zeros. */
 static const byte *block_at(Span head, Span body, int64_t at, byte *copy) {
     if (at >= head.size && body.size - (at - head.size) >= BLOCK) return body.at + (at - head.size);
     int used = 0;
@@ -126,7 +128,7 @@ static void digest_four(Digesting *four, bool wide) {
             step.last[lane] = total - at <= BLOCK ? ~(uint64_t)0 : 0;
         }
         (wide ? compress_wide : compress_usual)(four->state, &step);
-        for (int lane = 0; lane < LANES; lane++) /* the block in which it ended, not those in which it runs empty */
+        for (int lane = 0; lane < LANES; lane++) /* the block in which it ended, not the idle blocks after it */
             if (four->totals[lane] - at <= BLOCK && (four->totals[lane] > at || !at)) keep_digest(four, lane);
     }
 }
@@ -142,7 +144,7 @@ static PyObject *id_of(Span prefix, const byte *digest, Out *text) {
     return text->failed ? NULL : PyUnicode_FromStringAndSize((const char *)text->data, text->used);
 }
 
-/* Reads up to four rows from `at` on; lanes without a row digest nothing. How many, or -1 with an error set. */
+/* Reads up to four rows from `at` on; slots without a row are idle. Returns their number, or -1 with an error set. */
 static int read_four(Digesting *four, PyObject *heads, PyObject *bodies, Py_ssize_t at) {
     const Py_ssize_t left = PyList_Size(bodies) - at;
     const int count = left < LANES ? (int)left : LANES;
@@ -157,7 +159,7 @@ static int read_four(Digesting *four, PyObject *heads, PyObject *bodies, Py_ssiz
     return count;
 }
 
-/* row_ids(prefix, heads, bodies) -> their ids. There is a head for each row, or one for all of them. */
+/* row_ids(prefix, heads, bodies) -> their ids. There is one head for each row, or one for all. */
 PyObject *row_ids(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "row_ids takes 3 arguments, got %zd", count);
@@ -165,7 +167,7 @@ PyObject *row_ids(PyObject *module, PyObject *const *arguments, Py_ssize_t count
     Span prefix;
     if (!span_of_bytes(arguments[0], &prefix)) return NULL;
     if (!PyList_Check(bodies) || (PyList_Check(heads) && PyList_Size(heads) != PyList_Size(bodies)))
-        return PyErr_Format(PyExc_TypeError, "bodies are a list, and so are heads, unless there is one for all");
+        return PyErr_Format(PyExc_TypeError, "bodies must be a list, and heads a list or one bytes object");
     const bool wide = is_wide();
     PyObject *ids = PyList_New(0);
     Out text = {0};

@@ -1,8 +1,8 @@
-/* Rows that a sink of Spark sends, packed into the body of a batch; the same bytes as `spark.write.sink_batches` makes.
+/* Packs rows of a Spark sink into the body of a batch; the same bytes as from `spark.write.sink_batches`.
  *
  *   | size 4 | 0, 0, flag 0: 12 | body length 4 | body … | properties length 2 | properties … |   again and again
  *
- *   properties   UNIQ_KEY 01 beginning … number 4 hex │ what all rows say │ what the row says │ mark … row id 02
+ *   properties   UNIQ_KEY 01 beginning … number 4 hex │ common properties │ the row's properties │ mark … row id 02
  */
 
 #include "turn.h"
@@ -10,11 +10,11 @@
 enum { ITEM_HEAD = 20, ITEM_FIXED = 22, NUMBER_DIGITS = 4 };
 
 typedef struct {
-    PyObject *bodies, *numbers, *own, *row_ids; /* lists as long as one another; the last two may be NULL */
+    PyObject *bodies, *numbers, *own, *row_ids; /* lists of equal length; the last two may be NULL */
     Span beginning, common, mark;
 } Rows;
 
-/* One row, where it stands. */
+/* The parts of one row. */
 typedef struct {
     Span body, own, row_id;
     uint32_t number;
@@ -59,13 +59,13 @@ static byte *put_row(byte *to, const Rows *rows, const Row *row) {
     return to;
 }
 
-/* The bytes of rows from `at` up to `end`, which are `size`. */
+/* The bytes of rows from `at` up to `end`; `size` in total. */
 static PyObject *packed(const Rows *rows, Py_ssize_t at, Py_ssize_t end, Py_ssize_t size) {
     PyObject *body = PyBytes_FromStringAndSize(NULL, size);
     if (!body) return NULL;
     byte *to = (byte *)PyBytes_AsString(body);
     for (Row row; at < end; at++) {
-        if (!row_at(rows, at, &row)) { /* it could be read before */
+        if (!row_at(rows, at, &row)) { /* it was readable before */
             Py_DECREF(body);
             return NULL;
         }
@@ -77,13 +77,13 @@ static PyObject *packed(const Rows *rows, Py_ssize_t at, Py_ssize_t end, Py_ssiz
 static bool read_list(PyObject *object, Py_ssize_t length, PyObject **list) {
     *list = object == Py_None ? NULL : object;
     if (!*list || (PyList_Check(*list) && PyList_Size(*list) == length)) return true;
-    PyErr_SetString(PyExc_TypeError, "what rows say are lists of one length");
+    PyErr_SetString(PyExc_TypeError, "lists of rows must have the same length");
     return false;
 }
 
 static bool read_rows(Rows *rows, PyObject *const *arguments) {
     if (!PyList_Check(arguments[0]) || !PyList_Check(arguments[2])) {
-        PyErr_SetString(PyExc_TypeError, "bodies and numbers are lists");
+        PyErr_SetString(PyExc_TypeError, "bodies and numbers must be lists");
         return false;
     }
     rows->bodies = arguments[0];
@@ -94,7 +94,7 @@ static bool read_rows(Rows *rows, PyObject *const *arguments) {
 }
 
 /* pack_rows(bodies, at, numbers, beginning, common, own, mark, row_ids, most_properties, batch_bytes)
- *     -> (the body of a batch, the row behind it), or None for Python to look at a row that does not fit */
+ *     -> (the body of a batch, the next row), or None if Python must report a row that does not fit */
 PyObject *pack_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 10) return PyErr_Format(PyExc_TypeError, "pack_rows takes 10 arguments, got %zd", count);

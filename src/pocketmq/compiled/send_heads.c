@@ -1,4 +1,4 @@
-/* The header of a send or a batch: which letters its ext fields have, and its properties without their escapes.
+/* The header of a send or a batch: its ext fields by their letters, and its unescaped properties.
  *
  *   "extFields":{"a":"group","b":"topic",…,"e":"queue id",…,"i":"KEYS\u00011\u0002…"}
  *
@@ -13,7 +13,7 @@ static int hex_digit(byte digit) {
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* Puts the character of \uXXXX, whose digits begin at `at`; false for a half of a pair, which are rare, and for what is none. */
+/* Decodes \uXXXX, whose digits begin at `at`; false for a surrogate, which is rare, and for invalid digits. */
 static bool put_unicode(const byte *at, byte **to) {
     uint32_t point = 0;
     for (int digit = 0; digit < 4; digit++) {
@@ -35,7 +35,7 @@ static bool put_unicode(const byte *at, byte **to) {
     return true;
 }
 
-/* The text without its escapes; what they stand for is never longer than they are. */
+/* Unescapes a text; the result is never longer. */
 static bool unescape(const Text *text, Out *scratch, Span *plain) {
     scratch->used = 0;
     if (!out_need(scratch, text->raw.size + 1)) return false;
@@ -69,7 +69,7 @@ static bool unescape(const Text *text, Out *scratch, Span *plain) {
 
 static bool is_boolean(Span text) { return span_is(text, TEXT("true")) || span_is(text, TEXT("false")); }
 
-/* Where the ext fields of a send go, and the memory for its properties. */
+/* The ext fields of a send, and the memory for its properties. */
 typedef struct {
     SendHead *head;
     Out *scratch;
@@ -86,7 +86,7 @@ static bool take_field(Cursor *cursor, byte name, Reading *reading) {
     int64_t ignored;
     if (!take_plain(cursor, &value)) return false;
     switch (name) {
-    case 'a': case 'c': case 'n': return true; /* group, default topic, broker name: of no use for a topic that is known */
+    case 'a': case 'c': case 'n': return true; /* group, default topic, broker name: not needed for a known topic */
     case 'b': head->topic = value; return true;
     case 'd': case 'l': return read_number(value, INT32_MIN, INT32_MAX, &ignored);
     case 'e': head->queue_text = value; return read_number(value, 0, INT32_MAX, &head->queue_id);
@@ -111,7 +111,7 @@ static bool take_ext(Cursor *cursor, void *reading) {
         if (seen & bit || !take_field(cursor, name.at[0], reading)) return false;
         seen |= bit;
     } while (take(cursor, ','));
-    /* a to h are in every send, and a message without properties is none of the usual ones */
+    /* a to h are in every send, and a regular message has properties */
     return take(cursor, '}') && (seen & LETTERS('i')) == LETTERS('i');
 }
 

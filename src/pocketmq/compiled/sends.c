@@ -1,36 +1,39 @@
-/* Serves all regular sends of a turn in one call: reads heads, lays out records, builds queue entries and answers.
+/* Serves all regular sends of a turn in one call: reads heads, encodes records, builds queue entries and answers.
  *
- *   frames from `at` on ── regular? ──► record │ entry │ answer     the first irregular one ends the run; Python serves it
+ *   frames from `at` on ── regular? ──► record │ entry │ answer     the first irregular one ends the run; Python
+ *   serves it
  *
- * This stores nothing: Python adds the records to the store's turn, advances the queues, counts, and sends the answers when the
+ * This stores nothing: Python adds the records to the store's turn, advances the queues, counts, and sends the answers
+ * when the
  * turn is written.
  *
- * A `Place` is a queue that accepts sends, found by `topic/queue id`. Python keeps the table and clears it when a topic or a setting
+ * A `SendQueue` is a queue that accepts sends, found by `topic/queue id`. Python keeps the table and clears it when a
+ * topic or a setting
  * changes.
  */
 
 #include "turn.h"
 
 enum { MAX_TOUCHED = 64, LONGEST_KEY = 300 };
-/* The fields of a place: `compiled.Place`. */
-enum { PLACE_QUEUE, PLACE_TALLY, PLACE_MAGIC, PLACE_TOPIC_FIELD, PLACE_PARTS };
-/* The texts of an answer, named by what stands behind each: `protocol.hot_headers.SendReplies.parts`. */
+/* The fields of `compiled.SendQueue`. */
+enum { SEND_QUEUE, SEND_TALLY, SEND_MAGIC, SEND_TOPIC_FIELD, SEND_PARTS };
+/* The texts of an answer, each named after the value that follows it: `protocol.hot_headers.SendReplies.parts`. */
 enum { BEFORE_IDS, BEFORE_QUEUE_ID, BEFORE_QUEUE_OFFSET, BEFORE_UNIQUE_KEY, BEFORE_OPAQUE, BEFORE_END, ANSWER_PARTS };
 
-/* A queue that this run sends to. */
+/* A queue to which this run sends. */
 typedef struct {
     Span topic, queue_text;
-    PyObject *place;
-    Record record; /* what all records of this queue have in common */
+    PyObject *queue;
+    Record record; /* values that all records of this queue share */
     Out entries;
-    int64_t body_bytes, joined; /* joined came along with another one, in a batch */
+    int64_t body_bytes, joined; /* joined: messages that came with another one, in a batch */
 } Touched;
 
 typedef struct {
-    PyObject *places, *next_id;
+    PyObject *send_queues, *next_id;
     RecordPlan plan;
     Span answer[ANSWER_PARTS], id_prefix;
-    bool waits; /* sends are answered after a sync, unless they say otherwise */
+    bool waits; /* sends are answered after a sync, unless they request otherwise */
     int64_t log_offset, limit;
     Py_ssize_t most_items;
     Out records, answers, scratch, ids;
@@ -38,8 +41,8 @@ typedef struct {
     int touched_count;
 } Run;
 
-/* Opens the place of a topic and queue for this run. False when it is not known, or with an error set. */
-static bool open_place(Run *run, const SendHead *head, Touched *touched) {
+/* Opens the queue of a topic and queue id for this run. False if it is unknown, or with an error set. */
+static bool open_queue(Run *run, const SendHead *head, Touched *touched) {
     byte key[LONGEST_KEY];
     if (head->topic.size + head->queue_text.size >= LONGEST_KEY) return false;
     memcpy(key, head->topic.at, (size_t)head->topic.size);
@@ -47,22 +50,22 @@ static bool open_place(Run *run, const SendHead *head, Touched *touched) {
     memcpy(key + head->topic.size + 1, head->queue_text.at, (size_t)head->queue_text.size);
     PyObject *name = PyBytes_FromStringAndSize((const char *)key, head->topic.size + 1 + head->queue_text.size);
     if (!name) return false;
-    PyObject *place = PyDict_GetItemWithError(run->places, name);
+    PyObject *queue = PyDict_GetItemWithError(run->send_queues, name);
     Py_DECREF(name);
-    if (!place) return false;
-    if (!PyTuple_Check(place) || PyTuple_Size(place) != PLACE_PARTS) {
-        PyErr_SetString(PyExc_TypeError, "a place is a tuple of queue, tally, magic and topic field");
+    if (!queue) return false;
+    if (!PyTuple_Check(queue) || PyTuple_Size(queue) != SEND_PARTS) {
+        PyErr_SetString(PyExc_TypeError, "a send queue must be a tuple of queue, tally, magic and topic field");
         return false;
     }
-    PyObject *next = PyObject_GetAttrString(PyTuple_GetItem(place, PLACE_QUEUE), "next_offset");
+    PyObject *next = PyObject_GetAttrString(PyTuple_GetItem(queue, SEND_QUEUE), "next_offset");
     if (!next) return false;
-    *touched = (Touched){.topic = head->topic, .queue_text = head->queue_text, .place = place};
+    *touched = (Touched){.topic = head->topic, .queue_text = head->queue_text, .queue = queue};
     touched->record.queue_offset = PyLong_AsLongLong(next);
     Py_DECREF(next);
-    touched->record.magic = PyLong_AsLongLong(PyTuple_GetItem(place, PLACE_MAGIC));
+    touched->record.magic = PyLong_AsLongLong(PyTuple_GetItem(queue, SEND_MAGIC));
     touched->record.queue_id = head->queue_id;
-    if (PyErr_Occurred() || !span_of_bytes(PyTuple_GetItem(place, PLACE_TOPIC_FIELD), &touched->record.topic_field)) return false;
-    Py_INCREF(place);
+    if (PyErr_Occurred() || !span_of_bytes(PyTuple_GetItem(queue, SEND_TOPIC_FIELD), &touched->record.topic_field)) return false;
+    Py_INCREF(queue);
     return true;
 }
 
@@ -71,11 +74,11 @@ static Touched *touch(Run *run, const SendHead *head) {
         Touched *touched = &run->touched[number];
         if (span_is(touched->queue_text, head->queue_text) && span_is(touched->topic, head->topic)) return touched;
     }
-    if (run->touched_count == MAX_TOUCHED || !open_place(run, head, &run->touched[run->touched_count])) return NULL;
+    if (run->touched_count == MAX_TOUCHED || !open_queue(run, head, &run->touched[run->touched_count])) return NULL;
     return &run->touched[run->touched_count++];
 }
 
-/* The unique key, if it can stand in an answer as it is. The first that is called so must be one. */
+/* The unique key, if an answer can contain it unescaped. The first property of this name must be one. */
 static bool find_unique_key(Span properties, Span *key) {
     const Span name = TEXT("UNIQ_KEY\x01");
     const Py_ssize_t found = span_find(properties, name);
@@ -87,12 +90,12 @@ static bool find_unique_key(Span properties, Span *key) {
     return key->size > 0;
 }
 
-/* Properties by which a message does not simply go to its queue: DELAY and TIMER_*, half messages, pop checkpoints. */
+/* Properties of irregular messages: DELAY and TIMER_*, half messages, pop checkpoints. */
 static bool takes_detour(Span properties) {
     return span_holds(properties, TEXT("DEL")) || span_holds(properties, TEXT("TRAN_MSG")) || span_holds(properties, TEXT("POP_CK"));
 }
 
-/* The answer to a send or a batch: its message ids, and where the first went. */
+/* The answer to a send or a batch: its message ids, and the position of the first message. */
 static void put_answer(Run *run, const SendHead *head, Span ids, int64_t queue_offset, Span unique_key) {
     Out *out = &run->answers;
     if (!out_need(out, 8)) return;
@@ -110,12 +113,12 @@ static void put_answer(Run *run, const SendHead *head, Span ids, int64_t queue_o
     out_number(out, head->opaque);
     out_span(out, run->answer[BEFORE_END]);
     if (out->failed) return;
-    const uint32_t header_bytes = (uint32_t)(out->used - start - 8); /* word 0 is JSON, and so is all of the answer */
+    const uint32_t header_bytes = (uint32_t)(out->used - start - 8); /* high byte 0: JSON, for the whole answer */
     put32(out->data + start, 4 + header_bytes);
     put32(out->data + start + 4, header_bytes);
 }
 
-/* Lays out one message; false when it is not usual, when the log has no room for it here, or with an error set. */
+/* Encodes one message; false if it is irregular, if the log has no space for it here, or with an error set. */
 static bool put_single(Run *run, const SendHead *head, Span body, Touched *touched, Record *record) {
     Span unique_key;
     if (!body.size || !find_unique_key(head->properties, &unique_key)) return false;
@@ -136,10 +139,10 @@ static bool put_single(Run *run, const SendHead *head, Span body, Touched *touch
     return true;
 }
 
-/* The unique key of a batch that has one, else a new one, which is kept in `made`. False when it cannot stand in an answer. */
+/* The unique key of a batch, or a new one, which is kept in `made`. False if an answer cannot contain it. */
 static bool key_of_batch(Run *run, Span properties, PyObject **made, Span *key) {
     const Py_ssize_t found = span_find(properties, TEXT("UNIQ_KEY"));
-    if (found >= 0) { /* of several the last counts in a batch, the first in a send: Python knows */
+    if (found >= 0) { /* of several keys, the last counts in a batch and the first in a send: left to Python */
         const Span behind = {properties.at + found + 1, properties.size - found - 1};
         return !span_holds(behind, TEXT("UNIQ_KEY")) && find_unique_key(properties, key);
     }
@@ -147,7 +150,7 @@ static bool key_of_batch(Run *run, Span properties, PyObject **made, Span *key) 
     return *made && span_of_bytes(*made, key);
 }
 
-/* Lays out a batch, all of it or nothing; false likewise. */
+/* Encodes a batch, completely or not at all; false likewise. */
 static bool put_whole_batch(Run *run, const SendHead *head, Span body, Touched *touched, Record *record) {
     const Py_ssize_t records_before = run->records.used, entries_before = touched->entries.used;
     const BatchPlan plan = {&run->plan, run->id_prefix, run->limit, run->most_items, &run->records, &touched->entries, &run->ids};
@@ -169,7 +172,7 @@ static bool put_whole_batch(Run *run, const SendHead *head, Span body, Touched *
     return true;
 }
 
-/* Takes one frame into the run; false when it is not usual, when the log has no room for it here, or with an error set. */
+/* Adds one frame to the run; false if it is irregular, if the log has no space for it here, or with an error set. */
 static bool take_send(Run *run, PyObject *frame) {
     Span header, body;
     SendHead head;
@@ -189,24 +192,25 @@ static bool take_send(Run *run, PyObject *frame) {
     return !run->records.failed && !touched->entries.failed && !run->answers.failed && !run->ids.failed;
 }
 
-/* A place that was opened for a send that was declined after all has no entries, and is left out. */
-static PyObject *placed_list(Run *run) {
-    PyObject *placed = PyList_New(0);
-    for (int number = 0; placed && number < run->touched_count; number++) {
+/* A queue that was opened for a send that was then declined has no entries, and is removed. */
+static PyObject *queue_list(Run *run) {
+    PyObject *queues = PyList_New(0);
+    for (int number = 0; queues && number < run->touched_count; number++) {
         Touched *touched = &run->touched[number];
         if (!touched->entries.used) continue;
-        PyObject *one = Py_BuildValue("(ONLL)", touched->place, out_bytes(&touched->entries), (long long)touched->body_bytes, (long long)touched->joined);
-        if (!one || PyList_Append(placed, one) < 0) Py_CLEAR(placed);
+        PyObject *one = Py_BuildValue("(ONLL)", touched->queue, out_bytes(&touched->entries), (long long)touched->body_bytes, (long long)touched->joined);
+        if (!one || PyList_Append(queues, one) < 0) Py_CLEAR(queues);
         Py_XDECREF(one);
     }
-    return placed;
+    return queues;
 }
 
-/* (how many frames, their records, where these end, [(place, queue entries, bytes of bodies, joined)], answers) */
+/* (number of frames, their records, their end in the log, [(send queue, queue entries, bytes of bodies, joined)],
+   answers) */
 static PyObject *outcome(Run *run, Py_ssize_t taken) {
-    PyObject *placed = placed_list(run);
-    if (!placed) return NULL;
-    return Py_BuildValue("(nNLNN)", taken, out_bytes(&run->records), (long long)run->log_offset, placed, out_bytes(&run->answers));
+    PyObject *queues = queue_list(run);
+    if (!queues) return NULL;
+    return Py_BuildValue("(nNLNN)", taken, out_bytes(&run->records), (long long)run->log_offset, queues, out_bytes(&run->answers));
 }
 
 static bool read_plan(Run *run, PyObject *plan, PyObject *born_host) {
@@ -217,7 +221,7 @@ static bool read_plan(Run *run, PyObject *plan, PyObject *born_host) {
     if (!PyArg_ParseTuple(plan, "SO!SSLp", &suffix, &PyTuple_Type, &answer, &id_prefix, &store_host, &max_body_bytes, &waits)) return false;
     if (!plan_records(&run->plan, suffix, born_host, store_host) || !span_of_bytes(id_prefix, &run->id_prefix)) return false;
     if (PyTuple_Size(answer) != ANSWER_PARTS) {
-        PyErr_Format(PyExc_ValueError, "an answer has %d parts", ANSWER_PARTS);
+        PyErr_Format(PyExc_ValueError, "an answer must have %d parts", ANSWER_PARTS);
         return false;
     }
     for (int part = 0; part < ANSWER_PARTS; part++)
@@ -230,7 +234,7 @@ static bool read_plan(Run *run, PyObject *plan, PyObject *born_host) {
 static void close_run(Run *run) {
     for (int number = 0; number < run->touched_count; number++) {
         out_free(&run->touched[number].entries);
-        Py_DECREF(run->touched[number].place);
+        Py_DECREF(run->touched[number].queue);
     }
     out_free(&run->records);
     out_free(&run->answers);
@@ -238,20 +242,21 @@ static void close_run(Run *run) {
     out_free(&run->ids);
 }
 
-/* lay_out_sends(frames, at, most, places, plan, born_host, store_ms, log_offset, limit, most_items, next_id)
- *     -> outcome, or None when the first is not usual
+/* lay_out_sends(frames, at, most, send_queues, plan, born_host, store_ms, log_offset, limit, most_items, next_id)
+ *     -> result, or None if the first is irregular
  *
- * It takes `most` frames at most. A batch has `most_items` at most, and gets a unique key from `next_id` if it has none.
+ * It serves at most `most` frames. A batch has at most `most_items` messages, and gets a unique key from `next_id` if
+ * it has none.
  */
 PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
-    enum { FRAMES, AT, MOST, PLACES, PLAN, BORN_HOST, STORE_MS, LOG_OFFSET, LIMIT, MOST_ITEMS, NEXT_ID, ARGUMENTS };
+    enum { FRAMES, AT, MOST, SEND_QUEUES, PLAN, BORN_HOST, STORE_MS, LOG_OFFSET, LIMIT, MOST_ITEMS, NEXT_ID, ARGUMENTS };
     (void)module;
     if (count != ARGUMENTS) return PyErr_Format(PyExc_TypeError, "lay_out_sends takes %d arguments, got %zd", ARGUMENTS, count);
     PyObject *frames = arguments[FRAMES];
-    if (!PyList_Check(frames) || !PyDict_Check(arguments[PLACES]) || !PyTuple_Check(arguments[PLAN]))
-        return PyErr_Format(PyExc_TypeError, "frames are a list, places a dict, the plan a tuple");
-    Touched touched[MAX_TOUCHED]; /* filled one by one, as queues come up */
-    Run run = {.places = arguments[PLACES], .touched = touched, .next_id = arguments[NEXT_ID]};
+    if (!PyList_Check(frames) || !PyDict_Check(arguments[SEND_QUEUES]) || !PyTuple_Check(arguments[PLAN]))
+        return PyErr_Format(PyExc_TypeError, "frames must be a list, send queues a dict, the plan a tuple");
+    Touched touched[MAX_TOUCHED]; /* filled one by one, when a queue is used first */
+    Run run = {.send_queues = arguments[SEND_QUEUES], .touched = touched, .next_id = arguments[NEXT_ID]};
     Py_ssize_t at = PyLong_AsSsize_t(arguments[AT]);
     const Py_ssize_t most = PyLong_AsSsize_t(arguments[MOST]);
     run.plan.store_ms = PyLong_AsLongLong(arguments[STORE_MS]);
@@ -259,10 +264,11 @@ PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t
     run.limit = PyLong_AsLongLong(arguments[LIMIT]);
     run.most_items = PyLong_AsSsize_t(arguments[MOST_ITEMS]);
     if (PyErr_Occurred() || !read_plan(&run, arguments[PLAN], arguments[BORN_HOST])) return NULL;
-    if (at < 0 || most < 0 || run.log_offset < 0) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
+    if (at < 0 || most < 0 || run.log_offset < 0) return PyErr_Format(PyExc_ValueError, "offsets must not be negative");
     const Py_ssize_t first = at;
     while (at - first < most && at < PyList_Size(frames)) {
-        PyObject *frame = Py_NewRef(PyList_GetItem(frames, at)); /* making a key calls Python, which could change the list */
+        PyObject *frame = Py_NewRef(PyList_GetItem(frames, at)); /* creating a key calls Python, which could change
+                                                                    the list */
         const bool taken = take_send(&run, frame);
         Py_DECREF(frame);
         if (!taken) break;

@@ -1,12 +1,14 @@
 /* Compares entries from the files of a queue with the log: the loop of `store.queues.sound_entries`.
  *
- *   entries:   | a | b | c |   | d |   | e | f |        neighbours in the log are a chain: a b c, d, e f
+ *   entries:   | a | b | c |   | d |   | e | f |        adjacent records in the log are a chain: a b c, d, e f
  *   compared:    ^       ^       ^       ^   ^
  *
- * A record contains its size, its log offset and its queue offset. If the first and the last record of a chain match their entries,
+ * A record contains its size, its log offset and its queue offset. If the first and the last record of a chain match
+ * their entries,
  * all messages between them are in that part of the log, and a reader that gets this part gets all of them.
  *
- * An entry that a tag filter leaves out is not compared with its record, because the filter exists to avoid that read. Its tags code must
+ * An entry that a tag filter leaves out is not compared with its record, because the filter exists to avoid that read.
+ * Its tags code must
  * be known: a record of the topic had it.
  */
 
@@ -16,7 +18,7 @@ enum { NOTHING_HERE = 0x7FFFFFFF, LONGER_HOST = 12 };
 enum { FAR_AHEAD = 12, NEAR_AHEAD = 5 };
 enum { BORN_HOST_V6 = 1 << 4, STORE_HOST_V6 = 1 << 5 };
 
-/* The queue, and the file of the log that was looked at last. */
+/* The queue, and the last used file of the log. */
 typedef struct {
     PyObject *map_at;
     Py_buffer bytes;
@@ -29,7 +31,7 @@ typedef struct {
     int64_t offset, size, code;
 } Entry;
 
-/* Entries whose records lie one behind the other: which are the first and the last of them. */
+/* Entries of adjacent records: the first and the last of them. */
 typedef struct {
     Py_ssize_t first, last;
     Entry entry; /* the last */
@@ -49,7 +51,7 @@ static bool lies_in_map(const Queue *queue, const Entry *entry) {
     return queue->first >= 0 && entry->offset >= queue->first && entry->size <= queue->bytes.len - (entry->offset - queue->first);
 }
 
-/* The bytes of the record, if one file of the log holds them; NULL if not, or with an error set. */
+/* The bytes of the record, if they are in one file of the log; NULL if not, or with an error set. */
 static const byte *find_record(Queue *queue, const Entry *entry) {
     if (!lies_in_map(queue, entry)) {
         PyObject *found = PyObject_CallFunction(queue->map_at, "L", (long long)entry->offset), *bytes;
@@ -68,8 +70,8 @@ static const byte *find_record(Queue *queue, const Entry *entry) {
 }
 
 static bool has_topic(const byte *record, int64_t size, Span topic) {
-    const RecordHead *usual = (const RecordHead *)record; /* behind its first host, one with IPv6 is another */
-    const uint32_t flags = get32(usual->sys_flag), magic = get32(usual->magic);
+    const RecordHead *fields = (const RecordHead *)record; /* after its first host; a record with IPv6 does not match */
+    const uint32_t flags = get32(fields->sys_flag), magic = get32(fields->magic);
     const int64_t head = RECORD_HEAD + (flags & BORN_HOST_V6 ? LONGER_HOST : 0) + (flags & STORE_HOST_V6 ? LONGER_HOST : 0);
     const int64_t width = magic == MAGIC_V2 ? 2 : 1;
     if (magic != MAGIC_V1 && magic != MAGIC_V2) return false;
@@ -80,7 +82,7 @@ static bool has_topic(const byte *record, int64_t size, Span topic) {
     return length == (uint64_t)topic.size && !memcmp(record + at + width, topic.at, (size_t)topic.size);
 }
 
-/* Whether the entry points to the message with this offset of the queue; false with or without an error set. */
+/* Whether the entry points to the message at this offset of the queue; false also with an error set. */
 static bool is_message(Queue *queue, const Entry *entry, int64_t queue_offset) {
     const byte *record = entry->size < SMALLEST_RECORD ? NULL : find_record(queue, entry);
     const RecordHead *head = (const RecordHead *)record;
@@ -89,7 +91,7 @@ static bool is_message(Queue *queue, const Entry *entry, int64_t queue_offset) {
            has_topic(record, entry->size, queue->topic);
 }
 
-/* Ends a chain: all of it counts if its last record is right. */
+/* Ends a chain: all of it is valid if its last record matches. */
 static bool close_chain(Queue *queue, Chain *chain, int64_t queue_offset, Py_ssize_t *sound) {
     if (chain->last > chain->first) {
         if (!is_message(queue, &chain->entry, queue_offset + chain->last)) return false;
@@ -99,7 +101,8 @@ static bool close_chain(Queue *queue, Chain *chain, int64_t queue_offset, Py_ssi
     return true;
 }
 
-/* Asks for the lines of records that are compared soon: of one its head, and of one before it, whose head is there by now, its topic. */
+/* Prefetches records that are compared soon: the head of one, and the topic of an earlier one, whose head is in the
+   cache now. */
 static void fetch_ahead(const Queue *queue, Span entries, Py_ssize_t number) {
     const Py_ssize_t count = entries.size / ENTRY_BYTES;
     if (queue->first < 0) return;
@@ -116,7 +119,7 @@ static void fetch_ahead(const Queue *queue, Span entries, Py_ssize_t number) {
     }
 }
 
-/* How many entries from the first on are sound; what follows is for Python to look at. -1 with an error set. */
+/* How many entries from the first on are valid; Python checks the next one. -1 with an error set. */
 static Py_ssize_t count_entries(Queue *queue, Span entries, int64_t queue_offset, Codes *wanted, Codes *known) {
     Chain chain = {-1, -1, {0, 0, 0}};
     Py_ssize_t sound = 0;
@@ -126,7 +129,7 @@ static Py_ssize_t count_entries(Queue *queue, Span entries, int64_t queue_offset
         const Entry entry = entry_at(entries.at + number * ENTRY_BYTES);
         if (entry.offset != end) fetch_ahead(queue, entries, number);
         if (entry.size <= 0 || entry.size >= NOTHING_HERE || entry.offset < queue->log_start || entry.offset > queue->log_end - entry.size) break;
-        if (entry.offset < end) break; /* records lie in the order of their offsets */
+        if (entry.offset < end) break; /* records are in the order of their offsets */
         const int is_wanted = holds_code(wanted, entry.code);
         if (is_wanted < 0) return -1;
         if (is_wanted && chain.first >= 0 && entry.offset == end) {
@@ -144,7 +147,8 @@ static Py_ssize_t count_entries(Queue *queue, Span entries, int64_t queue_offset
     return PyErr_Occurred() ? -1 : sound;
 }
 
-/* count_sound(entries, queue offset of the first, (queue id, topic), (log_start, log_end), tag_codes, known codes, map_at) -> how many */
+/* count_sound(entries, queue offset of the first, (queue id, topic), (log_start, log_end), tag_codes, known codes,
+   map_at) -> number of valid entries */
 PyObject *count_sound(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count != 7) return PyErr_Format(PyExc_TypeError, "count_sound takes 7 arguments, got %zd", count);
@@ -153,11 +157,11 @@ PyObject *count_sound(PyObject *module, PyObject *const *arguments, Py_ssize_t c
     PyObject *topic;
     const int64_t queue_offset = PyLong_AsLongLong(arguments[1]);
     if (PyErr_Occurred() || !span_of_bytes(arguments[0], &entries)) return NULL;
-    if (!PyTuple_Check(arguments[2]) || !PyTuple_Check(arguments[3])) return PyErr_Format(PyExc_TypeError, "a queue and the ends of the log are tuples");
+    if (!PyTuple_Check(arguments[2]) || !PyTuple_Check(arguments[3])) return PyErr_Format(PyExc_TypeError, "the queue and the ends of the log must be tuples");
     if (!PyArg_ParseTuple(arguments[2], "LO", &queue_id, &topic) || !PyArg_ParseTuple(arguments[3], "LL", &start, &end)) return NULL;
     Queue queue = {.map_at = arguments[6], .first = -1, .log_start = start, .log_end = end, .queue_id = queue_id};
     if (!span_of_bytes(topic, &queue.topic)) return NULL;
-    if (queue_offset < 0 || start < 0 || end < start) return PyErr_Format(PyExc_ValueError, "offsets are not negative");
+    if (queue_offset < 0 || start < 0 || end < start) return PyErr_Format(PyExc_ValueError, "offsets must not be negative");
     Codes wanted = {.set = arguments[4] == Py_None ? NULL : arguments[4]}, known = {.set = arguments[5]};
     const Py_ssize_t sound = count_entries(&queue, entries, queue_offset, &wanted, &known);
     release_map(&queue);

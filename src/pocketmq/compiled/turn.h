@@ -33,7 +33,7 @@ typedef struct {
     Py_ssize_t size;
 } Span;
 
-/* Asks for what will be read soon. */
+/* Prefetches memory that will be read soon. */
 #if defined(__GNUC__)
 #define PREFETCH(address) __builtin_prefetch(address)
 #else
@@ -45,21 +45,21 @@ typedef struct {
 static inline bool span_is(Span span, Span other) { return span.size == other.size && !memcmp(span.at, other.at, (size_t)other.size); }
 
 bool span_holds(Span span, Span part);
-/* Where `part` lies in `span`, first or last; -1 when it does not. */
+/* The first or last position of `part` in `span`; -1 if there is none. */
 Py_ssize_t span_find(Span span, Span part);
 Py_ssize_t span_find_last_name(Span properties, Span name_and_end);
 bool span_of_bytes(PyObject *object, Span *span);
 
-/* Bytes that are being made. A failed growth sets MemoryError and is seen in `failed`; puts after it do nothing. */
+/* Growing bytes. A failed growth sets MemoryError and `failed`; later writes do nothing. */
 typedef struct {
     byte *data;
-    Py_ssize_t used, room;
+    Py_ssize_t used, capacity;
     bool failed;
 } Out;
 
 bool out_grow(Out *out, Py_ssize_t more);
 
-static inline bool out_need(Out *out, Py_ssize_t more) { return (!out->failed && more <= out->room - out->used) || out_grow(out, more); }
+static inline bool out_need(Out *out, Py_ssize_t more) { return (!out->failed && more <= out->capacity - out->used) || out_grow(out, more); }
 
 static inline void out_put(Out *out, const byte *data, Py_ssize_t size) {
     if (!size || !out_need(out, size)) return;
@@ -74,7 +74,7 @@ void out_hex16(Out *out, uint64_t number);
 PyObject *out_bytes(const Out *out);
 void out_free(Out *out);
 
-/* Numbers in network order. They are inline, as each record has twenty of them. */
+/* Numbers in network order. They are inline, because each record has twenty of them. */
 static inline void put16(byte *at, uint32_t number) {
     at[0] = (byte)(number >> 8);
     at[1] = (byte)number;
@@ -100,19 +100,19 @@ static inline uint64_t get64(const byte *at) { return (uint64_t)get32(at) << 32 
 void prepare_crc(void);
 uint32_t crc_of(Span body);
 
-/* Java's String.hashCode of a text in UTF-8 that is known to be valid, beginning with the hash of what stands before it. */
+/* Java's String.hashCode of a valid UTF-8 text, continued from the hash of the text before it. */
 uint32_t java_hash(uint32_t before, Span text);
 bool is_ascii(Span text);
-/* Whether a text is UTF-8 as Python takes it. Raises nothing. */
+/* Whether a text is UTF-8 as in Python. Raises nothing. */
 bool is_utf8(Span text);
 
 /* A frame: `compiled.Frame`. */
 enum { FRAME_ENCODING, FRAME_HEADER, FRAME_BODY, FRAME_PARTS };
 
-/* Header and body of a frame whose header is JSON; false when it is not, or with an error set. */
+/* Header and body of a frame with a JSON header; false if it has none, or with an error set. */
 bool read_frame(PyObject *frame, Span *header, Span *body);
 
-/* The usual head of a send: its numbers, and its texts where they stand. */
+/* The regular head of a send: its numbers, and its texts as spans of the header. */
 typedef struct {
     Span topic, queue_text, properties;
     int64_t queue_id, sys_flag, born_ms, flag, reconsume_times;
@@ -120,39 +120,41 @@ typedef struct {
     bool oneway, batch;
 } SendHead;
 
-/* Reads the JSON header of a send with code 310, or of a batch with code 320. `scratch` holds its properties, which must not move before they are used.
- * False when it is not a usual one. */
+/* Reads the JSON header of a send with code 310, or of a batch with code 320. `scratch` holds its properties, which
+ * must not move before they are used.
+ * False if it is irregular. */
 bool read_send_head(Span header, Out *scratch, SendHead *head);
 
-/* The usual head of a pull. The texts are NULL where there is none. */
+/* The regular head of a pull. Missing texts are NULL. */
 typedef struct {
     Span group, topic, subscription, expression_type;
     int64_t code, queue_id, queue_offset, most, sys_flag, commit_offset, sub_version;
     int64_t opaque;
-    Span header, offset_text, opaque_text; /* all of it, and where two of its numbers stand */
+    Span header, offset_text, opaque_text; /* the whole header, and the positions of two of its numbers */
 } PullHead;
 
-/* Reads the JSON header of a pull with code 11 or 361. False when it is not a usual one. */
+/* Reads the JSON header of a pull with code 11 or 361. False if it is irregular. */
 bool read_pull_head(Span header, PullHead *head);
-/* Reads a header that is `before` again but for offset and opaque, as a reader's next one mostly is; false when it is another. */
+/* Reads a header that differs from `before` only in offset and opaque, as the next one of a reader usually does;
+   false for others. */
 bool read_next_pull_head(Span header, const PullHead *before, PullHead *head);
 
-/* What the records of one turn have in common. */
+/* Values that the records of one turn share. */
 typedef struct {
     Span suffix, born_host, store_host;
     int64_t store_ms, max_body_bytes;
 } RecordPlan;
 
-/* One message on its way to its record. The last two are found by `measure_record`. */
+/* One message to encode. `measure_record` sets the last two fields. */
 typedef struct {
     Span topic_field, body, properties;
     int64_t magic, queue_id, queue_offset, log_offset, flag, sys_flag, born_ms, reconsume_times;
     int64_t size, tags_code;
 } Record;
 
-/* What stands before the body of a record with IPv4 hosts, and a queue entry: each field with its bytes, in network order. Python has
- * the same in `protocol.record` and `store.queues.consume_queue`, and a test compares them. A field is an array of bytes, so that the
- * structs have no gaps and may lie anywhere. */
+/* The fields of a record with IPv4 hosts before its body, and a queue entry, in network order. Python has the same
+   in `protocol.record` and `store.queues.consume_queue`, and a test compares them. A field is an array of bytes, so
+   that the structs have no gaps and need no alignment. */
 #define RECORD_FIELDS(FIELD) \
     FIELD(size, 4) FIELD(magic, 4) FIELD(body_crc, 4) FIELD(queue_id, 4) FIELD(flag, 4) FIELD(queue_offset, 8) FIELD(log_offset, 8) \
     FIELD(sys_flag, 4) FIELD(born_ms, 8) FIELD(born_host, 8) FIELD(store_ms, 8) FIELD(store_host, 8) FIELD(reconsume_times, 4) \
@@ -168,7 +170,7 @@ typedef struct {
     ENTRY_FIELDS(AS_BYTES)
 } QueueEntry;
 
-/* The smallest record has no body, topic or properties, but their lengths. */
+/* The smallest record has only the lengths of body, topic and properties. */
 enum { RECORD_HEAD = sizeof(RecordHead), SMALLEST_RECORD = RECORD_HEAD + 3, ENTRY_BYTES = sizeof(QueueEntry), MAX_PROPERTIES = 32767 };
 #define CRC_MASK 0x7FFFFFFFu
 #define MAGIC_V1 0xDAA320A7u
@@ -177,12 +179,14 @@ enum { RECORD_HEAD = sizeof(RecordHead), SMALLEST_RECORD = RECORD_HEAD + 3, ENTR
 #define TRANSACTION_FLAGS (3 << 2)
 #define CLIENT_FLAGS (1 | (1 << 1) | (7 << 8)) /* SysFlag.OF_CLIENTS */
 
-/* False when Python has to look: something is too large, there are zeros in the properties, or the tag is not UTF-8. */
+/* False if Python must encode the message: a part is too large, the properties contain zeros, or the tag is not
+   UTF-8. */
 bool measure_record(Record *record, const RecordPlan *plan);
-/* Puts a record that was measured, and its queue entry. */
+/* Writes a measured record, and its queue entry. */
 void put_record(const Record *record, const RecordPlan *plan, Out *records, Out *entries);
-/* Lays out the messages of a batch, of which there are `most` at most, up to the log offset `limit`. Record is what they have in common
- * and where the first goes; afterwards, where the next would. How many these are; 0 when Python has to look, or with an error set. */
+/* Encodes the messages of a batch, at most `most`, up to the log offset `limit`. `record` has their common values
+   and the position of the first one; afterwards, that of the next. Returns their number; 0 if Python must encode
+   them, or with an error set. */
 typedef struct {
     const RecordPlan *plan;
     Span id_prefix;
@@ -192,26 +196,26 @@ typedef struct {
 } BatchPlan;
 
 Py_ssize_t put_batch(const BatchPlan *plan, Span body, Record *record);
-/* Fills a plan; false, with an error set, when the arguments are not what they should be. */
+/* Fills a plan; false, with an error set, if the arguments are invalid. */
 bool plan_records(RecordPlan *plan, PyObject *suffix, PyObject *born_host, PyObject *store_host);
 
-/* Messages that lie in the log one behind the other. */
+/* Adjacent messages in the log. */
 typedef struct {
     int64_t offset, size;
 } LogRange;
 
-/* A set of tags codes, and what was found in it lately: most queues have few tags. */
+/* A set of tags codes, and a cache of recent results: most queues have few tags. */
 enum { RECENT_CODES = 16 };
 typedef struct {
-    PyObject *set; /* NULL when it holds all codes */
+    PyObject *set; /* NULL if it contains all codes */
     int64_t recent[RECENT_CODES];
-    byte answers[RECENT_CODES]; /* 0 before the first question */
+    byte answers[RECENT_CODES]; /* 0 before the first query */
 } Codes;
 
 /* Whether a code is in the set; -1 with an error set. */
 int holds_code(Codes *codes, int64_t code);
 
-/* What a read goes by: `compiled.ReadBounds`, field by field. */
+/* The current limits of a read: `compiled.ReadBounds`, field by field. */
 typedef struct {
     int64_t log_start, log_end, cold_below;
     int64_t hot_count, cold_count, hot_bytes, cold_bytes;
@@ -223,9 +227,9 @@ bool read_bounds(PyObject *tuple, ReadBounds *bounds);
 
 static inline int64_t least(int64_t one, int64_t other) { return one < other ? one : other; }
 
-/* Which messages of a queue one pull gets: what it may have, what was looked at, and where that lies. */
+/* The messages of one pull: its limits, the examined entries, and the ranges found. */
 typedef struct {
-    ReadBounds bounds; /* with the counts that this pull may have */
+    ReadBounds bounds; /* with the limits of this pull */
     Codes wanted;
     Py_ssize_t looked, count;
     int64_t looked_at, total;
@@ -233,25 +237,25 @@ typedef struct {
     Out ranges;
 } Pick;
 
-/* Looks at entries until the pull has enough; false with an error set. */
+/* Examines entries until the pull has enough; false with an error set. */
 bool pick_from(Pick *pick, Span entries);
 
-/* A pack of bodies that is being made: how many records are left to come, and where its next parts go. */
+/* A pack of bodies in progress: the number of missing records, and the positions of its next parts. */
 typedef struct {
     byte *at, *start_at, *bodies_at, *body_at, *end;
     int64_t left;
 } BodyPack;
 
-/* Whether so many records can have so many bytes, and a pack of them as Arrow has columns. */
+/* Whether so many records can have so many bytes, and their pack is within the limits of Arrow columns. */
 bool can_be_packed(int64_t count, int64_t record_bytes);
-/* The most bytes that their pack may have: if it were not much smaller, records had better be sent. */
-int64_t pack_room(int64_t record_bytes);
+/* The size limit of their pack: if it were not much smaller, whole records are better. */
+int64_t pack_capacity(int64_t record_bytes);
 void begin_pack(BodyPack *pack, byte *to, int64_t count, int64_t record_bytes);
-/* False when a record is odd, when there are more than were told, or when the pack has too many bytes. */
+/* False if a record is irregular, if there are more than announced, or if the pack is too large. */
 bool put_bodies(BodyPack *pack, Span records);
-/* The bytes of the pack; 0 when records are missing. */
+/* The size of the pack; 0 if records are missing. */
 int64_t end_pack(BodyPack *pack);
-/* Bytes cut to the size that was made; NULL when that is 0, or with an error set. Takes the reference. */
+/* The bytes truncated to their size; NULL if that is 0, or with an error set. Steals the reference. */
 PyObject *shrunk(PyObject *bytes, Py_ssize_t size);
 
 PyObject *split_whole(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

@@ -65,10 +65,10 @@ def is_user_topic(topic: str) -> bool:
     return not (is_system_topic(topic) or group_of(topic))
 
 
-def user_topics(topics: Iterable[str], places: Collection[BrokerAddress]) -> tuple[str, ...]:
+def user_topics(topics: Iterable[str], brokers: Collection[BrokerAddress]) -> tuple[str, ...]:
     """The sorted topics of users: without retry, dead letter and system topics, and the brokers' own topics."""
-    clusters = {place.cluster for place in places}
-    own = {place.name for place in places} | clusters | {reply_topic(cluster) for cluster in clusters}
+    clusters = {broker.cluster for broker in brokers}
+    own = {broker.name for broker in brokers} | clusters | {reply_topic(cluster) for cluster in clusters}
     return tuple(sorted(topic for topic in topics if topic not in own and is_user_topic(topic)))
 
 

@@ -30,38 +30,38 @@ _FLUSH_TEXTS = {
 async def check_disk(context: DoctorContext) -> Finding:
     texts: list[str] = []
     hints: list[str] = []
-    for place, table in context.runtime.items():
+    for broker, table in context.runtime.items():
         used = _fraction(table.get("commitLogDiskRatio", ""))
         if used is None:
             continue
-        full = (context.number_setting(place, "diskSpaceWarningLevelRatio") or round(FULL_RATIO * 100)) / 100
-        clean = (context.number_setting(place, "diskMaxUsedSpaceRatio") or round(CLEAN_RATIO * 100)) / 100
+        full = (context.number_setting(broker, "diskSpaceWarningLevelRatio") or round(FULL_RATIO * 100)) / 100
+        clean = (context.number_setting(broker, "diskMaxUsedSpaceRatio") or round(CLEAN_RATIO * 100)) / 100
         if used > full:
             return broken(
-                f"the disk of {place.name} is {used:.0%} full; the broker rejects messages from {full:.0%}",
+                f"the disk of {broker.name} is {used:.0%} full; the broker rejects messages from {full:.0%}",
                 "Free some disk space or add more; the broker then accepts messages again",
             )
         if used > clean:
             hints.append(
-                f"the disk of {place.name} is over {clean:.0%} full; the broker deletes old messages at any hour"
+                f"the disk of {broker.name} is over {clean:.0%} full; the broker deletes old messages at any hour"
             )
-        texts.append(f"{place.name} {used:.0%} full")
+        texts.append(f"{broker.name} {used:.0%} full")
     return ok(", ".join(texts), *hints) if texts else unknown("no broker reported its disk use")
 
 
 async def check_clocks(context: DoctorContext) -> Finding:
     """A broker reports when it started and how long it has run, in whole seconds: differences below two seconds mean nothing."""
     skews: list[int] = []
-    for place, table in context.runtime.items():
+    for broker, table in context.runtime.items():
         broker_ms = broker_now_ms(table)
         if broker_ms is None:
             continue
-        skew_ms = broker_ms - context.runtime_ms[place]
+        skew_ms = broker_ms - context.runtime_ms[broker]
         skews.append(abs(skew_ms))
         if abs(skew_ms) > context.settings.max_clock_skew_ms:
             direction = "ahead of" if skew_ms > 0 else "behind"
             return broken(
-                f"the clock of {place.name} is {duration(abs(skew_ms))} {direction} the clock of this machine",
+                f"the clock of {broker.name} is {duration(abs(skew_ms))} {direction} the clock of this machine",
                 "Synchronize both clocks (NTP); delays, message times and searches by time are wrong by this difference",
             )
     if not skews:
@@ -72,16 +72,16 @@ async def check_clocks(context: DoctorContext) -> Finding:
 async def check_flush(context: DoctorContext) -> Finding:
     texts: list[str] = []
     hints: list[str] = []
-    for place in context.masters:
-        mode = context.setting(place, "flushDiskType")
+    for broker in context.masters:
+        mode = context.setting(broker, "flushDiskType")
         if mode is not None:
-            texts.append(f"{place.name} {mode}: {_FLUSH_TEXTS.get(mode, 'unknown mode')}")
-        runtime = context.runtime.get(place, {})
+            texts.append(f"{broker.name} {mode}: {_FLUSH_TEXTS.get(mode, 'unknown mode')}")
+        runtime = context.runtime.get(broker, {})
         # Apache's brokers report one value for queues and keys
         behind = runtime.get("queuesBehindBytes", runtime.get("dispatchBehindBytes", ""))
         if behind.isdigit() and int(behind) > DISPATCH_BEHIND_BYTES:
             hints.append(
-                f"the queues of {place.name} are {int(behind):,} bytes behind the commit log; consumers get messages late"
+                f"the queues of {broker.name} are {int(behind):,} bytes behind the commit log; consumers get messages late"
             )
     return ok("; ".join(texts), *hints) if texts else unknown("no broker reported its settings to this account")
 
@@ -97,9 +97,9 @@ async def check_tls(context: DoctorContext) -> Finding:
             "Start servers with a certificate (--tls-cert), and clients with TLS (--tls, tls=True)",
         )
     hints = [
-        f"{place.name} also accepts plain text"
-        for place in context.masters
-        if context.setting(place, "tls.server.mode") == TlsMode.PERMISSIVE
+        f"{broker.name} also accepts plain text"
+        for broker in context.masters
+        if context.setting(broker, "tls.server.mode") == TlsMode.PERMISSIVE
     ]
     if isinstance(tls, ssl.SSLContext) and tls.verify_mode is ssl.CERT_NONE:
         hints.append("any server that answers is trusted")
@@ -113,9 +113,9 @@ async def check_accounts(context: DoctorContext) -> Finding:
     """Whether brokers reject requests without a signature. Without an account, all requests of this examination were unsigned."""
     if context.settings.credentials is None:
         return _no_accounts(context, "brokers have no accounts, or do not check them")
-    place = context.masters[0]
-    if await _accepts_unsigned(context, place):
-        return _no_accounts(context, f"{place.name} does not check accounts, and ignores yours")
+    broker = context.masters[0]
+    if await _accepts_unsigned(context, broker):
+        return _no_accounts(context, f"{broker.name} does not check accounts, and ignores yours")
     return ok("accounts are required")
 
 
@@ -129,7 +129,7 @@ def _no_accounts(context: DoctorContext, why: str) -> Finding:
 
 def _is_local(context: DoctorContext) -> bool:
     """Whether all name servers and brokers are at loopback addresses."""
-    addresses = [*context.addresses, *(place.address for place in context.brokers)]
+    addresses = [*context.addresses, *(broker.address for broker in context.brokers)]
     return all(address.is_loopback for address in addresses)
 
 
@@ -142,10 +142,10 @@ def broker_now_ms(runtime: Mapping[str, str]) -> int | None:
     return int(booted) + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
 
 
-async def _accepts_unsigned(context: DoctorContext, place: BrokerAddress) -> bool:
+async def _accepts_unsigned(context: DoctorContext, broker: BrokerAddress) -> bool:
     instance = Instance.join(replace(context.settings, credentials=None), context.dependencies)
     try:
-        await instance.rpc.ask(place.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        await instance.rpc.ask(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO)
     except PocketMQError:
         return False
     finally:

@@ -88,7 +88,7 @@ async def check_route(context: DoctorContext) -> Finding:
             "Start a broker with these name servers (namesrvAddr, `pocketmq broker --namesrv`); its log shows each registration",
         )
     context.brokers = await context.targets.all_brokers()
-    with_master = {place.name for place in context.masters}
+    with_master = {broker.name for broker in context.masters}
     if missing := sorted(everything - with_master):
         return broken(
             f"broker {missing[0]} has no master, so it accepts no messages",
@@ -107,31 +107,31 @@ async def check_brokers(context: DoctorContext) -> Finding:
     if not context.brokers:
         return skipped("the account has no permission to list brokers")
 
-    async def ask(place: BrokerAddress) -> None:
+    async def ask(broker: BrokerAddress) -> None:
         try:
-            context.runtime[place] = await context.targets.brokers.state.runtime_info(place.address)
-            context.runtime_ms[place] = context.now_ms
+            context.runtime[broker] = await context.targets.brokers.state.runtime_info(broker.address)
+            context.runtime_ms[broker] = context.now_ms
         except NoPermission as error:
-            context.refusals.append(f"broker {place.name} rejected the account: {_cause(error, place.address)}")
+            context.refusals.append(f"broker {broker.name} rejected the account: {_cause(error, broker.address)}")
 
     _, failed = await context.targets.gather_with_errors(context.brokers, ask)
-    for place, error in failed.items():
+    for broker, error in failed.items():
         return broken(
-            f"broker {place.name} does not answer at its registered address {place.address} ({_cause(error, place.address)})",
-            _broker_advice(context, place, error),
+            f"broker {broker.name} does not answer at its registered address {broker.address} ({_cause(error, broker.address)})",
+            _broker_advice(context, broker, error),
         )
-    answering = ", ".join(f"{place.name} at {place.address}" for place in context.brokers)
+    answering = ", ".join(f"{broker.name} at {broker.address}" for broker in context.brokers)
     return ok(answering, *waits(context))
 
 
 def waits(context: DoctorContext) -> list[str]:
     """Brokers with requests that wait long; clients see 'broker busy'."""
     found = []
-    for place, table in context.runtime.items():
+    for broker, table in context.runtime.items():
         for key, requests in WAITING_KEYS.items():
             text = table.get(key, "0")
             if text.isdigit() and int(text) > context.settings.max_queue_wait_ms:
-                found.append(f"{requests} wait {int(text):,} ms at {place.name}: the broker is overloaded")
+                found.append(f"{requests} wait {int(text):,} ms at {broker.name}: the broker is overloaded")
     return found
 
 
@@ -157,8 +157,8 @@ def _advice(context: DoctorContext, error: PocketMQError) -> str:
     return "Start the name server (`pocketmq serve`), or correct the address"
 
 
-def _broker_advice(context: DoctorContext, place: BrokerAddress, error: PocketMQError) -> str:
-    if place.address.is_loopback and not any(address.is_loopback for address in context.addresses):
+def _broker_advice(context: DoctorContext, broker: BrokerAddress, error: PocketMQError) -> str:
+    if broker.address.is_loopback and not any(address.is_loopback for address in context.addresses):
         return "It advertises a loopback address: set brokerIP1 to an address that clients can connect to, and restart the broker"
     if isinstance(error, NetworkError):
         return (

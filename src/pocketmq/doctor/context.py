@@ -99,16 +99,16 @@ class DoctorContext:
 
     @property
     def masters(self) -> list[BrokerAddress]:
-        return [place for place in self.brokers if place.is_master]
+        return [broker for broker in self.brokers if broker.is_master]
 
     @property
     def members(self) -> Sequence[Member]:
         return () if self.group_state is None else self.group_state.members
 
-    def setting(self, place: BrokerAddress, name: str) -> str | None:
+    def setting(self, broker: BrokerAddress, name: str) -> str | None:
         """A setting of a broker; None if the broker did not report it."""
-        return self.broker_settings.get(place, {}).get(name)
+        return self.broker_settings.get(broker, {}).get(name)
 
-    def number_setting(self, place: BrokerAddress, name: str) -> int | None:
-        text = self.setting(place, name) or ""
+    def number_setting(self, broker: BrokerAddress, name: str) -> int | None:
+        text = self.setting(broker, name) or ""
         return int(text) if text.isascii() and text.isdigit() else None

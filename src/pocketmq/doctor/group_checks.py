@@ -160,7 +160,7 @@ def _cannot_filter(context: DoctorContext) -> str | None:
     if not any(each.expression_type == ExpressionType.SQL92 for each in subscriptions):
         return None
     return next(
-        (place.name for place in context.masters if context.setting(place, PROPERTY_FILTER_KEY) == "false"), None
+        (broker.name for broker in context.masters if context.setting(broker, PROPERTY_FILTER_KEY) == "false"), None
     )
 
 
@@ -187,10 +187,10 @@ def _named(context: DoctorContext) -> str:
 def _not_everywhere(context: DoctorContext) -> list[str]:
     """Members that are not connected to every broker: they cannot read from the others."""
     return [
-        f"member {member.client_id} is not connected to broker {place.name}"
+        f"member {member.client_id} is not connected to broker {broker.name}"
         for member in context.members
-        for place in context.masters
-        if place.name not in member.brokers
+        for broker in context.masters
+        if broker.name not in member.brokers
     ]
 
 
@@ -315,9 +315,9 @@ async def check_offsets(context: DoctorContext) -> Finding:
 async def check_retention(context: DoctorContext) -> Finding:
     """Whether the group reads messages before brokers delete them."""
     retention_ms = {
-        place.name: hours * HOUR_MS
-        for place in context.masters
-        if (hours := context.number_setting(place, RETENTION_KEY))
+        broker.name: hours * HOUR_MS
+        for broker in context.masters
+        if (hours := context.number_setting(broker, RETENTION_KEY))
     }
     if not retention_ms:
         return unknown(f"no broker reported its retention time ({RETENTION_KEY})")
@@ -342,13 +342,13 @@ async def check_retention(context: DoctorContext) -> Finding:
 def _oldest(context: DoctorContext) -> list[str]:
     """Brokers that deleted messages younger than a day: their disks are too small for this load."""
     hints = []
-    for place, table in context.runtime.items():
+    for broker, table in context.runtime.items():
         text = table.get("earliestMessageTimeStamp", "")
         if not text.isdigit() or table.get("commitLogMinOffset", "0") == "0":
             continue
         age_ms = max(0, context.now_ms - int(text))
         if age_ms < 24 * HOUR_MS:
             hints.append(
-                f"the oldest message at {place.name} is only {duration(age_ms)} old: its disk is too small for this load"
+                f"the oldest message at {broker.name} is only {duration(age_ms)} old: its disk is too small for this load"
             )
     return hints

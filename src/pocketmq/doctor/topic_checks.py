@@ -25,12 +25,12 @@ async def check_permission(context: DoctorContext) -> Finding:
     if not context.brokers:
         return skipped("no broker answered")
     hints = await _load_settings(context)
-    for place in context.masters:
-        perm = context.number_setting(place, PERMISSION_KEY)
+    for broker in context.masters:
+        perm = context.number_setting(broker, PERMISSION_KEY)
         if perm is not None and perm & Perm.READ_WRITE != Perm.READ_WRITE:
             return broken(
-                f"broker {place.name} does not allow {_missing(perm)} ({PERMISSION_KEY}={perm})",
-                f"`pocketmq cluster config {place.name} --set {PERMISSION_KEY}={int(Perm.READ_WRITE)}` allows it again",
+                f"broker {broker.name} does not allow {_missing(perm)} ({PERMISSION_KEY}={perm})",
+                f"`pocketmq cluster config {broker.name} --set {PERMISSION_KEY}={int(Perm.READ_WRITE)}` allows it again",
             )
     await _load_topics(context)
     for topic in context.topics:
@@ -67,7 +67,7 @@ async def check_topic(context: DoctorContext) -> Finding:
                 f"`pocketmq topic alter {topic} --read-queues N`, with at least as many read queues as write queues, until all is consumed",
             )
         texts.append(_described(state, context.now_ms))
-        absent = sorted({place.name for place in context.masters} - set(state.configs))
+        absent = sorted({broker.name for broker in context.masters} - set(state.configs))
         hints += [f"topic {topic} does not exist on broker {name}" for name in absent]
     if context.topic and not context.group:
         groups = [name for name in await context.topic_admin.readers(context.topic) if not is_internal_group(name)]
@@ -76,11 +76,11 @@ async def check_topic(context: DoctorContext) -> Finding:
 
 
 async def _load_settings(context: DoctorContext) -> list[str]:
-    async def load(place: BrokerAddress) -> None:
-        context.broker_settings[place] = await context.targets.brokers.state.settings(place.address)
+    async def load(broker: BrokerAddress) -> None:
+        context.broker_settings[broker] = await context.targets.brokers.state.settings(broker.address)
 
     _, failed = await context.targets.gather_with_errors(context.masters, load)
-    refused = [place.name for place, error in failed.items() if isinstance(error, NoPermission)]
+    refused = [broker.name for broker, error in failed.items() if isinstance(error, NoPermission)]
     if not refused:
         return []
     return [
@@ -110,7 +110,7 @@ async def _queue_datas(context: DoctorContext, topic: str) -> Sequence[QueueData
 
 
 async def _topic_advice(context: DoctorContext, topic: str) -> str:
-    creates = any(context.setting(place, "autoCreateTopicEnable") == "true" for place in context.masters)
+    creates = any(context.setting(broker, "autoCreateTopicEnable") == "true" for broker in context.masters)
     how = ", or send to it: these brokers create topics automatically" if creates else ""
     return with_suggestion(
         topic, await context.topic_admin.names(), f"create it with `pocketmq topic create {topic}`{how}"

@@ -86,7 +86,7 @@ MAX_TOPIC_CHARS = 127
 MAX_LONG_TOPIC_CHARS = 255
 """Retry, dead-letter and light topics contain a group name and may be longer."""
 MAX_GROUP_CHARS = 120
-ROOM_MARK = "@"
+MACHINE_ROOM_MARK = "@"
 """Separates a machine room from a broker name."""
 REMEMBERED_TOPICS = 4096
 """The size of the cache of valid topic names: every message has a topic, and there are few."""
@@ -116,15 +116,15 @@ def is_topic(name: str) -> bool:
 
 def parse_broker(text: str) -> str:
     """`text` as a broker name. The rules of topic names apply, with an optional machine room in front: `room@name`."""
-    room, mark, name = text.rpartition(ROOM_MARK)
-    for part in (room, name) if mark else (name,):
+    machine_room, mark, name = text.rpartition(MACHINE_ROOM_MARK)
+    for part in (machine_room, name) if mark else (name,):
         _checked("broker", part, MAX_TOPIC_CHARS)
     return text
 
 
 def machine_room_of_broker(broker_name: str) -> str | None:
     """The machine room of a broker named `room@name`, else None. As in Java, a trailing `@` does not count."""
-    parts = broker_name.rstrip(ROOM_MARK).split(ROOM_MARK)
+    parts = broker_name.rstrip(MACHINE_ROOM_MARK).split(MACHINE_ROOM_MARK)
     return parts[0] if len(parts) == 2 else None
 
 

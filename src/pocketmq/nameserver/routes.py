@@ -124,7 +124,7 @@ class RouteTable:
         return expired
 
     def register_topic(self, topic: str, queues: tuple[QueueData, ...]) -> str | None:
-        """Add a topic by hand. Return an unknown broker name, if any: then nothing was added."""
+        """Add a topic for an administrator. Return an unknown broker name, if any: then nothing was added."""
         names = [data.broker_name for data in queues]
         unknown = next((name for name in names if self._brokers.named(name) is None), None)
         if unknown is None:

@@ -83,7 +83,5 @@ def _failure(body: bytes, at: int, number: int, max_items: int) -> ProtocolError
     if not 0 <= body_size <= size - _FIXED_SIZE:
         return ProtocolError(f"{where}: a body of {body_size} bytes in an item of {size}")
     (properties_size,) = _SHORT.unpack_from(body, at + _HEAD_SIZE + body_size)
-    properties_room = size - _FIXED_SIZE - body_size
-    return ProtocolError(
-        f"{where}: properties of {properties_size} bytes, but the item has {properties_room} bytes left"
-    )
+    bytes_left = size - _FIXED_SIZE - body_size
+    return ProtocolError(f"{where}: properties of {properties_size} bytes, but the item has {bytes_left} bytes left")

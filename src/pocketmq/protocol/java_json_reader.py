@@ -40,14 +40,14 @@ _CLEAN_TEXT = rb'"[^"\\\x00-\x1f]*+(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*+"'
 _ANY_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NUMBER = rb"\s*+(-?+[0-9]++)(?=\s*+:)"
 # Nothing here backtracks, so the time is linear for any document.
-_ODD = (
-    _CLEAN_TEXT,  # not odd: most of the document, passed over
+_DIALECT = (
+    _CLEAN_TEXT,  # plain JSON: most of the document, passed over
     rb"\{" + _NUMBER,  # 1: a number as the first key
     rb"," + _NUMBER,  # 2: a number as a further key
     rb'(\{[^{}"]*+(?:' + _ANY_TEXT + rb'[^{}"]*+)*+\})(?=\s*+:)',  # 3: an object as a key
     rb"(" + _ANY_TEXT + rb"?+)",  # 4: a text with control characters, or without an end
 )
-_TOKEN = re.compile(b"|".join(_ODD), re.DOTALL)
+_TOKEN = re.compile(b"|".join(_DIALECT), re.DOTALL)
 _OBJECT_KEY, _TEXT = 3, 4
 _ESCAPE_OR_CONTROL = re.compile(rb"\\.|[\x00-\x1f]", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]\\]*+(?:\\.[^.\[\]\\]*+)*+)|\[([0-9]{1,9})\]", re.DOTALL)
@@ -179,9 +179,9 @@ class _Resolver:
         if isinstance(node, dict):
             _replace_keys(node)
         values, below = 1, 0
-        for place, child in list(node.items() if isinstance(node, dict) else enumerate(node)):
+        for key, child in list(node.items() if isinstance(node, dict) else enumerate(node)):
             if isinstance(child, dict) and _is_reference(child):
-                child = node[place] = self._target(child[REFERENCE])
+                child = node[key] = self._target(child[REFERENCE])
             if isinstance(child, dict | list):
                 inside, levels = self.resolve(child, depth + 1)
                 values += inside

@@ -74,7 +74,7 @@ _HEAD_SIZES = {flags: head.size for flags, head in _HEADS.items()}
 _V4_SIZE: Final = _HEADS[0].size
 _BLANK = struct.Struct(">II")
 _SHORT = struct.Struct(">H")
-_unpack_usual = _reader("size", "magic", "body_crc", "queue_id", "queue_offset", "sys_flag", "body_size")
+_unpack_head = _reader("size", "magic", "body_crc", "queue_id", "queue_offset", "sys_flag", "body_size")
 _unpack_int = struct.Struct(">i").unpack_from
 pack_ipv4_head: Final = _HEADS[0].pack
 """Packs the fields before the body of a record with IPv4 hosts."""
@@ -206,7 +206,7 @@ def decode_record(
     Accepts bytes only, not views: slicing bytes takes half the time, and this runs once per message.
     """
     try:
-        size, magic, crc, queue_id, queue_offset, sys_flag, body_size = _unpack_usual(buffer, at)
+        size, magic, crc, queue_id, queue_offset, sys_flag, body_size = _unpack_head(buffer, at)
         body_at = at + _V4_SIZE
         if sys_flag & HOSTS_V6:
             body_at = at + _HEAD_SIZES[sys_flag & HOSTS_V6]
@@ -268,7 +268,7 @@ def decode_records(buffer: bytes, *, check_crc: bool = True, queue: MessageQueue
     seen, seen_size, topic, properties_size = b"nothing yet", 0, "", 0
     while at < end:
         try:
-            size, magic, crc, queue_id, queue_offset, sys_flag, body_size = _unpack_usual(buffer, at)
+            size, magic, crc, queue_id, queue_offset, sys_flag, body_size = _unpack_head(buffer, at)
             if magic == MAGIC_V1 and not sys_flag & HOSTS_V6 and body_size >= 0:
                 body_at = at + _V4_SIZE
                 body_end = body_at + body_size

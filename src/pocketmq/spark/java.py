@@ -71,16 +71,16 @@ def ask_java(program: Path) -> Java | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    home = re.search(r"^ *java\.home = (.+)$", done.stderr, re.MULTILINE)
+    java_home = re.search(r"^ *java\.home = (.+)$", done.stderr, re.MULTILINE)
     version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)$", done.stderr, re.MULTILINE)
-    if done.returncode or home is None or version is None:
+    if done.returncode or java_home is None or version is None:
         return None
-    return Java(Path(home[1]), int(version[1]))
+    return Java(Path(java_home[1]), int(version[1]))
 
 
 def _programs(environ: Mapping[str, str], files: Files) -> Iterator[Path]:
     """Programs that may be a Java; JAVA_HOME first."""
-    homes = [Path(home, "bin") for home in (environ.get("JAVA_HOME"),) if home]
+    homes = [Path(java_home, "bin") for java_home in (environ.get("JAVA_HOME"),) if java_home]
     folders = [Path(folder) for folder in environ.get("PATH", "").split(":") if folder]
     for folder in dict.fromkeys([*homes, *folders]):
         status = files.status(folder / "java")
@@ -99,14 +99,14 @@ def _pip_runtime(files: Files) -> Path | None:
 
 def _without_module(java: Path, cache: Path, files: Files) -> Path:
     """A JAVA_HOME whose program is `java` without that argument. It is kept on disk for later sessions."""
-    home = cache / f"java-{sha256(str(java).encode()).hexdigest()[:12]}"
+    java_home = cache / f"java-{sha256(str(java).encode()).hexdigest()[:12]}"
     script = _WITHOUT_MODULE.format(argument=MISSING_MODULE, java=quote(str(java))).encode()
-    program = home / "bin" / "java"
+    program = java_home / "bin" / "java"
     if files.status(program) is None or files.read(program) != script:
         files.make_dir(program.parent)
         write_atomically(files, program, script)
     make_executable(program)
-    return home
+    return java_home
 
 
 def _cache(environ: Mapping[str, str]) -> Path:

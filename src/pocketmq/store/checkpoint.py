@@ -59,9 +59,9 @@ class Checkpoint:
         self._written = None if self.flaw else self.raw
         if self.flaw:
             # This is normal for a new store, and for a store that never had a message.
-            is_usual = self._files.status(self.path) is None or (clean and self.flaw == self._zeros)
+            is_normal = self._files.status(self.path) is None or (clean and self.flaw == self._zeros)
             log.log(
-                logging.INFO if is_usual else logging.WARNING,
+                logging.INFO if is_normal else logging.WARNING,
                 "no usable checkpoint found (%s); recovering from the start of the log",
                 self.flaw,
             )

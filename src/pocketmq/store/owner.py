@@ -117,8 +117,8 @@ class Owner:
             self._let_go()
 
     def _let_go(self) -> None:
-        held = self._folder_lock, self._lock
+        locks = self._folder_lock, self._lock
         self._folder_lock = self._lock = None
-        for lock in held:
+        for lock in locks:
             if lock is not None:
                 lock.close()

@@ -162,7 +162,7 @@ class ReadableStore:
         self._upkeep.index_now()
         offsets = self._index.find(topic, key, begin_ms, end_ms, min(limit, MAX_KEY_RESULTS))
         found: list[StoredMessage] = []
-        room = MAX_KEY_BYTES
+        left = MAX_KEY_BYTES
         # After a crash, RocketMQ indexes some messages twice.
         for message in map(self._message_if_sound, dict.fromkeys(offsets)):
             # The index compares hashes and whole seconds: another key may have the same hash, and the time may be
@@ -173,8 +173,8 @@ class ReadableStore:
                 and begin_ms <= message.store_ms <= end_ms
                 and (message.properties.get("UNIQ_KEY") == key if unique else key in message.keys)
             ):
-                room -= message.size
-                if found and room < 0:
+                left -= message.size
+                if found and left < 0:
                     break
                 found.append(message)
         return found

@@ -170,15 +170,15 @@ def _pick_entries(
     """Selects messages for a reader, up to its limits."""
     log_start, log_end, cold_below, hot_count, cold_count, hot_bytes, cold_bytes, _, max_count = bounds
     hot_count, cold_count = min(hot_count, max_count), min(cold_count, max_count)
-    looked = count = total = 0
-    run_start = run_end = looked_at = -1
+    scanned = count = total = 0
+    run_start = run_end = last_offset = -1
     stopped = removed = False
     found: list[tuple[int, int]] = []
     for log_offset, size, tags_code in ENTRY.iter_unpack(entries):
         end = log_offset + size
         if log_offset < log_start or end > log_end or not 0 < size < NOTHING_HERE_SIZE:
             removed = True
-            looked += 1
+            scanned += 1
             continue
         if count and (
             (count >= hot_count or total + size > hot_bytes)
@@ -187,8 +187,8 @@ def _pick_entries(
         ):
             stopped = True
             break
-        looked += 1
-        looked_at = log_offset
+        scanned += 1
+        last_offset = log_offset
         if tag_codes is not None and tags_code not in tag_codes:
             continue
         if matches is not None and not matches(bytes(log.view(log_offset, size))):
@@ -205,7 +205,7 @@ def _pick_entries(
         run_end = end
     if count:
         found.append((run_start, run_end - run_start))
-    return compiled.Picked(stopped, removed, looked, looked_at, count, total, found)
+    return compiled.Picked(stopped, removed, scanned, last_offset, count, total, found)
 
 
 def offset_at_time(

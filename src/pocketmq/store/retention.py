@@ -65,10 +65,10 @@ def decide(
     settings: StoreSettings,
     *,
     by_hand: bool = False,
-    held_from: int | None = None,
+    pinned_from: int | None = None,
 ) -> Verdict:
     """Decide about these files, oldest first, at this disk usage. `by_hand`: at the request of an administrator.
-    Expired files are then deleted at any hour, and no others. `held_from`: the log offset of the first message that
+    Expired files are then deleted at any hour, and no others. `pinned_from`: the log offset of the first message that
     is still needed; None if there is none.
     """
     refuse = used_ratio > settings.disk_full_ratio
@@ -82,11 +82,11 @@ def decide(
     for file, following in islice(pairwise(files), settings.max_deletes_per_run):
         if not any_age and file.modified_ms > oldest_kept_ms:
             break
-        is_held = held_from is not None and following.first_offset > held_from
-        if is_held and not any_age:
+        is_pinned = pinned_from is not None and following.first_offset > pinned_from
+        if is_pinned and not any_age:
             return Verdict(drop, refuse, why, needed=True)
         drop += 1
-        overruled += is_held
+        overruled += is_pinned
     return Verdict(drop, refuse, why, overruled=overruled)
 
 
@@ -136,8 +136,8 @@ class Retention:
 
     def _look(self, now_ms: int, *, by_hand: bool = False) -> int:
         used, files = self._used_ratio(), self._aged_files()
-        held_from = self._pinned_from() if len(files) > 1 else None
-        verdict = decide(files, now_ms, used, self._settings, by_hand=by_hand, held_from=held_from)
+        pinned_from = self._pinned_from() if len(files) > 1 else None
+        verdict = decide(files, now_ms, used, self._settings, by_hand=by_hand, pinned_from=pinned_from)
         for _ in range(verdict.drop):
             self._drop_first()
         if verdict.drop:

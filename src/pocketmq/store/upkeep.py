@@ -205,7 +205,7 @@ class Upkeep:
         """All entries of this flush are in files: start their sync."""
         parts = self._parts
         flushed = self._flushed
-        noted = self._resume.due_bounds()
+        bounds = self._resume.due_bounds()
         paths, self._unsynced = self._unsynced, {}
         folders, self._new_folders = self._new_folders, {}
         self._unwritten = None
@@ -214,7 +214,7 @@ class Upkeep:
         def synced() -> None:
             self._flushing = False
             self._queue_times.synced(*flushed)
-            self._resume.flushed(noted)
+            self._resume.flushed(bounds)
 
         parts.flusher.sync_files([*paths, *folders], synced)
         self._guarded("index files", self._flush_index)

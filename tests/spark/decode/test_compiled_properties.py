@@ -82,7 +82,7 @@ def test_the_map_is_built_only_on_request() -> None:
     ("starts", "ends"), [([0, 2], [3, 4]), ([2], [1]), ([0], [99]), ([-1], [2]), ([0, 1], [1]), ([2**62], [2**62])]
 )
 def test_positions_outside_the_buffer_are_refused(starts: list[int], ends: list[int]) -> None:
-    with pytest.raises(ValueError, match="rows are pairs of rising positions"):
+    with pytest.raises(ValueError, match="rows must be pairs of ascending positions"):
         CompiledProperties(
             compiled_or_skip(), b"a\x01b\x02", np.array(starts, np.int64), np.array(ends, np.int64), with_map=True
         )

@@ -170,7 +170,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
             twin.read_columns(*wrong)
     with pytest.raises(ValueError, match="at most 8 names"):
         twin.read_columns(run, 0, 9, 0, 4, (b"a",) * 9)
-    with pytest.raises(ValueError, match="a name is not empty"):
+    with pytest.raises(ValueError, match="a name must not be empty"):
         twin.read_columns(run, 0, 9, 0, 4, (b"",))
     with pytest.raises(OverflowError):
         twin.read_columns(run, 2**63, 2**64, 0, 4, ())

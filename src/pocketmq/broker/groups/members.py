@@ -224,16 +224,16 @@ class Members:
     def expire(self, now: float) -> Changes:
         """Remove the members without a heartbeat for too long."""
         since = now - self.expiry
-        gone = self.producers.expire(since)
+        expired = self.producers.expire(since)
         groups = []
         for group in list(self._groups.values()):
             silent = [connection for connection, member in group.members.items() if member.seen < since]
             for connection in silent:
                 self._remove(group, connection)
-                gone[connection] = None
+                expired[connection] = None
             if silent:
                 groups.append(group)
-        return Changes(_notices(groups), _reports(groups), tuple(one for one in gone if one not in self))
+        return Changes(_notices(groups), _reports(groups), tuple(one for one in expired if one not in self))
 
     def check(self, client: ClientInfo, heartbeat: HeartbeatData) -> None:
         """InvalidParameter for a heartbeat that is rejected as a whole. Changes nothing."""

@@ -52,7 +52,7 @@ class CheckedPulls:
     def __init__(self, state: BrokerState, *, signed: bool) -> None:
         self._state = state
         self._twin = None if signed else compiled.twin()
-        self._pulls: dict[bytes, compiled.PullPlace] = {}
+        self._pulls: dict[bytes, compiled.CheckedPull] = {}
         self._seen = self._versions()
         self.in_use = self._twin is not None
         self.apply(state.store.settings)

@@ -103,14 +103,14 @@ class GroupHandlers:
 
     def get_all(self, request: Request[GetAllGroups]) -> Reply:
         header, count = request.header, AllGroupsReply(len(self._state.groups))
-        asked = Page(header.group_seq, header.max_group_num, header.data_version)
-        if asked.is_whole:
+        page = Page(header.group_seq, header.max_group_num, header.data_version)
+        if page.is_whole:
             return Reply(
                 count,
                 self._cached_table.body(self._state.groups.version, lambda: self._state.groups.snapshot().encode()),
             )
         table = self._state.groups.snapshot()
-        rows = asked.of(table.subscription_group_table, table.data_version)
+        rows = page.of(table.subscription_group_table, table.data_version)
         return Reply(count, replace(table, subscription_group_table=rows).encode())
 
     def topics(self, request: Request[ForGroup]) -> Reply:

@@ -40,22 +40,22 @@ class RelayHandlers:
         return await self._relay(header.consumer_group, client, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
 
     async def consume_directly(self, request: Request[ConsumeMessageDirectly]) -> Reply:
-        asked = request.header
-        client = self._client(asked.consumer_group, asked.client_id)
-        record = self._message(asked.msg_id)
-        topic = self._state.topics.get(asked.topic or "")
-        group = self._state.groups.get(asked.consumer_group)
+        wanted = request.header
+        client = self._client(wanted.consumer_group, wanted.client_id)
+        record = self._message(wanted.msg_id)
+        topic = self._state.topics.get(wanted.topic or "")
+        group = self._state.groups.get(wanted.consumer_group)
         header = ConsumeMessageDirectly(
-            asked.consumer_group,
-            asked.client_id,
-            asked.msg_id,
+            wanted.consumer_group,
+            wanted.client_id,
+            wanted.msg_id,
             self._state.settings.now.broker_name,
-            asked.topic,
+            wanted.topic,
             topic.topic_sys_flag if topic else None,
             group.group_sys_flag if group else None,
         )
         return await self._relay(
-            asked.consumer_group, client, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, body=record
+            wanted.consumer_group, client, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, body=record
         )
 
     async def consumer_status(self, request: Request[GetConsumerStatus]) -> Reply:
@@ -86,9 +86,9 @@ class RelayHandlers:
         return clients
 
     async def _status_of(self, client: ClientInfo, header: GetConsumerStatus) -> dict[MessageQueue, int] | None:
-        asked = GetConsumerStatus(header.topic, header.group)
+        query = GetConsumerStatus(header.topic, header.group)
         try:
-            answer = await self._ask(client, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, asked)
+            answer = await self._ask(client, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, query)
             if (failure := answer.error()) is not None:
                 raise failure
             return ConsumerStatus.decode(answer.body).message_queue_table

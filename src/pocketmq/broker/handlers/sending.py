@@ -59,7 +59,7 @@ class _KnownQueue:
     def __init__(self, queue: ConsumeQueue, tally: Tally) -> None:
         self.queue = queue
         self.tally = tally
-        self.packed: compiled.Place = queue, tally, queue.record_magic, queue.topic_field
+        self.packed: compiled.SendQueue = queue, tally, queue.record_magic, queue.topic_field
 
 
 class Sending:
@@ -75,7 +75,7 @@ class Sending:
         self._queues: dict[tuple[str, int], _KnownQueue] = {}
         self._twin = compiled.twin()
         self.supports_runs = self._twin is not None
-        self._plain_queues: dict[bytes, compiled.Place] = {}
+        self._plain_queues: dict[bytes, compiled.SendQueue] = {}
         self._plan: compiled.SendPlan | None = None
         self._id_prefix = state.store.store_host.hex().upper().encode()
         self._waits_for_sync = state.store.settings.flush is FlushMode.SYNC
@@ -116,9 +116,9 @@ class Sending:
         """Stage a send. Return the answer for when it is stored, and whether that waits for the disk."""
         ext = head.ext
         properties = ext.properties
-        place = self._queues.get((ext.topic, ext.queue_id))
+        known = self._queues.get((ext.topic, ext.queue_id))
         if (
-            place is None
+            known is None
             or not properties
             or not body
             or "DEL" in properties  # DELAY and all of TIMER_*
@@ -137,7 +137,7 @@ class Sending:
         if not unique_key:
             return self._stage_irregular(peer, head, body)
         queue_offset, log_offset = self._stage(
-            place.queue,
+            known.queue,
             body,
             _with_suffix(properties.encode(), self._suffix),
             ext.flag,
@@ -146,7 +146,7 @@ class Sending:
             self._hosts.get(peer) or self._host_of(peer),
             ext.reconsume_times or 0,
         )
-        tally = place.tally
+        tally = known.tally
         tally.count += 1
         tally.bytes += len(body)
         message_id = b"%b%016X" % (self._id_prefix, log_offset)
@@ -175,9 +175,9 @@ class Sending:
         )
         if run is None:
             return _NONE
-        count, records, end, placed, answers = run
+        count, records, end, queues, answers = run
         entered: list[tuple[ConsumeQueue, bytes]] = []
-        for (queue, tally, _, _), entries, size, joined in placed:
+        for (queue, tally, _, _), entries, size, joined in queues:
             entered.append((queue, entries))
             tally.count += len(entries) // ENTRY_BYTES
             tally.joined += joined
@@ -207,13 +207,13 @@ class Sending:
             raise InvalidMessage(str(error)) from None
         if not items:
             raise InvalidMessage("the batch has no message")
-        place = self._queues.get((ext.topic, queue_id)) or self._add_queue(ext.topic, queue_id)
+        known = self._queues.get((ext.topic, queue_id)) or self._add_queue(ext.topic, queue_id)
         suffix, born_host = self._suffix, self._hosts.get(peer) or self._host_of(peer)
         messages = [(flag, item, _with_suffix(raw, suffix)) for flag, item, raw in items]
         first, log_offsets = self._state.store.stage_batch(
-            place.queue, messages, ext.sys_flag & _FLAGS, ext.born_timestamp, born_host
+            known.queue, messages, ext.sys_flag & _FLAGS, ext.born_timestamp, born_host
         )
-        tally = place.tally
+        tally = known.tally
         tally.count += len(items)
         tally.joined += len(items) - 1
         tally.bytes += len(body)
@@ -250,13 +250,13 @@ class Sending:
         if not is_retry(ext.topic) and (ext.topic, queue_id) not in self._queues:
             self._add_queue(ext.topic, queue_id)
         waits = properties.get(names.WAIT) != "false"
-        place = self._state.appender.stage(draft)
+        stored = self._state.appender.stage(draft)
         tally = self._state.stats.sent(ext.topic)
         tally.count += 1
         tally.bytes += len(body)
-        message_id = b"%b%016X" % (self._id_prefix, place.log_offset)
+        message_id = b"%b%016X" % (self._id_prefix, stored.log_offset)
         recall = recall_handle_for(draft, self._state.settings.now.broker_name)
-        reply = self._replies.encode(head.opaque, message_id, queue_id, place.queue_offset, unique_key, recall)
+        reply = self._replies.encode(head.opaque, message_id, queue_id, stored.queue_offset, unique_key, recall)
         return reply, self._waits_for_sync and waits
 
     def redirect(self, draft: Draft, header: SendMessage, version: int) -> None:
@@ -286,13 +286,13 @@ class Sending:
         return queue_id
 
     def _add_queue(self, topic: str, queue_id: int) -> _KnownQueue:
-        place = _KnownQueue(self._state.store.queue(parse_topic(topic), queue_id), self._state.stats.sent(topic))
-        self._queues[topic, queue_id] = place
-        queue = place.queue
+        known = _KnownQueue(self._state.store.queue(parse_topic(topic), queue_id), self._state.stats.sent(topic))
+        self._queues[topic, queue_id] = known
+        queue = known.queue
         if not queue.is_delay:
             key = b"%b/%d" % (queue.topic_bytes, queue_id)
-            self._plain_queues[key] = place.packed
-        return place
+            self._plain_queues[key] = known.packed
+        return known
 
     def _host_of(self, peer: Peer) -> bytes:
         host = packed_host(peer.address)

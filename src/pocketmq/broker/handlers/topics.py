@@ -164,14 +164,14 @@ class TopicHandlers:
 
     def get_all(self, request: Request[GetAllTopics]) -> Reply:
         header, count = request.header, AllTopicsReply(len(self._state.topics))
-        asked = Page(header.topic_seq, header.max_topic_num, header.data_version)
-        if asked.is_whole:
+        page = Page(header.topic_seq, header.max_topic_num, header.data_version)
+        if page.is_whole:
             return Reply(
                 count,
                 self._cached_table.body(self._state.topics.version, lambda: self._state.topics.registration().encode()),
             )
         table = self._state.topics.registration()
-        rows = asked.of(table.topic_config_table, table.data_version)
+        rows = page.of(table.topic_config_table, table.data_version)
         return Reply(count, replace(table, topic_config_table=rows).encode())
 
     def system_topics(self, request: PlainRequest) -> Reply:

@@ -26,7 +26,7 @@ _HISTORY = names.RESERVED - {names.TAGS, names.KEYS, names.SHARDING_KEY}
 """Properties that describe earlier deliveries. A broker would interpret some of them as requests."""
 
 Edit = Callable[["Letter", Message], Message | None]
-"""Returns the message to send in place of the given one, or None to send nothing."""
+"""Returns the message to send instead of the given one, or None to send nothing."""
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):

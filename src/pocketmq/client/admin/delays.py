@@ -121,11 +121,11 @@ class DelayAdmin(Operations):
         """Timed messages, each once even if it was stored again, without those that were recalled."""
         settings = await self._targets.brokers.state.settings(broker.address)
         longest_s = settings.get(MAX_DELAY_KEY, "")
-        reach_ms = (int(longest_s) if longest_s.isdecimal() else DEFAULT_MAX_DELAY_S) * 1000 + ROLL_SLACK_MS
+        window_ms = (int(longest_s) if longest_s.isdecimal() else DEFAULT_MAX_DELAY_S) * 1000 + ROLL_SLACK_MS
         now_ms = self._targets.clock.now_ms()
         queue = MessageQueue(TIMER_TOPIC, broker.name, 0)
         calls = self._targets.brokers.offsets
-        begin, end = await calls.at_time(queue, now_ms - reach_ms), await calls.largest(queue)
+        begin, end = await calls.at_time(queue, now_ms - window_ms), await calls.largest(queue)
         waiting: dict[str, Delayed] = {}
         async for message in read_queue(self._targets, queue, max(begin, end - limit), end):
             due_ms = _number(message.properties.get(names.TIMER_OUT_MS))

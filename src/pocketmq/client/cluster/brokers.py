@@ -48,7 +48,9 @@ class BrokerConnections:
         self._listed = frozenset(broker.broker_name for broker in brokers if broker.broker_name)
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Forget the brokers that are neither in `names` nor in the list of the cluster. Their connections close when idle."""
+        """Remove the brokers that are neither in `names` nor in the list of the cluster. Their connections close when
+        idle.
+        """
         kept = self._listed.union(names)
         for name in [name for name in self._addresses if name not in kept]:
             del self._addresses[name]

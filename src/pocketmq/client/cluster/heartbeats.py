@@ -4,11 +4,12 @@
     a new member ─────────────┼──► heartbeat ──► the response has the broker's version
     every 30 s ───────────────┘
 
-A heartbeat is the first request on every connection. So a broker knows the subscription before the first pull, and where to send
-the reply before the first request. BrokerConnections forget a client after 120 s without a heartbeat.
+A heartbeat is the first request on every connection. So a broker knows the subscription before the first pull, and
+where to send the reply before the first request. Brokers remove a client after 120 s without a heartbeat.
 
-The members are the producers and consumers of one client. Several producers of a group may share a client: any of them answers a
-request of the broker. A client has at most one consumer of a group, because brokers distinguish members by client id.
+The members are the producers and consumers of one client. Several producers of a group may share a client: any of
+them answers a request of the broker. A client has at most one consumer of a group, because brokers distinguish
+members by client id.
 """
 
 import asyncio

@@ -31,13 +31,13 @@ VARIABLES = ("NAMESRV_ADDR", "ROCKETMQ_NAMESRV_ADDR", "rocketmq.namesrv.addr")
 """Environment variables with addresses; the first one that is set counts."""
 
 
-def parse_name_servers(given: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[Address, ...]:
+def parse_name_servers(value: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[Address, ...]:
     """The addresses, without duplicates, in the given order; InvalidSetting when there is none."""
-    if given is None:
-        given = next((environ[name] for name in VARIABLES if environ.get(name)), "")
-    texts = [given] if isinstance(given, str) else given
+    if value is None:
+        value = next((environ[name] for name in VARIABLES if environ.get(name)), "")
+    texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise InvalidSetting(f"option name_servers = {given!r} must be a text or a list of texts, such as 'host:9876'")
+        raise InvalidSetting(f"option name_servers = {value!r} must be a text or a list of texts, such as 'host:9876'")
     words = [word.strip() for text in texts for word in text.replace(",", ";").split(";")]
     addresses = tuple(dict.fromkeys(Address.parse(word, default_port=DEFAULT_PORT) for word in words if word))
     if not addresses:

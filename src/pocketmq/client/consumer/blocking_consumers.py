@@ -324,7 +324,7 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer, LitePullSettings]
     unsubscribe = configuring(AsyncLitePullConsumer.unsubscribe)
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None) -> None:
-        """Read these queues, without regard to other members, in place of those that were assigned before."""
+        """Read these queues, without regard to other members, instead of the ones assigned before."""
         chosen = list(queues)
         self.configure(lambda core: core.assign(chosen, tags=tags, sql=sql))
 

@@ -195,7 +195,7 @@ class LoopWorkers(Workers):
     async def close(self) -> None:
         self._is_closed = True
         if self._portal is not None:
-            # A listener may block the loop for ever, and at the exit of the program no thread can be started to wait for it.
+            # A listener may block the loop, and at the exit of the program no thread can be started to wait for it.
             with suppress(TimeoutError, RuntimeError):
                 async with asyncio.timeout(CLOSE_S):
                     await asyncio.to_thread(self._portal.close)

@@ -91,7 +91,7 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
             await self._run(self._member.unsubscribe(name))
 
     async def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None) -> None:
-        """Read these queues, without regard to other members, in place of those that were assigned before."""
+        """Read these queues, without regard to other members, instead of the ones assigned before."""
         chosen = [self._wire(queue) for queue in queues]
         filters = {queue.topic: filter_of(queue.topic, tags, sql) for queue in chosen}
         if self.is_new:

@@ -313,7 +313,9 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         batch_size: int | None = None,
         **unknown: Never,
     ) -> None:
-        """Set the listener of `topic`, also while running, and also in place of another. The arguments are those of `on`."""
+        """Set the listener of `topic`, also while running, and also to replace another. The arguments are those of
+        `on`.
+        """
         refuse_unknown("subscribe", unknown, LISTENER_ARGUMENTS)
         made = Listener(listener, batch_size, self._settings.namespace)
         expression, kind = filter_of(topic, tags, sql)

@@ -175,7 +175,7 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
     """Run the network in a thread of the client, so that a busy event loop does not cost the consumer its queues.
     False: run it on the event loop that started the consumer. Only async consumers have this choice."""
     local_offsets: str | os.PathLike[str] | None = None
-    """The folder for the offsets of a broadcasting consumer. None is `.rocketmq_offsets` in the home folder."""
+    """The folder for the offsets of a broadcasting consumer. None means `.rocketmq_offsets` in the home folder."""
     offset_store: OffsetStore | None = None
     """An `OffsetStore` that keeps the offsets, instead of brokers or a local file."""
 
@@ -225,9 +225,9 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
 
     start_at: StartAt | None = None
     """Where a new group starts: `"last"` or `"latest"`, `"first"` or `"earliest"`, milliseconds, a datetime, a
-    timedelta before now, or a text such as `"2024-01-31T23:59"` or `"2h"` (two hours ago). None is `"last"`."""
+    timedelta before now, or a text such as `"2024-01-31T23:59"` or `"2h"` (two hours ago). None means `"last"`."""
     allocation: AllocationStrategy | str | None = None
-    """The allocation strategy, or its RocketMQ name. None is `AVG`."""
+    """The allocation strategy, or its RocketMQ name. None means `AVG`."""
     rebalance_ms: int = 20_000
     """The rebalance interval. A notification from a broker starts a rebalance at once."""
     persist_ms: int = 5_000
@@ -331,7 +331,7 @@ class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
 
     # failures
     max_reconsume_times: int | None = None
-    """Attempts after the first one before a message becomes a dead letter. None is 16; unlimited for ordered
+    """Attempts after the first one before a message becomes a dead letter. None means 16; unlimited for ordered
     consumers."""
     suspend_ms: int = 1_000
     """How long an ordered queue pauses after a failure, unless the listener returns `Suspend`."""
@@ -389,7 +389,7 @@ class PullSettings(GroupSettings, frozen=True, kw_only=True):
     block_timeout_ms: int = 30_000
     """The timeout of `pull_block_if_not_found`."""
     max_reconsume_times: int | None = None
-    """Attempts after the first one before a message becomes a dead letter. None is 16."""
+    """Attempts after the first one before a message becomes a dead letter. None means 16."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -301,9 +301,9 @@ class SendOptions(QueueOptions, total=False):
     timeout_s: float | None
 
 
-def require_messages(given: Iterable[object]) -> None:
+def require_messages(messages: Iterable[object]) -> None:
     """UsageError for the first item that is not a Message."""
-    for index, each in enumerate(given):
+    for index, each in enumerate(messages):
         if not isinstance(each, Message):
             raise UsageError(
                 f"item {index} is {type(each).__name__}, not a Message: send_many([Message('topic', b'…'), …])"

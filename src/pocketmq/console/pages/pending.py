@@ -37,7 +37,7 @@ async def transactions(site: Site, visit: Visit) -> Mapping[str, Any]:
 
 
 async def decide(site: Site, visit: Visit) -> ActionResult:
-    """Commit or roll back a transaction in place of its producer."""
+    """Commit or roll back a transaction on behalf of its producer."""
     one = await _transaction(site, visit.form.get("id", ""), visit.form.get("broker", ""))
     if visit.form.get("decision") == "commit":
         await site.admin.transactions.commit(one)

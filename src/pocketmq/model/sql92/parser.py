@@ -19,7 +19,7 @@ Tokens:
     fraction   4.2, .5, 5., 1e3
     text       'it''s'
     symbol     = <> > >= < <= ( ) , + -
-    odd        any other character
+    other      any other character
 
 Blanks, comments from -- to the end of the line, and comments between /* and */ separate tokens.
 
@@ -57,7 +57,7 @@ NAME: Final = "name"
 WHOLE: Final = "whole"
 FRACTION: Final = "fraction"
 TEXT: Final = "text"
-OTHER: Final = "odd"
+OTHER: Final = "other"
 END: Final = "end"
 
 KEYWORDS: Final = frozenset(
@@ -73,7 +73,7 @@ _WORD = re.compile(
     | (?P<whole>    [0-9]+[lL]? )
     | (?P<text>     '(?: [^'] | '' )*+' )
     | (?P<symbol>   <> | >= | <= | [=><(),+-] )
-    | (?P<odd>      . )
+    | (?P<other>      . )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -123,7 +123,7 @@ _OTHER_DIALECTS = {
     "GT": "use >",
     "LT": "use <",
 }
-_ODD_CHARACTERS = {
+_LOOKALIKES = {
     **dict.fromkeys('"“”‘’', _QUOTES),
     **dict.fromkeys("+*/%^", "there is no arithmetic"),
     "-": _NO_ARITHMETIC,
@@ -153,7 +153,7 @@ def hint_for(text: str, token: Token) -> str:
         return "for all messages use TRUE, or the type TAG"
     if token.kind == OTHER and token.image.isalnum():
         return _NAMES
-    return _ODD_CHARACTERS.get(token.image, "")
+    return _LOOKALIKES.get(token.image, "")
 
 
 def _hint_for_name(name: str) -> str:

@@ -139,28 +139,31 @@ _ONCE: Final = ("topic", "writeId", "writeBatch", "deliveryGuarantee", "reserved
 """Options that a pipeline sets for each of its writes, so that they are effectively once."""
 
 
-def of_connection(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def of_connection(options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Options of the connection. `own` are those that the pipeline sets, here as in the other functions."""
-    _refuse_unknown(given)
-    chosen = _chosen(given, READ_OPTIONS, own)
+    _refuse_unknown(options)
+    chosen = _chosen(options, READ_OPTIONS, own)
     return {**own, **{name: text for name, text in chosen.items() if READ_OPTIONS.named(name, Use.ALL)}}
 
 
-def of_reads(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def of_reads(options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Options for a read."""
-    _refuse_unknown(given)
-    return {**own, **_chosen(given, READ_OPTIONS, [*own, *(rival for name in own for rival in _RIVALS.get(name, ()))])}
+    _refuse_unknown(options)
+    return {
+        **own,
+        **_chosen(options, READ_OPTIONS, [*own, *(rival for name in own for rival in _RIVALS.get(name, ()))]),
+    }
 
 
-def of_writes(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def of_writes(options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Options for a write."""
-    _refuse_unknown(given)
-    return {**own, **_chosen(given, WRITE_OPTIONS, [*own, *_ONCE])}
+    _refuse_unknown(options)
+    return {**own, **_chosen(options, WRITE_OPTIONS, [*own, *_ONCE])}
 
 
-def check_used(given: Mapping[str, str], *uses: Mapping[str, str]) -> None:
+def check_used(options: Mapping[str, str], *uses: Mapping[str, str]) -> None:
     """InvalidSetting for an option that is in none of `uses`, and so would have no effect."""
-    for key in given:
+    for key in options:
         if not any(key in use for use in uses):
             what = "reads" if READ_OPTIONS.named(key) is not None else "writes"
             raise InvalidSetting(
@@ -168,9 +171,9 @@ def check_used(given: Mapping[str, str], *uses: Mapping[str, str]) -> None:
             )
 
 
-def _chosen(given: Mapping[str, str], table: OptionTable, reserved: Collection[str]) -> dict[str, str]:
+def _chosen(options: Mapping[str, str], table: OptionTable, reserved: Collection[str]) -> dict[str, str]:
     found = {}
-    for key, text in given.items():
+    for key, text in options.items():
         name = table.named(key)
         if name is not None and name in reserved:
             advice = f"use {_FLAGS[name]}" if name in _FLAGS else "the pipeline sets it itself"
@@ -180,8 +183,8 @@ def _chosen(given: Mapping[str, str], table: OptionTable, reserved: Collection[s
     return found
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
-    for key, text in given.items():
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    for key, text in options.items():
         if READ_OPTIONS.named(key) is None and WRITE_OPTIONS.named(key) is None:
             near = get_close_matches(key.lower(), [option.name.lower() for option in WRITE_OPTIONS.options], 1, 0.8)
             is_of_writes = bool(near) and READ_OPTIONS.named(near[0]) is None

@@ -172,8 +172,8 @@ class DirectChunk:
     def buffer(self, size: int) -> memoryview:
         needed = self._size + size
         if self._memory is None:
-            usual = self._chunks.buffer_bytes
-            self._memory = np.empty(max(needed, usual + usual // SPARE_BUFFER_SHARE), np.uint8)
+            regular = self._chunks.buffer_bytes
+            self._memory = np.empty(max(needed, regular + regular // SPARE_BUFFER_SHARE), np.uint8)
         elif needed > len(self._memory):
             before = self._memory
             self._memory = np.empty(needed + self._chunks.buffer_bytes // SPARE_BUFFER_SHARE, np.uint8)

@@ -156,7 +156,7 @@ class ClientMetadata:
                 log.info("Broker %s did not report whether it has %s: %s", queue.broker_name, queue.topic, error)
             return False
 
-        return {queue for queue, gone in self._for_each(queues, is_deleted).items() if gone}
+        return {queue for queue, deleted in self._for_each(queues, is_deleted).items() if deleted}
 
     def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
         return self._for_each(queues, lambda core, queue: core.bounds(queue))

@@ -95,9 +95,9 @@ class QueueWait:
             if self._clock.monotonic() >= deadline:
                 broker, lacking = max(behind.items(), key=lambda each: each[1])
                 raise SystemBusy(
-                    f"broker {broker} has {lacking} bytes in its log that are not in queues after {ENTERING_TIMEOUT_S:.0f} s "
-                    "(dispatchBehindBytes), and rows of an earlier attempt may be among them: check why the broker is slow, "
-                    "or set deliveryGuarantee = at-least-once"
+                    f"broker {broker} has {lacking} bytes of its log not dispatched to queues after "
+                    f"{ENTERING_TIMEOUT_S:.0f} s (dispatchBehindBytes); they may contain rows of an earlier "
+                    "attempt: check why the broker is slow, or set deliveryGuarantee = at-least-once"
                 )
             self._sleep(POLL_S)
             states = logs.log_states(behind)

@@ -131,8 +131,8 @@ class RecordKeys:
         raw, done, at = twin.read_keys(chunk, 0, base, most)
         while done < most and at < len(chunk):
             irregular: list[KeyEntry] = []
-            told = int.from_bytes(chunk[at : at + 4], "big")
-            size = self._read_one(bytes(chunk[at : at + told]), 0, base + at, irregular)
+            expected = int.from_bytes(chunk[at : at + 4], "big")
+            size = self._read_one(bytes(chunk[at : at + expected]), 0, base + at, irregular)
             if not size:
                 break
             more, read, at = twin.read_keys(chunk, at + size, base, most - done - 1)

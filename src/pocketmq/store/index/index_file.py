@@ -365,9 +365,9 @@ def _shape_by_first_entry(files: Files, path: Path, size: int, log_files: list[L
             return None
         header = IndexHeader.parse(file.read_at(0, HEADER_BYTES))
         wanted = [] if header.is_empty else _first_entries(files, header, log_files)
-        places = sorted(at for entry in wanted for at in _positions(file, entry))
+        positions = sorted(at for entry in wanted for at in _positions(file, entry))
     # The next keys of the record have the next entries, and would match a wrong shape.
-    return next((shape for at in places if (shape := _shape_for_position(at, size)) is not None), None)
+    return next((shape for at in positions if (shape := _shape_for_position(at, size)) is not None), None)
 
 
 def _first_entries(files: Files, header: IndexHeader, log_files: list[LogFile]) -> list[bytes]:
@@ -389,18 +389,18 @@ def _first_entries(files: Files, header: IndexHeader, log_files: list[LogFile]) 
 
 def _positions(file: File, wanted: bytes) -> list[int]:
     """The positions of these bytes in `file`."""
-    places = []
+    positions = []
     at = file.next_data(HEADER_BYTES)
     while at is not None:
         chunk = file.read_at(at, _CHUNK_BYTES)
         found = chunk.find(wanted)
         while found >= 0:
-            places.append(at + found)
+            positions.append(at + found)
             found = chunk.find(wanted, found + 1)
         if len(chunk) < _CHUNK_BYTES:
             break
         at = file.next_data(at + len(chunk) - len(wanted) + 1)
-    return places
+    return positions
 
 
 def _shape_for_position(at: int, size: int) -> IndexShape | None:

@@ -112,18 +112,20 @@ class KeyIndex:
         kept = self._count_sound(log_end, checkpoint_ms)
         for file in self._table[kept:]:
             self._files.unlink(file.path)
-        gone = [file.path for file in self._table[kept:] if not file.header.is_empty or _has_flaw(file)]
+        removed = [file.path for file in self._table[kept:] if not file.header.is_empty or _has_flaw(file)]
         if kept < len(self._table):
             self._files.sync_dir(self.folder)
-        if gone:
+        if removed:
             log.warning(
-                "removed %d index files that may be wrong, from %s on; rebuilding them from the log", len(gone), gone[0]
+                "removed %d index files that may be wrong, from %s on; rebuilding them from the log",
+                len(removed),
+                removed[0],
             )
         del self._table[kept:]
         if self._table and checkpoint_ms is not None:
             self._write_header_again(self._table[-1])
         self._save_end()
-        return gone
+        return removed
 
     def _count_sound(self, log_end: int, checkpoint_ms: int | None) -> int:
         """How many files can be trusted, counted from the oldest."""
@@ -205,10 +207,10 @@ class KeyIndex:
         newest.write_surplus()
         while keys:
             try:
-                taken = newest.put(keys)
+                added = newest.put(keys)
             finally:
                 self._save_entered()
-            keys = keys[taken:]
+            keys = keys[added:]
             if keys:
                 newest = self._grow()
 

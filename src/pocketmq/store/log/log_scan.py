@@ -253,15 +253,15 @@ class LogScan:
             while True:
                 # `stop` is the end of the file; its name must not matter here, because it may be no multiple of the
                 # size.
-                walk = RecoveryScan(part.read, MAX_OFFSET, at, stop)
-                for _, message in walk:
-                    self.end = walk.end
+                scan = RecoveryScan(part.read, MAX_OFFSET, at, stop)
+                for _, message in scan:
+                    self.end = scan.end
                     yield message
-                at = walk.end
+                at = scan.end
                 if part.is_filler(at, log_file.first + self._file_bytes) or at == log_file.first + self._file_bytes:
                     self.end = log_file.first + self._file_bytes
                     return
-                reason = _reason(walk, at, stop)
+                reason = _reason(scan, at, stop)
                 following = part.next_sound(at)
                 if following is None:
                     self._open_ends.append(Unreadable(at, log_file.first + self._file_bytes, reason, log_file.path))
@@ -281,10 +281,10 @@ class LogScan:
             yield Tail(log_file.path, *found)
 
 
-def _reason(walk: RecoveryScan, at: int, stop: int) -> str:
+def _reason(scan: RecoveryScan, at: int, stop: int) -> str:
     if at == stop:
         return "the file ends here"
-    return walk.reason.partition(": ")[2] if walk.ending is ScanEnd.DAMAGE else "only zeros"
+    return scan.reason.partition(": ")[2] if scan.ending is ScanEnd.DAMAGE else "only zeros"
 
 
 class _FilePart:

@@ -276,8 +276,8 @@ class OpenFiles:
         self._renamed |= other._renamed
         self._close(other._replaced)
         other._close(self._replaced)
-        for taken in (other._written, other._renamed, other._replaced, self._replaced):
-            taken.clear()
+        for names in (other._written, other._renamed, other._replaced, self._replaced):
+            names.clear()
 
     def close(self) -> None:
         self._close(list(self._open))

@@ -320,10 +320,10 @@ class ConsumeQueue:
         """Whether the entries around `offset` show that it is the first one beyond `log_start`."""
         first = max(self.min_offset, offset - 2)
         around = [self.entry(number) for number in range(first, min(offset + 2, self.max_offset))]
-        places = [log_offset_of(entry) for entry in around if entry is not None and is_entry(entry)]
-        if len(places) != len(around) or places != sorted(places):
+        log_offsets = [log_offset_of(entry) for entry in around if entry is not None and is_entry(entry)]
+        if len(log_offsets) != len(around) or log_offsets != sorted(log_offsets):
             return False
-        return all((place >= log_start) is (first + number >= offset) for number, place in enumerate(places))
+        return all((position >= log_start) is (first + number >= offset) for number, position in enumerate(log_offsets))
 
     # files
 

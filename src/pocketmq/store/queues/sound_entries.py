@@ -140,21 +140,21 @@ class SoundEntries:
         self, queue: ConsumeQueue, offset: int, raw: bytes, tag_codes: Collection[int] | None
     ) -> tuple[int, bool]:
         """How many entries from the first on are valid, and whether the next one is invalid."""
-        count, sound, looked_up, before = len(raw) // ENTRY_BYTES, 0, 0, -1
+        count, sound, records_read, before = len(raw) // ENTRY_BYTES, 0, 0, -1
         known = self._known_codes(queue.topic) if tag_codes is not None else set()
         while True:
-            usual = self._pass_regular(queue, offset + sound, raw[sound * ENTRY_BYTES :], before, tag_codes, known)
-            sound += usual
+            passed = self._pass_regular(queue, offset + sound, raw[sound * ENTRY_BYTES :], before, tag_codes, known)
+            sound += passed
             if sound == count:
                 return sound, True  # if a file is missing, there are fewer bytes than entries
-            if usual:
+            if passed:
                 before = _lies_up_to(ENTRY.unpack_from(raw, (sound - 1) * ENTRY_BYTES))
             entry = ENTRY.unpack_from(raw, sound * ENTRY_BYTES)
             is_left_out = tag_codes is not None and is_message(entry) and entry[2] not in tag_codes
             is_unknown = is_left_out and entry[2] not in known
-            if is_unknown and looked_up == UNKNOWN_STEP:
+            if is_unknown and records_read == UNKNOWN_STEP:
                 return sound, False
-            looked_up += is_unknown
+            records_read += is_unknown
             if is_left_out and not is_unknown:
                 is_sound = before < entry[0] and self.log.start <= entry[0] <= self.log.written - entry[1]
             else:
@@ -178,8 +178,8 @@ class SoundEntries:
         """How many entries from the first on pass the quick check; 0 if the first needs a full check."""
         if self._twin is None or not raw:
             return 0
-        place, bounds = (queue.queue_id, queue.topic_bytes), (max(self.log.start, before + 1), self.log.written)
-        return self._twin.count_sound(raw, offset, place, bounds, tag_codes, known, self.log.map_at)
+        queue_key, bounds = (queue.queue_id, queue.topic_bytes), (max(self.log.start, before + 1), self.log.written)
+        return self._twin.count_sound(raw, offset, queue_key, bounds, tag_codes, known, self.log.map_at)
 
     def _is_sound(
         self, queue: ConsumeQueue, offset: int, entry: Entry, before: int, *, with_code: bool = False

@@ -224,11 +224,11 @@ class _Range:
 
     def _irregular(self, entries: bytes) -> frozenset[int]:
         """Records with another queue offset."""
-        queue, odd = self.queue, set()
+        queue, wrong = self.queue, set()
         for offset, entry in enumerate(ENTRY.iter_unpack(entries), self.first):
             if is_message(entry) and not points_to_message(self._log, queue, offset, entry):
-                odd.add(offset)
-        return frozenset(odd)
+                wrong.add(offset)
+        return frozenset(wrong)
 
 
 class _Scratch:

@@ -58,30 +58,30 @@ class ResumeUpkeep:
             return None
         return RecordedBounds(parts.log.written, self._bounds(), self._deletions)
 
-    def flushed(self, noted: RecordedBounds | None) -> None:
+    def flushed(self, bounds: RecordedBounds | None) -> None:
         """The recorded bounds are synced."""
-        if noted is not None:
-            self._recorded = noted
+        if bounds is not None:
+            self._recorded = bounds
 
     def tick(self) -> None:
         """Write the recorded bounds, once the log is synced up to their end."""
-        noted, parts = self._recorded, self._parts
-        if noted is None or parts.log.synced < noted.log_end:
+        bounds, parts = self._recorded, self._parts
+        if bounds is None or parts.log.synced < bounds.log_end:
             return
         self._recorded = None
-        if noted.deletions != self._deletions:
+        if bounds.deletions != self._deletions:
             return
         self._due_at = parts.clock.monotonic() + self._interval_s
-        self._known_queues = len(noted.queues)
+        self._known_queues = len(bounds.queues)
         try:
-            path = parts.resume.write(ResumePoint(clean=False, queues=noted.queues, deleted=parts.deleted_topics))
+            path = parts.resume.write(ResumePoint(clean=False, queues=bounds.queues, deleted=parts.deleted_topics))
         except OSError as error:
             self._give_up(error)
             return
-        parts.flusher.sync_files([path], lambda: self._publish(noted))
+        parts.flusher.sync_files([path], lambda: self._publish(bounds))
 
-    def _publish(self, noted: RecordedBounds) -> None:
-        if noted.deletions != self._deletions:
+    def _publish(self, bounds: RecordedBounds) -> None:
+        if bounds.deletions != self._deletions:
             return
         try:
             folder = self._parts.resume.publish()
@@ -153,7 +153,7 @@ class QueueTimes:
         """The newest time for the checkpoint, if messages before `indexed_to` are indexed and their keys are safe up
         to `keys_ms`; None if there is no new one.
         """
-        told = None
+        newest = None
         while self._waiting and self._waiting[0][0] <= indexed_to and self._waiting[0][1] <= keys_ms:
-            told = self._waiting.pop(0)[1]
-        return told
+            newest = self._waiting.pop(0)[1]
+        return newest

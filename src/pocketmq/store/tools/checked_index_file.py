@@ -237,9 +237,9 @@ class CheckedIndexFile:
                 found.byteswap()
             wanted = self._slots[first : first + count]
             if found != wanted:
-                for place, (number, right) in enumerate(zip(found, wanted, strict=True)):
+                for index, (number, right) in enumerate(zip(found, wanted, strict=True)):
                     if number != right:
-                        yield first + place, number
+                        yield first + index, number
 
 
 def _described(entry: Entry) -> str:

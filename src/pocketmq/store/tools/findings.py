@@ -228,8 +228,8 @@ class LogFacts:
         self._ends.append(end)
 
     def in_hole(self, log_offset: int) -> bool:
-        place = bisect_right(self._begins, log_offset) - 1
-        return place >= 0 and log_offset < self._ends[place]
+        number = bisect_right(self._begins, log_offset) - 1
+        return number >= 0 and log_offset < self._ends[number]
 
     def add_known(self, log_end: int, by: str) -> None:
         """A queue entry points to a message that ends at `log_end`."""

@@ -96,8 +96,8 @@ class IndexCheck:
         """Check the keys of a record one by one, if something differs, or at the start or end of a file."""
         if is_first:
             self._pass_older(message.log_offset, hashes[0])
-        for place, key_hash in enumerate(hashes):
-            self._expect(message, key_hash, hashes[place + 1 :])
+        for number, key_hash in enumerate(hashes):
+            self._expect(message, key_hash, hashes[number + 1 :])
 
     def _expect(self, message: StoredMessage, key_hash: int, later: list[int]) -> None:
         log_offset = message.log_offset

@@ -54,21 +54,21 @@ class LogCheck:
         return Finding(Kind.LOG_FILE_MISSING, f"{LOG}/{expected:0{NAME_DIGITS}d}", text)
 
     def _file_flaw(self, log_file: LogFile, expected: int | None) -> str:
-        usual = self._layout.log_file_bytes
-        if log_file.size != usual:
-            lost = f", so the log has nothing from {log_file.first + log_file.size} to {log_file.first + usual}"
-            return f"the file has {log_file.size} bytes instead of {usual}{lost if log_file.size < usual else ''}"
+        file_bytes = self._layout.log_file_bytes
+        if log_file.size != file_bytes:
+            lost = f", so the log has nothing from {log_file.first + log_file.size} to {log_file.first + file_bytes}"
+            return f"the file has {log_file.size} bytes instead of {file_bytes}{lost if log_file.size < file_bytes else ''}"
         if expected is not None and log_file.first < expected:
             return f"the file begins at {log_file.first}, but the one before it ends at {expected}"
-        if log_file.first % usual:
-            return f"the file begins at {log_file.first}, which is not a multiple of the file size {usual}"
+        if log_file.first % file_bytes:
+            return f"the file begins at {log_file.first}, which is not a multiple of the file size {file_bytes}"
         return ""
 
     def _is_short(self, log_offset: int) -> bool:
         """Whether the file that should hold this offset is too short, which is already reported."""
-        usual = self._layout.log_file_bytes
+        file_bytes = self._layout.log_file_bytes
         return any(
-            log_file.first <= log_offset < log_file.first + usual and log_file.size < usual
+            log_file.first <= log_offset < log_file.first + file_bytes and log_file.size < file_bytes
             for log_file in self._layout.log_files
         )
 
@@ -122,8 +122,8 @@ class LogCheck:
             if 0 <= log_offset - log_file.first < log_file.size:
                 with self._files.open(log_file.path, write=False) as file:
                     head = file.read_at(log_offset - log_file.first, LOG_OFFSET_AT + 8)
-                magic, place = int.from_bytes(head[4:8], "big"), int.from_bytes(head[LOG_OFFSET_AT:], "big")
-                return magic in (MAGIC_V1, MAGIC_V2) and place == log_offset
+                magic, offset = int.from_bytes(head[4:8], "big"), int.from_bytes(head[LOG_OFFSET_AT:], "big")
+                return magic in (MAGIC_V1, MAGIC_V2) and offset == log_offset
         return False
 
     # the end

@@ -233,10 +233,10 @@ class CheckedQueue:
                 return
             for at in range(found[0] - found[0] % ENTRY_BYTES, found[1], _BLOCK_BYTES):
                 block = opened.read_at(at, min(_BLOCK_BYTES, stop - at))
-                for place in range(0, len(block) - ENTRY_BYTES + 1, ENTRY_BYTES):
-                    raw = block[place : place + ENTRY_BYTES]
+                for start in range(0, len(block) - ENTRY_BYTES + 1, ENTRY_BYTES):
+                    raw = block[start : start + ENTRY_BYTES]
                     if raw != _NO_ENTRY:
-                        yield (file.first + at + place) // ENTRY_BYTES, raw
+                        yield (file.first + at + start) // ENTRY_BYTES, raw
 
     def _check_tail(self, offset: int, raw: bytes) -> None:
         facts, condition = self._context.facts, self._context.condition

@@ -389,8 +389,8 @@ class Rebuild:
         offset = ours[0].first // ENTRY_BYTES
         while len(raw := entries.raw(offset)) == ENTRY_BYTES:
             entry = ENTRY.unpack(raw)
-            is_gone = entry[1] == NOTHING_HERE_SIZE or entry[0] < self._layout.log_start
-            if not (is_entry(entry) and is_gone):
+            is_expired = entry[1] == NOTHING_HERE_SIZE or entry[0] < self._layout.log_start
+            if not (is_entry(entry) and is_expired):
                 break
             offset += 1
         return offset

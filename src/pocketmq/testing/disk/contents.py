@@ -23,7 +23,7 @@ class Certainty(IntEnum):
     PENDING = 0
     DOUBTFUL = 1
     SIZE_SAFE = 2
-    """The data stays doubtful, but a later sync made the size safe."""
+    """The data is still unsynced, but a later sync made the size safe."""
     SAFE = 3
 
 
