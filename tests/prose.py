@@ -8,8 +8,10 @@ docs/glossary.md lists the words to use and the retired ones; the phrases below 
 """
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -40,11 +42,42 @@ PHRASES: Final = tuple(
         r"\b(lie|lies|lay) (in|at|on|behind|beside|where)\b|\bwhere \w+ lies\b",
         r"\b(obey|obeys|obeyed|anew|for ever|mends?|mended|in good order|sees to it|at the door|gives? way)\b",
         r"\bof (one's|its|his) own accord\b",
+        r"\bto be called\b|\b(is|are) (not )?meant\b|\bmeant to\b|\bfor good\b|\bunder way\b|\bled astray\b",
+        r"\b(is|are) asked\b|\bvouch(es)?\b|\bwent\b|\btaken for\b|\ba usual one\b|\bwould like to\b|\btell each other\b",
+        r"; (how (many|much|far)|whether) (it|they|there|any|was|were|the)\b[^?]*$",
+        r"\bsound (records?|entry|entries|copy|messages?|bytes?)\b|\bbehind the (end|last)\b(?! of the log reads)",
     )
 )
 """Idioms and metaphors that a reader has to read twice."""
 FIRST_WORDS: Final = re.compile(r"(Who|Whoever|What|Whatever) [^?]*\.$")
 """A sentence with a clause as its subject, such as "Who sends has to wait."."""
+CLAUSE_FIRST: Final = re.compile(r"(?:^|[.;:] )(?:Who|Whoever|Whatever|To [a-z]+ .{1,40} (?:costs?|takes?)) [^?]*?[.;]")
+"""The same in texts of the source."""
+CONCEPTS: Final = frozenset(
+    {
+        "place",
+        "places",
+        "placed",
+        "stretch",
+        "stretches",
+        "tray",
+        "trays",
+        "parcel",
+        "parcels",
+        "rooms",
+        "wish",
+        "wishes",
+        "lane",
+        "lanes",
+        "surroundings",
+        "told",
+        "tell",
+        "tells",
+        "greet",
+        "odd",
+    }
+)
+"""Retired words that local variables, parameters and comments in C avoid, too."""
 
 NETWORK: Final = frozenset({"net", "protocol", "nameserver", "broker", "client", "spark"})
 SCOPES: Final = {"line": NETWORK, "lines": NETWORK}
@@ -153,9 +186,42 @@ def retired_words() -> frozenset[str]:
 
 def source_faults(source: Source) -> Iterator[str]:
     yield from name_faults(source)
+    yield from local_faults(source)
     for node in ast.walk(source.tree):
         for text in _texts(node):
             yield from (f"{source.at(node)}: retired phrase: {found}" for found in phrases(text))
+            yield from (
+                f"{source.at(node)}: a clause as the subject: {found[0]}" for found in CLAUSE_FIRST.finditer(text)
+            )
+
+
+def local_faults(source: Source) -> Iterator[str]:
+    """Retired nouns in the names of parameters and variables."""
+    for node in ast.walk(source.tree):
+        name = node.arg if isinstance(node, ast.arg) else node.id if isinstance(node, ast.Name) else ""
+        if name.strip("_") not in ALLOWED_NAMES and (
+            found := CONCEPTS.intersection(COMPOUNDS.sub("", name.lower()).split("_"))
+        ):
+            yield f"{source.at(node)}: {name}: the glossary retires {min(found)!r}"
+
+
+def comment_faults(path: Path) -> Iterator[str]:
+    """Retired phrases in the comments of a source file, in Python or C."""
+    text = path.read_text("utf-8")
+    for number, comment in _c_comments(text) if path.suffix in {".c", ".h"} else _comments(text):
+        yield from (f"{path.name}:{number}: retired phrase: {found}" for found in phrases(comment))
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], re.sub(r"`[^`]*`", "code", token.string)
+
+
+def _c_comments(text: str) -> Iterator[tuple[int, str]]:
+    for found in re.finditer(r"/\*.*?\*/|//[^\n]*", text, re.DOTALL):
+        words = re.sub(r"\s*\n\s*\*?\s*", " ", found[0])
+        yield text.count("\n", 0, found.start()) + 1, re.sub(r"`[^`]*`", "code", words)
 
 
 def name_faults(source: Source) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 from tests.prose import (
@@ -9,6 +10,8 @@ from tests.prose import (
     ALLOWED_TEXTS,
     GLOSSARY,
     ROOT,
+    comment_faults,
+    local_faults,
     name_faults,
     page_faults,
     pages,
@@ -30,6 +33,13 @@ def test_a_page_is_written_in_plain_words(page: str) -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_uses_no_retired_word(package: str) -> None:
     assert [fault for source in sources() if source.package == package for fault in source_faults(source)] == []
+
+
+@pytest.mark.parametrize("package", sorted(path.name for path in (SRC / "pocketmq").iterdir() if path.is_dir()))
+def test_comments_are_written_in_plain_words(package: str) -> None:
+    files = [path for path in sorted((SRC / "pocketmq" / package).rglob("*")) if path.suffix in {".py", ".c", ".h"}]
+
+    assert [fault for path in files for fault in comment_faults(path)] == []
 
 
 def test_every_owner_of_the_glossary_exists() -> None:
@@ -99,6 +109,26 @@ def test_retired_words_in_names_are_found(text: str, faults: int) -> None:
 
 def test_a_line_of_text_may_be_called_a_line() -> None:
     assert list(name_faults(Source("pocketmq.cli.made", ast.parse("def line_of(lines): ...")))) == []
+
+
+def test_retired_nouns_are_found_in_variables_and_parameters() -> None:
+    source = Source("pocketmq.net.made", ast.parse("def read(place): room_of = odd_flags = place"))
+
+    assert len(list(local_faults(source))) == 3
+
+
+def test_retired_phrases_are_found_in_comments(tmp_path: Path) -> None:
+    (tmp_path / "made.c").write_text("/* To be called\n * every tick. */\nint place; // for good\n")
+    (tmp_path / "made.py").write_text("x = 'told'  # a write is under way\n")
+
+    assert len(list(comment_faults(tmp_path / "made.c"))) == 2
+    assert len(list(comment_faults(tmp_path / "made.py"))) == 1
+
+
+def test_a_clause_as_the_subject_is_found_in_a_docstring() -> None:
+    source = Source("pocketmq.net.made", ast.parse('"""Sends. Who sends alone has to wait."""'))
+
+    assert len(list(source_faults(source))) == 1
 
 
 def test_retired_phrases_in_texts_are_found() -> None:

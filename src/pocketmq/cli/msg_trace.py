@@ -64,7 +64,7 @@ def _timeline(admin: "pocketmq.Admin", topic: str, message_id: str, trace_topic:
         traced = admin.messages.trace(message_id, trace_topic=trace_topic)
         rows = list(_traced_rows(traced))
     except TopicNotFound:
-        rows = []  # nobody ever traced here
+        rows = []  # no client has traced here
     rows += [_stored_row(admin, topic, message) for message in admin.messages.by_id(topic, message_id)]
     return sorted(
         ({"message_id": message_id, **row} for row in rows), key=lambda row: (row["at_ms"] is None, row["at_ms"] or 0)

@@ -392,7 +392,7 @@ static void close_run(Run *run) {
     out_free(&run->picked);
 }
 
-/* serve_pulls(frames, at, places, resets, bounds, map_at, max_bytes)
+/* serve_pulls(frames, at, checked_pulls, resets, bounds, map_at, max_bytes)
  *     -> result, or None if the first is irregular
  *
  * It ends when the answers have at least `max_bytes` bytes: these must be sent first.

@@ -97,5 +97,5 @@ def header_template(command: Command, gaps: Mapping[str, str] = MappingProxyType
         pairs = command.ext.items()
         escaped = {name.replace("%", "%%"): gaps.get(name) or value.replace("%", "%%") for name, value in pairs}
     header = encode_command(replace(command, ext=escaped, opaque=0))[PREFIX_SIZE:]
-    # Inside a JSON string every quote has a backslash before it, so this text is found at one place only.
+    # Inside a JSON string every quote has a backslash before it, so this text occurs only once.
     return header.replace(b',"opaque":0,', b',"opaque":%d,')

@@ -80,7 +80,7 @@ class QueueLockTable:
         return lock.client_id if lock and now <= lock.until else None
 
     def has_locks(self, group: str, now: float) -> bool:
-        """Whether the group consumes in order now: a retry that it sends is then meant to be a dead letter."""
+        """Whether the group consumes in order now: a retry that it sends then becomes a dead letter."""
         return any(now <= lock.until for lock in self._groups.get(group, {}).values())
 
     def _has_capacity(self, now: float) -> bool:

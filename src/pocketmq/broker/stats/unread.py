@@ -24,7 +24,7 @@ class Unread(NamedTuple):
     group: str
     topic: str
     queues: tuple[tuple[int, int, int], ...]
-    """Queue id, first queue offset, and the offset behind the last."""
+    """Queue id, first queue offset, and the end offset."""
 
     @property
     def messages(self) -> int:

@@ -1,6 +1,6 @@
 """The ledger: which half messages are open. One byte for each half message since the first open one.
 
-    half topic   ── done ──┤ 1 1 0 1 1 1 0 0 ├── end         1 closed, 0 open; all behind the last closed one are open
+    half topic   ── done ──┤ 1 1 0 1 1 1 0 0 ├── end         1 closed, 0 open; all after the last closed one are open
                          start                                start: everything before it is closed
 
 A half message is closed when it is decided, copied to the end of the topic, or given up. Closed offsets are written to

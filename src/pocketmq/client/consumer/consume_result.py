@@ -10,11 +10,12 @@
     AckIndex(2)                                   the first three done, the others retried
     [SUCCESS, DeadLetter(…), …]                   one for each message
 
-With `auto_commit=False`, handled messages of an orderly listener are committed together when it returns COMMIT. ROLLBACK delivers all
-of them again. Neither counts as an attempt, and a crash is a rollback. A failure affects only the messages of its call.
+With `auto_commit=False`, handled messages of an orderly listener are committed together when it returns COMMIT.
+ROLLBACK delivers all of them again. Neither counts as an attempt, and a crash is a rollback. A failure affects only
+the messages of its call.
 
-A listener that returns None has succeeded. Any other result is a UsageError, which counts as an exception: a text or a number may have
-been meant as a failure, and a repeated message does less harm than a lost one.
+A listener that returns None has succeeded. Any other result is a UsageError, which counts as an exception: a text or
+a number may express a failure, and a repeated message does less harm than a lost one.
 """
 
 from collections.abc import Callable, Sequence

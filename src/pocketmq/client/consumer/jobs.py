@@ -166,7 +166,7 @@ class Job:
             self._ended = monotonic()
 
     def record(self, unit: Unit, result: Any) -> bool:
-        """Record the result of a call; whether the next call may be made."""
+        """Record the result of a call. Returns whether to make the next one."""
         if is_plain_success(result):
             self._done.append(unit)
             return True

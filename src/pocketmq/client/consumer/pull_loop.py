@@ -295,7 +295,7 @@ class PullLoop:
         )
 
     def send_next(self, run: "PullRun") -> bool:
-        """Send the next pull of a run unless the loop has to do something else; whether it was sent."""
+        """Send the next pull of a run unless the loop has to do something else. Returns whether it was sent."""
         now = self._clock.monotonic()
         subscription = self._loops.subscription(self.owned.queue)
         if subscription is None or not self.owned.is_active or self._pause_cause(now) is not None:

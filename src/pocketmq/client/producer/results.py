@@ -49,7 +49,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def result_of(answer: Command, message_id: str, queue: MessageQueue) -> SendResult:
-    """The result in a response to a send; a failure raises its error. Parsed by hand for speed."""
+    """The result in a response to a send; a failure raises its error. Parsed without msgspec for speed."""
     status = STATUSES.get(answer.code)
     if status is None:
         raise error_for(answer.code, answer.remark)

@@ -1,6 +1,8 @@
-"""Headers of programs that send and receive messages: sends, transactions, pulls, offsets, and what clients and brokers tell each other.
+"""Headers of programs that send and receive messages: sends, transactions, pulls, offsets, and notifications between
+clients and brokers.
 
-Java marks as mandatory what has no default here. The header of a response is that of a success; a failure may have none.
+Java marks as mandatory what has no default here. The header of a response is that of a success; a failure may have
+none.
 """
 
 from msgspec import field

@@ -315,7 +315,7 @@ class Decoder:
             return message
         try:
             return readable(message, None)
-        except UnreadableMessage as error:  # failing would let anyone who may send stop the query for good
+        except UnreadableMessage as error:  # failing would let anyone who may send stop the query permanently
             if not self._has_logged_unreadable:
                 self._has_logged_unreadable = True
                 log.warning(

@@ -32,7 +32,7 @@ SPARKS_OWN: Final = frozenset(
         "asyncprogresstrackingcheckpointintervalms",
     }
 )
-"""Options of a streaming write that are meant for Spark, which passes them to the sink as well."""
+"""Options of a streaming write for Spark itself, which passes them to the sink as well."""
 
 WRITE_OPTIONS: Final = OptionTable(
     [

@@ -85,7 +85,7 @@ class RecordKeys:
         self._known = self._decoded = 0
 
     def read(self, chunk: bytes | memoryview, base: int, most: int) -> tuple[Sequence[KeyEntry], int, int]:
-        """The keys of up to `most` records that lie whole in `chunk`, which begins at log offset `base`.
+        """The keys of up to `most` complete records in `chunk`, which begins at log offset `base`.
 
         Also returns the number of these records and of their bytes. Reading ends at the first incomplete record.
         """

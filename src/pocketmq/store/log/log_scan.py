@@ -10,7 +10,7 @@ rest of a torn write and were never acknowledged in order, so recovery must not 
 offset in it.
 
     record ─ record ─ ??? ─ record ─ filler │ record ─ record ─ zeros
-                      └┬┘                                       └─ the end: no sound record follows
+                      └┬┘                                       └─ the end: no valid record follows
                   unreadable: up to the next record
 
 A record's checksum covers only its body, so `has_lost_part` detects lost sectors in the rest of it:
@@ -62,7 +62,7 @@ class ScanEnd(Enum):
     """Why a scan ended."""
 
     NO_MORE = "the log ends here"
-    DAMAGE = "the bytes here are not a sound record"
+    DAMAGE = "the bytes here are not a valid record"
 
 
 class RecoveryScan:

@@ -82,7 +82,7 @@ class Segment:
             self._file = None
 
     def remove(self) -> None:
-        """Close and delete. After the return, the name is removed for good. Existing views stay valid."""
+        """Close and delete. After the return, the name is removed and synced. Existing views stay valid."""
         self.close()
         if self.status() is not None:
             self._disk.unlink(self.path)

@@ -3,7 +3,7 @@
     0000…0000   0000…8000   0001…0000       one size, no file missing
     record ─ record ─ ??? ─ record ─ zeros
                       │              └ nothing may follow; other bytes are stale, or the rest of a lost record
-                      └ from the last sound byte to the next sound one
+                      └ from the last valid byte to the next valid one
 
 The log alone does not show whether its end was lost; other files do.
 """

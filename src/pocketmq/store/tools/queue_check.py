@@ -1,13 +1,13 @@
 """Checks the consume queues against the log. Records come in the order of the log; each queue is read along with them.
 
     files:   no message … expired … ┃ entry = record │ entry = record │ … ┃ zeros
-                head, before the log ┃ body: message by message            ┃ tail, behind the last message
+                head, before the log ┃ body: message by message            ┃ tail, after the last message
 
-`CheckedQueue` is one queue. It keeps only its position, a block of entries and its findings, so memory does not grow with
-messages. A record whose offset is not the next one of its queue is judged by the entries, which were written when the
-record was stored. They distinguish a record with a wrong offset, a missing message, and a topic that was deleted and
-created again. Findings are reported at the end: such a topic leaves two series of messages in the log, and the files
-contain only the later one.
+`CheckedQueue` is one queue. It keeps only its position, a block of entries and its findings, so memory does not grow
+with messages. A record whose offset is not the next one of its queue is judged by the entries, which were written
+when the record was stored. They distinguish a record with a wrong offset, a missing message, and a topic that was
+deleted and created again. Findings are reported at the end: such a topic leaves two series of messages in the log,
+and the files contain only the later one.
 """
 
 from collections.abc import Iterator
