@@ -161,7 +161,7 @@ class Turns:
                     deadline = self._clock.monotonic() + self._budget_s
             self._turn.end()
         except Exception as error:
-            log.exception("Deferred turns of %d connections failed; closing these connections", len(peers))
+            log.exception("Unexpected error while serving %d connections together; closing them", len(peers))
             for peer in peers:
                 peer.connection.abort(ConnectionLost(f"the deferred turn failed: {error}"))
 
@@ -227,7 +227,7 @@ class Turns:
         except PocketMQError:  # the store accepts nothing now: each send waits or fails by itself
             pass
         except Exception as error:  # each send is retried by itself
-            log.error("Cannot stage sends of %s together; staging them one by one", peer.address, exc_info=error)
+            log.error("Cannot store sends of %s as one batch; storing them one by one", peer.address, exc_info=error)
             self._turn.roll_back(error)
         self._turn.roll_back()
         return 0

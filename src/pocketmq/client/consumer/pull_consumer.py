@@ -117,7 +117,9 @@ class PullMember(GroupMember):
         return self._prepared(result, queue)
 
     def _prepared(self, result: PullResult, queue: MessageQueue) -> PullResult:
-        """The result up to the first unreadable message, where the next pull begins. Raises UnreadableMessage if it has no other."""
+        """The result up to the first unreadable message; the next pull begins there. Raises UnreadableMessage if no
+        message is readable.
+        """
         messages, error = readable_prefix(result.messages, self._settings.namespace)
         if error is None:
             return replace(result, messages=messages)

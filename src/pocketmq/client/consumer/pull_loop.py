@@ -348,7 +348,7 @@ class PullLoop:
         )
 
     def _may_continue(self, result: PullResult) -> bool:
-        """Whether a queue with an illegal offset continues elsewhere with its cached messages."""
+        """Whether a queue with an illegal offset continues at another offset and keeps its cached messages."""
         owned = self.owned
         log.warning(
             "offset %d of %s is illegal (offsets %d to %d); the next pull starts at %d",
