@@ -389,7 +389,7 @@ def setting_row(setting: Setting) -> tuple[str, str, str]:
         default = default.removesuffix("]")
     elif setting.is_switch:
         default = "on" if setting.default else "off"
-    elif setting.default not in (None, (), [], {}):
+    elif setting.default not in (None, "", (), [], {}):
         default = f"`{getattr(setting.default, 'text', setting.default)}`"
     return flag, default or "none", in_cell(description)
 

@@ -49,6 +49,7 @@ NOT_RUN = {
     r"(nameserver|broker|console)\b.*": "runs until it is stopped; tests/cli starts each of them",
     r"demo\b.*": "takes two minutes; tests/demo runs it",
     r"pipeline run\b.*": "starts a Spark Connect of its own; `make spark-places` does",
+    r"pipeline archive .* --table .*": "needs a library of Maven",
     r"pipeline \w+ --config \S+ --(master|remote) .*": "needs a cluster of Spark; `make spark-cluster` has one",
 }
 """Commands of ours, without the first word. Their options are read all the same."""

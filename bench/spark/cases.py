@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.spark.stage import FEW, Kafka, Rows, address_of
+from pocketmq.pipelines import Progress, Run
+from pocketmq.pipelines.archive.job import run_archive
+from pocketmq.pipelines.archive.settings import ArchiveSettings
 
 VALUE: Final = "value binary"
 OURS: Final = "PocketMQ"
@@ -48,6 +51,7 @@ class Ways:
     """Makes the cases for rows of one size. They run in the session of Spark that is there by then."""
 
     def __init__(self, name_server: str, beside: Kafka | None, rows: Rows, folder: Path) -> None:
+        self._name_server = name_server
         self._address = address_of(name_server)
         self._kafka = beside
         self._rows = rows
@@ -56,6 +60,7 @@ class Ways:
     def all(self) -> Iterator[Case]:
         yield from self._reads()
         yield from self._sinks()
+        yield from self._archives()
 
     def _reads(self) -> Iterator[Case]:
         for only_value in (False, True):
@@ -103,6 +108,13 @@ class Ways:
         if self._kafka is not None:
             yield Case(KAFKA, "sink, at-least-once", rows, self._kafka_write)
 
+    def _archives(self) -> Iterator[Case]:
+        """The pipeline `archive`, with its manifest, beside Parquet's own copy of the same rows."""
+        rows = self._rows
+        yield Case(OURS, "archive, all columns", rows.total, lambda: self._archived())
+        yield Case(OURS, "archive, value only", rows.total, lambda: self._archived(select=["value"]))
+        yield Case(OURS, "archive, all columns, --engine direct", rows.total, lambda: self._archived(engine="direct"))
+
     # frames
 
     @property
@@ -139,6 +151,21 @@ class Ways:
     def _to_parquet(self, frame: DataFrame) -> None:
         with TemporaryDirectory(dir=self._folder) as place:
             frame.write.mode("overwrite").parquet(place)
+
+    def _archived(self, **more: Any) -> float:
+        """Seconds of the triggers of a run: the start of a query is no throughput."""
+        with TemporaryDirectory(dir=self._folder) as folder:
+            took_ms: dict[int, int] = {}
+
+            def tell(progress: Progress) -> None:
+                took_ms[progress.batch] = progress.took_ms
+
+            settings = ArchiveSettings(
+                namesrv=self._name_server, topics=[self._rows.topic], lake=folder, compact=False, **more
+            )
+            summary = run_archive(self._spark, settings, Run(report=tell))
+        assert summary.messages == self._rows.total, f"the lake has {summary.messages} messages of {self._rows.total}"
+        return sum(took_ms.values()) / 1000
 
     def _drained(self, frame: DataFrame, sink: str, total: int) -> float:
         """Seconds of the triggers that brought rows: the start of a query is no throughput."""

@@ -61,14 +61,8 @@ class FileStatus(NamedTuple):
     """The permission bits."""
 
 
-class File(Protocol):
-    """One open file. All offsets are absolute."""
-
-    @property
-    def path(self) -> Path: ...
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+class WrittenFile(Protocol):
+    """One open file of any file system. All offsets are absolute."""
 
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data`, or raise. After an error any part of it may be written."""
@@ -78,26 +72,11 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut or extend (with zeros that take no space) to `size`."""
 
-    def allocate(self, size: int) -> None:
-        """Reserve real blocks up to `size`, so that later writes below it cannot run out of space."""
-
     def sync(self) -> None:
         """Wait until all writes are on the disk. After an error their state is unknown."""
 
-    def next_data(self, offset: int) -> int | None:
-        """The next offset, from `offset` on, with bytes that may not be zero; None if the rest is a hole."""
-
-    def map(self, size: int) -> memoryview:
-        """The first `size` bytes, read-only. Later writes are visible in it."""
-
     def lock(self) -> bool:
         """Lock the file; False if another process holds the lock. Released by `close`, or when the process ends."""
-
-    def is_locked(self) -> bool:
-        """Whether another open file holds the lock. Works for a file opened for reading."""
-
-    def lock_holder(self) -> int | None:
-        """The id of the process that holds the lock, if known."""
 
     def close(self) -> None:
         """Idempotent. Maps stay valid."""
@@ -105,6 +84,31 @@ class File(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc: object) -> None: ...
+
+
+class File(WrittenFile, Protocol):
+    """One open file of a disk."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    def allocate(self, size: int) -> None:
+        """Reserve real blocks up to `size`, so that later writes below it cannot run out of space."""
+
+    def next_data(self, offset: int) -> int | None:
+        """The next offset, from `offset` on, with bytes that may not be zero; None if the rest is a hole."""
+
+    def map(self, size: int) -> memoryview:
+        """The first `size` bytes, read-only. Later writes are visible in it."""
+
+    def is_locked(self) -> bool:
+        """Whether another open file holds the lock. Works for a file opened for reading."""
+
+    def lock_holder(self) -> int | None:
+        """The id of the process that holds the lock, if known."""
 
 
 class FolderNotOpened(OSError):
@@ -117,10 +121,10 @@ class FolderLock(Protocol):
     def close(self) -> None: ...
 
 
-class Files(Protocol):
-    """Names on a disk."""
+class NamedFiles(Protocol):
+    """Names in any file system that renames atomically."""
 
-    def open(self, path: Path, *, create: bool = False, write: bool = True) -> File:
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> WrittenFile:
         """Open `path`; with `create`, create it if it does not exist."""
 
     def read(self, path: Path) -> bytes: ...
@@ -137,9 +141,6 @@ class Files(Protocol):
     def remove_dir(self, folder: Path) -> None:
         """Remove an empty folder."""
 
-    def lock_dir(self, folder: Path) -> "FolderLock | None":
-        """Lock a folder, independently of `File.lock`; None if another process holds the lock."""
-
     def replace(self, source: Path, target: Path) -> None: ...
 
     def unlink(self, path: Path) -> None: ...
@@ -148,6 +149,15 @@ class Files(Protocol):
         """Wait until the names in `folder` are on the disk. FolderNotOpened if it could not be opened."""
 
     def usage(self, path: Path) -> DiskUsage: ...
+
+
+class Files(NamedFiles, Protocol):
+    """Names on a disk."""
+
+    def open(self, path: Path, *, create: bool = False, write: bool = True) -> File: ...
+
+    def lock_dir(self, folder: Path) -> "FolderLock | None":
+        """Lock a folder, independently of `File.lock`; None if another process holds the lock."""
 
 
 class DiskFile:
@@ -341,7 +351,7 @@ class DiskFiles:
         return DiskUsage(found.f_frsize * (used + found.f_bavail), found.f_frsize * found.f_bavail)
 
 
-def write_atomically(files: Files, path: Path, data: bytes) -> None:
+def write_atomically(files: NamedFiles, path: Path, data: bytes) -> None:
     """Replace `path` with `data`: after a crash it is the old content or the new, whole and synced."""
     new = path.with_name(path.name + ".tmp")
     with files.open(new, create=True) as file:
@@ -394,7 +404,7 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def files_below(files: Files, folder: Path) -> Iterator[Path]:
+def files_below(files: NamedFiles, folder: Path) -> Iterator[Path]:
     """Every file below `folder`, in name order."""
     for name in files.list(folder):
         path = folder / name

@@ -95,6 +95,26 @@ def test_a_dry_run_of_a_topic_that_is_not_there_says_so(broker: Broker, tmp_path
     assert "topic 'not-there' does not exist. `pocketmq topic ls` lists the topics" in result.output
 
 
+def test_a_dry_run_with_chosen_columns_finds_their_mistakes_with_spark(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+    given = ("archive", "-n", broker.name_server, "--topic", topic, "--path", f"file://{tmp_path}/lake", "--dry-run")
+
+    good = invoke(*given, "--select", "string(value) AS text", "--where", "tags = 'paid'")
+    wrong = invoke(*given, "--select", "colour")
+    table = invoke(*given[:5], "--table", "no.such.table", "--checkpoint", tmp_path / "notes", "--dry-run")
+
+    assert good.exit_code == ExitCode.OK, good.output
+    assert f"parquet files in {tmp_path}/lake, by topic and day, with --engine spark" in good.output
+    assert "string(value) AS text" in good.output
+    assert "Nothing changed." in good.output
+    assert not (tmp_path / "lake").exists()
+    assert wrong.exit_code == table.exit_code == ExitCode.USAGE
+    assert "--select colour" in wrong.output
+    assert "the catalog no is not configured" in table.output
+
+
 def test_what_cannot_be_is_told_before_spark_is_started(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +147,7 @@ def test_an_expression_of_sql_is_not_split_at_its_commas(broker: Broker, tmp_pat
     )
 
     assert rows(result.output)[0]["options"]["select"] == "concat(value, '!') AS value, keys"
-    assert split_settings() == {"topics", "groups"}
+    assert split_settings() == {"topics", "groups", "partition_by"}
 
 
 def split_settings() -> set[str]:
@@ -155,7 +175,7 @@ def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, mon
         assert "Traceback" not in dry.output
         return dry.output
 
-    assert "s3a://b/lake must be a local or mounted path" in told("archive", *read, "--lake", "s3a://b/lake")
+    assert "--lake s3a://b/lake: a rename on s3a: is not atomic" in told("archive", *read, "--lake", "s3a://b/lake")
     assert "--format xyz: Spark does not have this format" in told(
         "archive", *read, "--lake", tmp_path / "l", "--format", "xyz"
     )
@@ -164,7 +184,9 @@ def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, mon
     assert "/proc/nope is not writable" in told("archive", *read, "--lake", "/proc/nope")
     assert "is a file; it must be a folder" in told("archive", *read, "--lake", tmp_path / "file")
     assert "belongs to a query that is not a pipeline" in told("archive", *read, "--lake", tmp_path / "l", *theirs)
-    assert "s3a://b/lake must be a local or mounted path" in told("backfill", *read, "--lake", "s3a://b/lake", *theirs)
+    assert "--lake s3a://b/lake: a rename on s3a: is not atomic" in told(
+        "backfill", *read, "--lake", "s3a://b/lake", *theirs
+    )
     assert "belongs to a query that is not a pipeline" in told("backfill", *read, "--to", other, *theirs)
     assert "belongs to a query that is not a pipeline" in told("replay", *read, "--to", other, *theirs)
     assert "is not a lake" in told(

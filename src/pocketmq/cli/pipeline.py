@@ -222,7 +222,9 @@ Exit code: 0    success
 
 def flag(setting: "Setting") -> click.Option:
     """The option of a setting. Its value stays text until it is parsed together with the file."""
-    names = [*([setting.extra["short"]] if "short" in setting.extra else []), f"--{setting.flag}", setting.name]
+    short = [setting.extra["short"]] if "short" in setting.extra else []
+    more_names = [f"--{name}" for name in setting.extra.get("more", ())]
+    names = [*short, *more_names, f"--{setting.flag}", setting.name]
     more = ""
     if setting.is_required:
         more = "  [required]"
@@ -267,11 +269,26 @@ def _callback(job: "Job[Any]") -> Callable[..., int]:
         pocketmq.pipelines.check_master(settings.master, settings.remote)
         job.check(settings)
         if dry_run:
-            show_plan(job.plan(settings), as_json=as_json)
+            show_plan(_examined(job, settings, job.plan(settings)), as_json=as_json)
             return ExitCode.OK
         return _run(job, settings, as_json=as_json)
 
     return command
+
+
+def _examined(job: "Job[Any]", settings: "JobSettings", plan: "Plan") -> "Plan":
+    """A plan with the remarks of the checks that need Spark, if there are any."""
+    examine = job.examine(settings)
+    if examine is None:
+        return plan
+    pipelines = pocketmq.pipelines
+    with (
+        pipelines.session(
+            f"pocketmq {job.name} dry run", settings.master, settings.remote, settings.spark, is_quiet=True
+        ) as spark,
+        pipelines.pipeline_failures(),
+    ):
+        return msgspec.structs.replace(plan, remarks=(*plan.remarks, *examine(spark)))
 
 
 def _run(job: "Job[Any]", settings: "JobSettings", *, as_json: bool) -> int:

@@ -1,7 +1,6 @@
 """`pocketmq pipeline lake`: show the content of a lake, and find the file of a message."""
 
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +28,7 @@ _LOST = (*_RANGES[:-1], Column("cause"))
 
 
 @click.command("lake", short_help="Show the content of a lake, and find the file of a message.")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder")
 @click.option("--topic", metavar="NAME", help="Only this topic.")
 @click.option("--offset", "at", type=click.IntRange(0), metavar="N", help="Only files with this queue offset.")
 @click.option("--queue", type=parsed(parse_queue), metavar="BROKER:N", help="With --offset: only this queue.")
@@ -42,7 +41,7 @@ _LOST = (*_RANGES[:-1], Column("cause"))
 @click.option("--lost", is_flag=True, help="Show messages that brokers deleted before they were archived.")
 @json_option
 def lake_command(
-    folder: Path,
+    folder: str,
     topic: str | None,
     at: int | None,
     queue: tuple[str, int] | None,

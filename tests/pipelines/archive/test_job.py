@@ -15,8 +15,8 @@ from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq.errors import InvalidSetting, PipelineFailed, WrongState
 from pocketmq.files import DiskFiles
-from pocketmq.pipelines.archive import job as job_module
 from pocketmq.pipelines.archive import lake as lake_module
+from pocketmq.pipelines.archive import sinks as sinks_module
 from pocketmq.pipelines.archive.job import plan_archive, run_archive
 from pocketmq.pipelines.archive.lake import is_full
 from pocketmq.pipelines.archive.manifest import ManifestLog, read_manifest
@@ -35,8 +35,8 @@ BY_BOTH = pytest.mark.parametrize("engine", ["spark", "direct"])
 
 
 def settings(broker: Broker, folder: Path, topic: str, **given: object) -> ArchiveSettings:
-    told = {"max_messages": 4, "compact": False, **given}
-    return ArchiveSettings(namesrv=broker.name_server, topics=[topic], lake=str(folder), **told)  # type: ignore[arg-type]
+    told: dict[str, Any] = {"topics": [topic], "lake": str(folder), "max_messages": 4, "compact": False, **given}
+    return ArchiveSettings(namesrv=broker.name_server, **told)
 
 
 def archive(spark: "SparkSession", told: ArchiveSettings) -> Summary:
@@ -90,7 +90,7 @@ def test_a_run_that_breaks_off_anywhere_is_made_good_by_the_next(
     def broken(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "the machine is gone")
 
-    writer, write = (job_module, stage_ranges) if engine == "direct" else (lake_module, stage_rows)
+    writer, write = (sinks_module, stage_ranges) if engine == "direct" else (lake_module, stage_rows)
 
     def broken_after_writing(*given: Any) -> None:
         write(*given)
@@ -188,7 +188,7 @@ def test_mistakes_are_told_before_anything_is_written(spark: "SparkSession", bro
         archive(spark, settings(broker, folder, topic, slot="hour"))
     with pytest.raises(WrongState, match="belongs to archive of"):
         archive(spark, settings(broker, tmp_path / "other", topic, checkpoint=str(folder / "_checkpoint")))
-    with pytest.raises(InvalidSetting, match="must be a local or mounted path"):
+    with pytest.raises(InvalidSetting, match="must be a path, or a URI with a path"):
         archive(spark, settings(broker, Path("s3:/bucket/lake"), topic))
 
     assert values(spark, folder) == Counter(bodies(0, 2))
@@ -277,3 +277,13 @@ def test_the_plan_names_the_engine_and_its_limits(broker: Broker, tmp_path: Path
     assert by_spark.sink.endswith("with --engine spark")
     assert direct.sink.endswith("with --engine direct")
     assert any("Spark's metrics do not count" in remark for remark in direct.remarks)
+
+
+def test_a_folder_without_permission_is_refused(broker: Broker, tmp_path: Path) -> None:
+    topic = new_topic(broker)
+
+    for told in ({"lake": "/proc/lake"}, {"lake": "/proc/table", "format": "delta", "spark": {"spark.jars": "x.jar"}}):
+        with pytest.raises(
+            InvalidSetting, match=r"/proc/\w+ is not writable; use a folder in which this user may create"
+        ):
+            check_archive(settings(broker, tmp_path, topic, checkpoint=str(tmp_path / "notes"), **told))

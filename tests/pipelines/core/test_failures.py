@@ -17,6 +17,10 @@ pocketmq.errors.InvalidMessage: row 3 of the partition: the column value is empt
 	at org.apache.spark.api.python.BasePythonRunner
 Caused by: org.apache.spark.SparkException: gone SQLSTATE: XXKST"""
 
+BATCH = """[STREAM_FAILED] x [FOREACH_BATCH_USER_FUNCTION_ERROR] y
+pyspark.errors.exceptions.captured.IllegalArgumentException: no column
+pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] x"""
+
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
@@ -30,6 +34,14 @@ Caused by: org.apache.spark.SparkException: gone SQLSTATE: XXKST"""
         ),
         ("An error\n: java.lang.IllegalStateException: no lock\n\tat org", "IllegalStateException: no lock"),
         ("[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: oh no. SQLSTATE: X", "oh no."),
+        (
+            BATCH,
+            "IllegalArgumentException: no column",
+        ),
+        (
+            "x\nModuleNotFoundError: No module named 'pocketmq'\n",
+            "an executor does not have the module pocketmq: run pip install 'pocketmq[spark]' in the Python of all executors",
+        ),
         ("just this\nand more", "just this"),
     ],
 )

@@ -14,7 +14,7 @@ from pocketmq.pipelines.archive.manifest import read_manifest
 from pocketmq.pipelines.core.running import Run
 from pocketmq.pipelines.core.settings import Time
 from pocketmq.pipelines.jobs import backfill
-from pocketmq.pipelines.jobs.backfill import BackfillSettings, plan_backfill, run_backfill
+from pocketmq.pipelines.jobs.backfill import BackfillSettings, examination, plan_backfill, run_backfill
 from pocketmq.pipelines.jobs.resending import send_piece
 
 if TYPE_CHECKING:
@@ -74,6 +74,30 @@ def test_a_backfill_into_a_lake_is_an_archive_of_that_stretch(
     assert read_manifest(tmp_path / "lake").rows == 4
 
 
+def test_a_backfill_into_a_table_and_a_lake_chooses_the_rows(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    source, dead = new_topic(broker, queues=1), new_topic(broker)
+    table = f"backfill_{source.replace('-', '_')}"
+    fill(broker, source, ['{"id": 1}', '{"id": 2}', "none"])
+    chosen = {
+        "schema": "id int NOT NULL",
+        "dead_letters": dead,
+        "select": ["body.id AS id", "topic"],
+        "where": "body.id > 1",
+    }
+
+    for sink in ({"table": table, "format": "orc"}, {"lake": str(tmp_path / "lake")}):
+        told = settings(broker, tmp_path / next(iter(sink)), source, **chosen, **sink)
+        assert examination(told) is not None
+        run_backfill(spark, told, Run())
+
+    assert [(row.id, row.topic) for row in spark.table(table).collect()] == [(2, source)]
+    assert [row.id for row in spark.read.parquet(str(tmp_path / "lake")).collect()] == [2]
+    assert read_manifest(tmp_path / "lake").lost == []
+    assert values_in(broker, dead) == Counter(["none", "none"])
+
+
 def test_messages_that_a_filter_left_out_are_not_noted_as_lost(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
@@ -98,9 +122,12 @@ def test_mistakes_are_told_before_anything_is_sent(spark: "SparkSession", broker
             run_backfill(spark, settings(broker, tmp_path, source, **given), Run())
         return str(caught.value)
 
-    assert "either --to TOPIC or --lake FOLDER" in message_of()
+    assert "set one target: --to TOPIC, --lake FOLDER or --table" in message_of()
+    assert "set one target" in message_of(to=target, table="t")
+    assert "only apply to --lake and --table" in message_of(to=target, schema="id int")
     assert "cannot be both source and target" in message_of(to=source)
-    assert "a lake keeps messages unchanged" in message_of(lake="lake", where="true")
+    assert "colour" in message_of(lake=str(tmp_path / "lake"), where="colour = 'red'")
+    assert "the catalog no is not configured" in message_of(table="no.such.table")
     assert "pocketmq topic create nowhere" in message_of(to="nowhere")
     assert "did you mean keys?" in message_of(to=target, select=["value", "keys AS key"])
     assert "lacks the column value" in message_of(to=target, select=["keys"])

@@ -10,6 +10,8 @@ from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq import Admin, Message, Producer
 from pocketmq.errors import InvalidSetting, PipelineFailed
+from pocketmq.files import DiskFiles
+from pocketmq.pipelines.archive.form import Form, keep_form
 from pocketmq.pipelines.archive.job import run_archive
 from pocketmq.pipelines.archive.settings import ArchiveSettings
 from pocketmq.pipelines.core.running import Run
@@ -93,6 +95,9 @@ def test_what_cannot_be_replayed_is_told(broker: Broker, tmp_path: Path) -> None
         assert isinstance(caught.value, InvalidSetting) or "is not a lake" in str(caught.value)
         return str(caught.value)
 
+    keep_form(tmp_path / "chosen", Form(columns={"topic": "string", "text": "string"}), DiskFiles())
+
+    assert "the lake has no column value" in message_of(lake=str(tmp_path / "chosen"), since=Time(5))
     assert "no source is set" in message_of(to="t")
     assert "exclude one another" in message_of(lake="l", dlq="g")
     assert "remove --topic" in message_of(dlq="g", topics=["t"])

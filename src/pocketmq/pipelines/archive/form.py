@@ -17,8 +17,7 @@ from urllib.parse import unquote
 import msgspec
 
 from pocketmq.errors import InvalidSetting, StoreDamaged
-from pocketmq.files import DiskFiles, Files, may_write_in, write_atomically
-from pocketmq.pipelines.core.checkpoint import is_local
+from pocketmq.files import DiskFiles, NamedFiles, may_write_in, write_atomically
 from pocketmq.pipelines.core.libraries import DataFrame, functions, pyspark_folder, pyspark_version
 from pocketmq.spark.schema import COLUMNS, Name, type_of
 
@@ -128,11 +127,50 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     properties: bool = True
     options: dict[str, str] = {}
     """Options of the format."""
+    partitions: tuple[str, ...] = ()
+    """Columns of more folders, below topic and day."""
+    columns: dict[str, str] = {}
+    """Names and types of chosen columns; empty for the columns of the connector."""
 
     @property
     def schema(self) -> str:
         """The schema of the files; the properties are omitted if the lake has none."""
+        if self.columns:
+            return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
         return lake_schema(self.slot, properties=self.properties)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The columns that name the folders."""
+        return (*self.slot.columns, *self.partitions)
+
+    @property
+    def _by(self) -> str:
+        return ", ".join((self.slot, *self.partitions))
+
+    def joined(self, more: "Form", lake: str) -> "Form":
+        """This form of a lake with the new columns of a run; InvalidSetting for another form."""
+        if (self.format, self.folders) != (more.format, more.folders):
+            raise InvalidSetting(
+                f"the lake {lake} has {self.format} files by {self._by}, not {more.format} by {more._by}; use these settings, "
+                "or another lake"
+            )
+        if not (self.columns or more.columns):
+            return msgspec.structs.replace(more, properties=more.properties or self.properties)
+        known, wanted = self._all_columns(), more._all_columns()
+        for name in known.keys() & wanted.keys():
+            if known[name] != wanted[name]:
+                raise InvalidSetting(
+                    f"the lake {lake} has the column {name} as {known[name]}, not {wanted[name]}; cast it in --select, or use "
+                    "another lake"
+                )
+        return msgspec.structs.replace(more, columns={**known, **wanted})
+
+    def _all_columns(self) -> dict[str, str]:
+        if self.columns:
+            return self.columns
+        own = {name.value: type_of(name) for name in columns_of(properties=self.properties)}
+        return own | {name: "string" for name in self.slot.columns if name != Name.TOPIC}
 
     @property
     def is_of_tasks(self) -> bool:
@@ -156,13 +194,15 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_tasks(self) -> None:
         """InvalidSetting if only Spark can write these files."""
+        if self.columns or self.partitions:
+            raise InvalidSetting("--engine direct writes the columns of messages unchanged; use --engine spark")
         if not self.is_of_tasks:
             raise InvalidSetting(
                 "--engine direct writes parquet, and of its options only compression; use --engine spark"
             )
 
 
-def read_form(lake: Path, files: Files) -> Form | None:
+def read_form(lake: Path, files: NamedFiles) -> Form | None:
     """The form of a lake; None if there is no lake."""
     path = lake / MANIFEST / FORM_FILE
     if files.status(path) is None:
@@ -173,35 +213,25 @@ def read_form(lake: Path, files: Files) -> Form | None:
         raise StoreDamaged(f"{path} is damaged, so the form of the lake is unknown: {error}") from None
 
 
-def check_form(lake: str, form: Form, files: Files) -> None:
-    """InvalidSetting for a lake that is not a local folder, cannot be written, or has another form."""
-    if not is_local(lake):
-        raise InvalidSetting(
-            f"the lake {lake} must be a local or mounted path, on the executors as well; for other storage, use a --format whose "
-            "tables have commits of their own"
-        )
+def check_form(lake: str, form: Form, files: NamedFiles) -> None:
+    """InvalidSetting for a local lake that cannot be written, or has another form."""
     if (status := files.status(Path(lake))) is not None and not status.is_dir:
         raise InvalidSetting(f"the lake {lake} is a file; it must be a folder")
     if not may_write_in(Path(lake)):
         raise InvalidSetting(f"the lake {lake} is not writable; use a folder in which this user may create files")
-    _known_form(Path(lake), form, files)
+    joined_form(Path(lake), form, files)
 
 
-def _known_form(lake: Path, form: Form, files: Files) -> Form | None:
+def joined_form(lake: Path, form: Form, files: NamedFiles) -> Form:
+    """The form of a lake after a run with `form`; InvalidSetting if the lake has another one."""
     known = read_form(lake, files)
-    if known is not None and (known.format, known.slot) != (form.format, form.slot):
-        raise InvalidSetting(
-            f"the lake {lake} has {known.format} files by {known.slot}, not {form.format} by {form.slot}; use these settings, or "
-            "another lake"
-        )
-    return known
+    return form if known is None else known.joined(form, str(lake))
 
 
-def keep_form(lake: Path, form: Form, files: Files) -> Form:
-    """Record the form of a lake, which keeps properties if it ever had them; InvalidSetting for another form."""
-    known = _known_form(lake, form, files)
-    kept = form if known is None or form.properties else msgspec.structs.replace(form, properties=known.properties)
-    if kept != known:
+def keep_form(lake: Path, form: Form, files: NamedFiles) -> Form:
+    """Record the form of a lake, which keeps properties and columns that it ever had; InvalidSetting for another form."""
+    kept = joined_form(lake, form, files)
+    if kept != read_form(lake, files):
         files.make_dir(lake / MANIFEST)
         write_atomically(files, lake / MANIFEST / FORM_FILE, msgspec.json.encode(kept))
     return kept
@@ -228,7 +258,7 @@ def check_format(
     settings: Mapping[str, str],
     environ: Mapping[str, str] = os.environ,
     jars: Path | None = None,
-    files: Files | None = None,
+    files: NamedFiles | None = None,
 ) -> None:
     """InvalidSetting for a format that Spark's libraries lack. Libraries in `settings`, and another Spark, are not checked."""
     folder = pyspark_folder() / "jars" if jars is None else jars
@@ -248,7 +278,7 @@ def _is_called(name: str, source: str) -> bool:
     return begins or packages[-1:] == [name.lower()]
 
 
-def _sources(folder: Path, files: Files) -> Iterator[str]:
+def _sources(folder: Path, files: NamedFiles) -> Iterator[str]:
     """The classes that libraries register as formats."""
     for jar in sorted(files.list(folder)):
         if not jar.endswith(".jar"):

@@ -1,33 +1,40 @@
-"""`pocketmq pipeline archive`: the stream from topics to a lake.
+"""`pocketmq pipeline archive`: the stream from topics to a lake or a table.
 
-    topics ── readStream ── batch ── Lake.add ──► files and manifest        at the end, or now and then, Lake.compact
+    topics ── readStream ── batch ── rows ──┬─► Lake.add ──► files and manifest     at the end, or now and then, Lake.compact
+                                            └─► append to a table
 
 Spark's stream defines the batches and keeps the checkpoint. Spark's own writer writes the DataFrame of a batch into a staging folder,
 and the lake publishes it. With --engine direct, tasks pull and write by themselves, and the DataFrame of the batch is not used.
 
-File formats go through the lake, with manifest and compaction. Other formats have tables with commits of their own (Delta,
-Iceberg …): Spark's sink of that name writes them, without a manifest.
+Files go through the lake, with manifest and compaction. Tables, and formats with commits of their own (Delta, Iceberg …), have no
+manifest.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pocketmq.errors import InvalidSetting
-from pocketmq.files import DiskFiles, Files
-from pocketmq.pipelines.archive.form import Slot, archive_rows, check_form
-from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
+from pocketmq.files import DiskFiles, NamedFiles, temporary_folder
+from pocketmq.pipelines.archive.lake import Batch, Lake
 from pocketmq.pipelines.archive.manifest import Commit, Manifest, read_manifest
-from pocketmq.pipelines.archive.settings import NEEDS_DRIVER, ArchiveSettings, check_archive
-from pocketmq.pipelines.archive.staging import Stage, stage_ranges
-from pocketmq.pipelines.core.checkpoint import batch_file, is_classic, is_local, owned
+from pocketmq.pipelines.archive.settings import ArchiveSettings, check_archive
+from pocketmq.pipelines.archive.sinks import (
+    LakeSink,
+    Sink,
+    check_sink,
+    ensure_dead_letters,
+    examine_sink,
+    open_lake,
+    table_sink,
+)
+from pocketmq.pipelines.core.checkpoint import BATCH_FILE, batch_file, is_classic, is_local, owned
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.core.plan import Plan, known_queues, stream_queues
 from pocketmq.pipelines.core.running import Run, Summary, lost_row
-from pocketmq.pipelines.core.settings import Job
+from pocketmq.pipelines.core.settings import Examination, Job
 from pocketmq.spark.read.offsets import read_batch
 
 if TYPE_CHECKING:
@@ -43,22 +50,15 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Summary:
     """Archive all available messages, or continue until stopped."""
-    if not settings.has_manifest:
-        with owned(spark, settings.checkpoint_folder, settings.owner):
-            return run.follow(_start_table(spark, settings, run))
-    folder = _lake_folder(spark, settings)
-    with owned(spark, settings.checkpoint_folder, settings.owner), _lake(folder, settings, run) as lake:
-        done: list[Commit] = []
-        merged: list[Commit] = []
-        add = _adding(lake, settings, done, merged if settings.compact and not run.once else None)
-        summary = run.follow(_start(spark, settings, run, lake.manifest, add))
-        if settings.compact and not run.stopping.is_set():
-            merged += _compact(lake, spark, settings)
-        return msgspec.structs.replace(
-            summary,
-            lost=tuple(lost_row(lost) for commit in done for lost in commit.lost),
-            facts=_facts(folder, lake.manifest, done, merged),
-        )
+    check_sink(settings.sink, settings.spark, is_remote=not is_classic(spark))
+    examine_sink(spark, settings.sink)
+    ensure_dead_letters(settings.sink)
+    with owned(spark, settings.checkpoint_folder, settings.owner) as writer, _offsets_file(spark, settings) as offsets:
+        if settings.has_manifest:
+            return _into_lake(spark, settings, run, writer, offsets)
+        sink = table_sink(spark, settings.sink, writer)
+        summary = run.follow(_start(spark, settings, run, settings.reading, offsets, _adding(sink, settings, offsets)))
+        return msgspec.structs.replace(summary, facts={"written_to": f"{sink.target}, {sink.target.guarantee}"})
 
 
 def plan_archive(settings: ArchiveSettings) -> Plan:
@@ -70,12 +70,13 @@ def plan_archive(settings: ArchiveSettings) -> Plan:
     return Plan(
         pipeline="archive",
         source=f"topics {', '.join(settings.topics)} at {settings.namesrv}",
-        sink=f"{settings.format} files in {settings.lake}, by topic and {settings.slot}, with --engine {settings.engine}",
+        sink=f"{settings.sink}, with --engine {settings.engine}",
         queues=queues,
         begins=begins,
         options={
             **options,
-            **(settings.file_options if settings.is_direct else settings.form.writing),
+            **(settings.form.writing if settings.has_manifest and not settings.is_direct else settings.file_options),
+            **_chosen(settings),
             "checkpointLocation": settings.checkpoint_folder,
         },
         remarks=_remarks(settings, manifest, files),
@@ -83,60 +84,86 @@ def plan_archive(settings: ArchiveSettings) -> Plan:
     )
 
 
+def examination(settings: ArchiveSettings) -> Examination | None:
+    """The part of a dry run that needs Spark, if any."""
+    sink = settings.sink
+    return (lambda spark: examine_sink(spark, sink)) if sink.needs_spark else None
+
+
+def _into_lake(spark: SparkSession, settings: ArchiveSettings, run: Run, writer: str, offsets: Path | None) -> Summary:
+    done: list[Commit] = []
+    merged: list[Commit] = []
+    with open_lake(spark, settings.sink, clock=run.clock) as lake:
+        reading = settings.read_options if settings.is_direct else None
+        sink = LakeSink(lake, settings.sink, settings.sink.shape(), writer, reading)
+        write = _adding(sink, settings, offsets, done)
+
+        def add(messages: DataFrame, number: int) -> None:
+            write(messages, number)
+            if settings.compact and not run.once:
+                merged.extend(_compact(lake, messages.sparkSession, settings))
+
+        options = _reading(settings, lake.manifest)
+        summary = run.follow(_start(spark, settings, run, options, offsets, add))
+        if settings.compact and not run.stopping.is_set():
+            merged += _compact(lake, spark, settings)
+        return msgspec.structs.replace(
+            summary,
+            lost=tuple(lost_row(lost) for commit in done for lost in commit.lost),
+            facts=_facts(settings.lake, lake.manifest, done, merged),
+        )
+
+
 def _start(
-    spark: SparkSession, settings: ArchiveSettings, run: Run, manifest: Manifest, add: Callable[[DataFrame, int], None]
+    spark: SparkSession,
+    settings: ArchiveSettings,
+    run: Run,
+    options: dict[str, str],
+    offsets: Path | None,
+    add: Callable[[DataFrame, int], None],
 ) -> "StreamingQuery":
-    stream = spark.readStream.format("rocketmq").options(**_reading(settings, manifest)).load()
-    writer = stream.writeStream.foreachBatch(add)
-    return (
-        writer.queryName("archive")
-        .option("checkpointLocation", settings.checkpoint_folder)
-        .trigger(**run.trigger)
-        .start()
-    )
-
-
-def _start_table(spark: SparkSession, settings: ArchiveSettings, run: Run) -> "StreamingQuery":
-    slot = Slot(settings.slot)
-    stream = spark.readStream.format("rocketmq").options(**settings.reading).load()
-    rows = archive_rows(stream, slot)
-    writer = rows.writeStream.format(settings.format).options(**settings.file_options, path=settings.lake)
-    return (
-        writer.queryName("archive")
-        .partitionBy(*slot.columns)
-        .option("checkpointLocation", settings.checkpoint_folder)
-        .trigger(**run.trigger)
-        .start()
-    )
+    more = {} if offsets is None else {"batchFile": str(offsets)}
+    stream = spark.readStream.format("rocketmq").options(**{**options, **more}).load()
+    writer = stream.writeStream.foreachBatch(add).queryName("archive")
+    return writer.option("checkpointLocation", settings.checkpoint_folder).trigger(**run.trigger).start()
 
 
 def _adding(
-    lake: Lake, settings: ArchiveSettings, done: list[Commit], merged: list[Commit] | None
+    sink: Sink, settings: ArchiveSettings, offsets: Path | None, done: list[Commit] | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """Adds a batch to the lake. With `merged`, it also merges small files."""
+    """Writes a batch; with `done`, it records the commit."""
+    is_filtered = settings.is_filtered
 
     def add(messages: DataFrame, number: int) -> None:
-        batch = planned_batch(messages.sparkSession, number, settings)
-        commit = lake.add(batch, _staging(messages, batch, settings))
-        if commit is not None:
+        batch = (
+            Batch("", number, (), (), is_filtered)
+            if offsets is None
+            else planned_batch(messages, number, offsets, is_filtered)
+        )
+        commit = sink.add(messages, batch)
+        if commit is not None and done is not None:
             done.append(commit)
-        if merged is not None:
-            merged.extend(_compact(lake, messages.sparkSession, settings))
 
     return add
 
 
-def _staging(messages: DataFrame, batch: Batch, settings: ArchiveSettings) -> Stage:
-    if not settings.is_direct:
-        return frame_stage(messages, batch.ranges)
-    return partial(stage_ranges, messages.sparkSession, settings.read_options)
-
-
-def planned_batch(spark: SparkSession, number: int, settings: ArchiveSettings) -> Batch:
+def planned_batch(messages: DataFrame, number: int, offsets: Path, is_filtered: bool) -> Batch:
     """The ranges and losses of the batch that runs now, as the connector planned it."""
-    planned = read_batch(batch_file(settings.checkpoint_folder))
-    query = str(spark.sparkContext.getLocalProperty(_QUERY_ID))
-    return Batch(query, number, tuple(planned.ranges), planned.lost, settings.is_filtered)
+    planned = read_batch(offsets)
+    query = str(messages.sparkSession.sparkContext.getLocalProperty(_QUERY_ID))
+    return Batch(query, number, tuple(planned.ranges), planned.lost, is_filtered)
+
+
+@contextmanager
+def _offsets_file(spark: SparkSession, settings: ArchiveSettings) -> Iterator[Path | None]:
+    """The file in which the connector keeps the offsets of a batch; None with Spark Connect, whose driver is elsewhere."""
+    if not is_classic(spark):
+        yield None
+    elif is_local(settings.checkpoint_folder):
+        yield batch_file(settings.checkpoint_folder)
+    else:
+        with temporary_folder("pocketmq-") as folder:
+            yield folder / BATCH_FILE
 
 
 def _compact(lake: Lake, spark: SparkSession, settings: ArchiveSettings) -> list[Commit]:
@@ -155,24 +182,15 @@ def _reading(settings: ArchiveSettings, manifest: Manifest) -> dict[str, str]:
     return {**settings.reading, "startingOffsets": msgspec.json.encode(starting).decode()}
 
 
-def _lake(folder: Path, settings: ArchiveSettings, run: Run) -> Lake:
-    return Lake(folder, settings.form, is_direct=settings.is_direct, clock=run.clock)
-
-
-def _lake_folder(spark: SparkSession, settings: ArchiveSettings) -> Path:
-    if not is_classic(spark):
-        raise InvalidSetting(NEEDS_DRIVER)
-    check_form(settings.lake, settings.form, DiskFiles())
-    return Path(settings.lake)
-
-
 def _is_here(settings: ArchiveSettings) -> bool:
     return settings.has_manifest and is_local(settings.lake)
 
 
-def _remarks(settings: ArchiveSettings, manifest: Manifest, files: Files) -> tuple[str, ...]:
+def _remarks(settings: ArchiveSettings, manifest: Manifest, files: NamedFiles) -> tuple[str, ...]:
     if not settings.has_manifest:
-        return (f"{settings.format} tables have commits of their own: there is no manifest and no compaction",)
+        return _table_remarks(settings)
+    if not is_local(settings.lake):
+        return ("the lake is on a file system of Hadoop: one archive may write to it at a time",)
     remarks = [f"the lake has {manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes"]
     parents = (Path(settings.lake), *Path(settings.lake).parents)
     if (existing := next((path for path in parents if files.status(path)), None)) is not None:
@@ -187,17 +205,35 @@ def _remarks(settings: ArchiveSettings, manifest: Manifest, files: Files) -> tup
     return tuple(remarks)
 
 
-def _facts(folder: Path, manifest: Manifest, done: list[Commit], merged: list[Commit]) -> dict[str, Any]:
+def _table_remarks(settings: ArchiveSettings) -> tuple[str, ...]:
+    if settings.table:
+        return ("a table has no manifest, no compaction by PocketMQ, and no record of lost ranges",)
+    return (f"{settings.format} tables have commits of their own: there is no manifest and no compaction",)
+
+
+def _chosen(settings: ArchiveSettings) -> dict[str, str]:
+    """The settings of the rows, for a plan."""
+    chosen = {
+        "schema": settings.schema,
+        "deadLetters": settings.dead_letters,
+        "where": settings.where or "",
+        "select": ", ".join(settings.select),
+        "partitionBy": ", ".join(settings.partition_by),
+    }
+    return {name: text for name, text in chosen.items() if text}
+
+
+def _facts(lake: str, manifest: Manifest, done: list[Commit], merged: list[Commit]) -> dict[str, Any]:
     return {
         "files_written": sum(len(commit.added) for commit in done),
         "files_compacted": sum(len(commit.removed) for commit in merged),
-        "lake": f"{manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes, in {folder}",
+        "lake": f"{manifest.rows:,} messages in {len(manifest.files):,} files, {manifest.bytes:,} bytes, in {lake}",
     }
 
 
 ARCHIVE: Final = Job(
     name="archive",
-    summary="Archive topics as files, by topic and day, with a manifest of the offsets in each file.",
+    summary="Archive topics as files with a manifest of their offsets, or in a table.",
     settings=ArchiveSettings,
     plan=plan_archive,
     run=run_archive,
@@ -206,4 +242,5 @@ ARCHIVE: Final = Job(
         "a run was killed. `pocketmq pipeline lake` shows the files and their offsets."
     ),
     check=check_archive,
+    examine=examination,
 )

@@ -22,9 +22,9 @@ from typing import Final, NamedTuple, Self
 
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import StoreFull, WrongState
-from pocketmq.files import DiskFiles, Files
 from pocketmq.model import QueueRange
-from pocketmq.pipelines.archive.form import Form, archive_rows, keep_form, staging_of
+from pocketmq.pipelines.archive.form import Form, keep_form, staging_of
+from pocketmq.pipelines.archive.hadoop import Location
 from pocketmq.pipelines.archive.manifest import (
     Commit,
     DataFile,
@@ -93,19 +93,20 @@ class Lake:
 
     def __init__(
         self,
-        folder: Path,
+        location: Location,
         form: Form,
         *,
         is_direct: bool = False,
-        files: Files | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._folder = folder
-        self._files = files or DiskFiles()
+        self._location = location
+        self._folder, _, self._files = location
         self._clock = clock or SystemClock()
         self._is_direct = is_direct
-        self._form = keep_form(folder, form, self._files)
-        self._log = ManifestLog(folder, self._files)
+        self._form = keep_form(self._folder, form, self._files)
+        if is_direct:
+            self._form.check_tasks()
+        self._log = ManifestLog(self._folder, self._files)
         self._repair()
 
     @property
@@ -167,7 +168,7 @@ class Lake:
     def _merged(self, spark: SparkSession, paths: list[str], staging: StagingFolder) -> tuple[DataFile, ...]:
         if self._is_direct:
             return stage_merged(spark, self._folder, paths, staging)
-        return stage_rows(read_files(spark, self._folder, paths, self._form).coalesce(1), staging)
+        return stage_rows(read_files(spark, self._location, paths, self._form).coalesce(1), staging)
 
     def _finish(self, commit: Commit) -> None:
         self._log.commit(commit)
@@ -179,7 +180,7 @@ class Lake:
         number = self.manifest.number + 1
         staging = self._folder / staging_of(number)
         try:
-            yield StagingFolder(staging, number, self._form, self._files)
+            yield StagingFolder(staging, number, self._form, self._files, self._location.root)
         except Exception as error:
             if self.manifest.number < number:
                 self._clear_after(error, staging)
@@ -219,12 +220,11 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-def frame_stage(messages: DataFrame, ranges: Sequence[QueueRange]) -> Stage:
-    """Stages a part of `messages`, which are all messages of `ranges`, with Spark's writer."""
+def frame_stage(rows: DataFrame, ranges: Sequence[QueueRange]) -> Stage:
+    """Stages a part of `rows`, which are all rows of `ranges`, with Spark's writer."""
 
     def stage(wanted: Sequence[QueueRange], staging: StagingFolder) -> tuple[DataFile, ...]:
-        rows = messages if list(wanted) == list(ranges) else messages.where(within(wanted))
-        return stage_rows(archive_rows(rows, staging.form.slot), staging)
+        return stage_rows(rows if list(wanted) == list(ranges) else rows.where(within(wanted)), staging)
 
     return stage
 

@@ -19,7 +19,7 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from pocketmq.errors import StoreDamaged, StoreLocked, WrongState
-from pocketmq.files import DiskFiles, File, Files, write_atomically
+from pocketmq.files import DiskFiles, NamedFiles, WrittenFile, write_atomically
 from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import MANIFEST, padded
 from pocketmq.spark.read.offsets import Cause, Lost
@@ -205,7 +205,7 @@ _LOCK: Final = "lock"
 M = TypeVar("M")
 
 
-def read_manifest(lake: Path, files: Files | None = None) -> Manifest:
+def read_manifest(lake: Path, files: NamedFiles | None = None) -> Manifest:
     """The manifest of a lake; an empty one if there is none yet."""
     files = files or DiskFiles()
     for left in range(READ_ATTEMPTS - 1, -1, -1):
@@ -220,11 +220,11 @@ def read_manifest(lake: Path, files: Files | None = None) -> Manifest:
 class ManifestLog:
     """The manifest of a lake, for its writer."""
 
-    def __init__(self, lake: Path, files: Files | None = None) -> None:
+    def __init__(self, lake: Path, files: NamedFiles | None = None) -> None:
         self._folder = lake / MANIFEST
         self._files = files or DiskFiles()
         self._files.make_dir(self._folder)
-        self._lock: File = self._files.open(self._folder / _LOCK, create=True)
+        self._lock: WrittenFile = self._files.open(self._folder / _LOCK, create=True)
         if not self._lock.lock():
             self._lock.close()
             raise StoreLocked(
@@ -265,7 +265,7 @@ class ManifestLog:
                 self._files.unlink(self._folder / name)
 
 
-def _read(folder: Path, files: Files) -> Manifest:
+def _read(folder: Path, files: NamedFiles) -> Manifest:
     names = [name for name in files.list(folder) if name.endswith(_COMMIT)]
     wholes = [name for name in names if name.endswith(_WHOLE)]
     manifest = _decoded(folder / wholes[-1], Manifest, files) if wholes else Manifest()
@@ -276,7 +276,7 @@ def _read(folder: Path, files: Files) -> Manifest:
     return manifest
 
 
-def _decoded(path: Path, kind: Callable[..., M], files: Files) -> M:
+def _decoded(path: Path, kind: Callable[..., M], files: NamedFiles) -> M:
     try:
         return msgspec.json.decode(files.read(path), type=kind)  # type: ignore[no-any-return]
     except msgspec.MsgspecError as error:

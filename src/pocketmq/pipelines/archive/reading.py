@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.errors import NotFound
-from pocketmq.files import DiskFiles, Files
 from pocketmq.model import QueueRange
 from pocketmq.pipelines.archive.form import Form, read_form
+from pocketmq.pipelines.archive.hadoop import located
 from pocketmq.pipelines.archive.lake import within
 from pocketmq.pipelines.archive.manifest import DataFile, Manifest, read_manifest
 from pocketmq.pipelines.archive.staging import read_files
@@ -16,23 +16,23 @@ from pocketmq.pipelines.core.running import Row, lost_row
 
 
 class ReadLake:
-    """The current state of a lake; NotFound if there is none."""
+    """The current state of a lake; NotFound if there is none. A lake on a file system of Hadoop needs `spark`."""
 
-    def __init__(self, folder: Path, files: Files | None = None) -> None:
-        files = files or DiskFiles()
-        form = read_form(folder, files)
+    def __init__(self, folder: Path | str, spark: SparkSession | None = None) -> None:
+        self._location = located(str(folder), spark)
+        files = self._location.files
+        form = read_form(self._location.folder, files)
         if form is None:
             raise NotFound(f"{folder} is not a lake; `pocketmq pipeline archive --lake {folder}` creates one")
-        self.folder = folder
         self.form: Form = form
-        self.manifest: Manifest = read_manifest(folder, files)
+        self.manifest: Manifest = read_manifest(self._location.folder, files)
 
     def rows(self, spark: SparkSession, ranges: Sequence[QueueRange]) -> DataFrame:
         """The messages of these ranges, from the files that have them now."""
         wanted = [file.path for file in self.manifest.files.values() if _overlaps(file, ranges)]
         if not wanted:
             return spark.createDataFrame([], self.form.schema)
-        return read_files(spark, self.folder, wanted, self.form).where(within(ranges))
+        return read_files(spark, self._location, wanted, self.form).where(within(ranges))
 
     def ranges_of(self, topics: Iterable[str] | None = None) -> list[QueueRange]:
         """The ranges in the lake, by queue."""
@@ -66,7 +66,7 @@ def lost_rows(manifest: Manifest) -> list[Row]:
 
 def lost_ranges(spark: SparkSession, folder: str) -> DataFrame:
     """The lost ranges of a lake as a DataFrame: topic, broker, queue, start, end, cause."""
-    rows: list[Any] = [tuple(row.values()) for row in lost_rows(ReadLake(Path(folder)).manifest)]
+    rows: list[Any] = [tuple(row.values()) for row in lost_rows(ReadLake(folder, spark).manifest)]
     return spark.createDataFrame(rows, "topic string, broker string, queue int, start bigint, end bigint, cause string")
 
 

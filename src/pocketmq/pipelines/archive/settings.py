@@ -1,46 +1,54 @@
 """The settings of `pocketmq pipeline archive`, and the checks before Spark starts."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.files import DiskFiles
-from pocketmq.pipelines.archive.form import CHECKPOINT, Form, Slot, check_columns, check_form, check_format
-from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_local
+from pocketmq.pipelines.archive.form import CHECKPOINT, Form, Slot
+from pocketmq.pipelines.archive.sinks import FILE_FORMATS, SinkSettings, check_sink
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, local_path
 from pocketmq.pipelines.core.plan import require_topics
-from pocketmq.pipelines.core.settings import Size, StreamSettings
+from pocketmq.pipelines.core.settings import Size, StreamSettings, of_writes
 
-FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
-"""Formats that Spark writes as plain files."""
-NEEDS_DRIVER: Final = (
-    "an archive keeps its manifest on the disk of Spark's driver, which --remote cannot reach; use --master, or a --format whose "
-    "tables have commits of their own"
+Slots = Literal["day", "hour"]
+Engine = Literal["spark", "direct"]
+LAKE = Meta(
+    description="The folder of the lake: a path, or a URI such as hdfs://namenode:8020/lake. --path is the same.",
+    extra={"more": ["path"]},
 )
+TABLE = Meta(description="A table of a catalog of Spark, for example catalog.db.orders, instead of a lake.")
+FORMAT = Meta(
+    description="parquet, orc, json or avro; or another Spark format, without a manifest.  "
+    "[default: parquet; for a table that of its catalog]"
+)
+ENGINE = Meta(
+    description="spark: a DataFrame of the connector and Spark's writer. direct: tasks pull and write Parquet by themselves, "
+    "which is faster, but Spark does not count these rows."
+)
+PARTITION_BY = Meta(
+    description="A column for more folders of a lake, below topic and day, or for the partitions of a table; may be repeated.  "
+    "[default: for a table topic and day]"
+)
+SCHEMA = Meta(
+    description="Typed columns body.* from bodies: JSON as 'id string NOT NULL, amount double', Avro as orders.avsc, Protobuf as "
+    "orders.desc#shop.Order, or a subject of a schema registry as http://host:8081/subjects/orders-value."
+)
+DEAD_LETTERS = Meta(description="With --schema: the topic for messages whose bodies do not fit.")
 
 
 class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
     """The settings of an archive."""
 
-    lake: Annotated[str, Meta(min_length=1, description="The folder of the lake.")]
+    lake: Annotated[str, LAKE] = ""
+    table: Annotated[str, TABLE] = ""
     checkpoint: Annotated[
-        str, Meta(description="The folder of the checkpoint.  [default: _checkpoint in the lake]")
+        str, Meta(description="The folder of the checkpoint; a table needs one.  [default: _checkpoint in the lake]")
     ] = ""
-    slot: Annotated[
-        Literal["day", "hour"], Meta(description="One folder for each day, or each hour, by store time in UTC.")
-    ] = "day"
-    format: Annotated[
-        str,
-        Meta(min_length=1, description="parquet, orc, json or avro; or another Spark format, without a manifest."),
-    ] = "parquet"
-    engine: Annotated[
-        Literal["spark", "direct"],
-        Meta(
-            description="spark: a DataFrame of the connector and Spark's writer. direct: tasks pull and write Parquet by themselves, "
-            "which is faster, but Spark does not count these rows."
-        ),
-    ] = "spark"
+    slot: Annotated[Slots, Meta(description="One folder for each day, or each hour, by store time in UTC.")] = "day"
+    format: Annotated[str, FORMAT] = ""
+    engine: Annotated[Engine, ENGINE] = "spark"
     file_options: Annotated[
         dict[str, str],
         Meta(description="An option of the format, for example compression=zstd.", extra={"flag": "file-option"}),
@@ -49,6 +57,19 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         bool,
         Meta(description="Keep the map of properties, which takes a sixth of the time. Tags and keys are always kept."),
     ] = True
+    where: Annotated[
+        str | None, Meta(description="Only messages for which this SQL is true, for example \"tags = 'paid'\".")
+    ] = None
+    select: Annotated[
+        list[str],
+        Meta(
+            description="A column to write, in SQL, for example 'string(value) AS text'; may be repeated.  [default: all]",
+            extra={"split": False},
+        ),
+    ] = msgspec.field(default_factory=list)
+    partition_by: Annotated[list[str], PARTITION_BY] = msgspec.field(default_factory=list)
+    schema: Annotated[str, SCHEMA] = ""
+    dead_letters: Annotated[str, DEAD_LETTERS] = ""
     max_messages: Annotated[
         int, Meta(ge=1, description="Maximum number of messages in a batch, and so in its files.")
     ] = 1_000_000
@@ -61,8 +82,9 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
     compact_files: Annotated[int, Meta(ge=2, description="Merge at least this many small files.")] = 8
 
     def __post_init__(self) -> None:
-        if (known := self.format.lower()) in FILE_FORMATS:  # Spark ignores case
-            msgspec.structs.force_setattr(self, "format", known)
+        msgspec.structs.force_setattr(self, "format", known_format(self.format, self.table))
+        msgspec.structs.force_setattr(self, "lake", local_path(self.lake))
+        msgspec.structs.force_setattr(self, "checkpoint", local_path(self.checkpoint))
 
     @property
     def own_reading(self) -> dict[str, str]:
@@ -70,21 +92,43 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
 
     @property
     def checkpoint_folder(self) -> str:
-        return self.checkpoint or f"{self.lake.rstrip('/')}/{CHECKPOINT}"
+        if self.checkpoint:
+            return self.checkpoint
+        return f"{self.lake.rstrip('/')}/{CHECKPOINT}" if self.lake else ""
 
     @property
     def form(self) -> Form:
-        slot = Slot(self.slot)
-        return Form(format=self.format, slot=slot, properties=self.properties, options=self.file_options)
+        return self.sink.form
+
+    @property
+    def sink(self) -> SinkSettings:
+        return SinkSettings(
+            lake=self.lake,
+            table=self.table,
+            format=self.format,
+            slot=Slot(self.slot),
+            is_direct=self.is_direct,
+            options=self.file_options,
+            properties=self.properties,
+            where=self.where,
+            select=self.select,
+            partition_by=self.partition_by,
+            schema=self.schema,
+            dead_letters=self.dead_letters,
+            topics=self.topics,
+            connection=self.connection,
+            writing=of_writes(self.options, self.address) if self.dead_letters else {},
+        )
 
     @property
     def owner(self) -> Owner:
         engine = " by --engine direct" if self.is_direct else ""
-        return Owner(pipeline="archive", topics=tuple(self.topics), sink=f"{self.format} in {self.lake}{engine}")
+        sink = f"the table {self.table}" if self.table else f"{self.format} in {self.lake}{engine}"
+        return Owner(pipeline="archive", topics=tuple(self.topics), sink=sink)
 
     @property
     def has_manifest(self) -> bool:
-        return self.format in FILE_FORMATS
+        return self.sink.has_manifest
 
     @property
     def is_direct(self) -> bool:
@@ -92,18 +136,18 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         return self.engine == "direct"
 
 
+def known_format(name: str, table: str) -> str:
+    """A format as Spark names it: of files in small letters, and of a lake parquet by default."""
+    if not name:
+        return "" if table else "parquet"
+    return name.lower() if name.lower() in FILE_FORMATS else name
+
+
 def check_archive(settings: ArchiveSettings) -> None:
     settings.check_reading()
-    check_columns(settings.format, properties=settings.properties)
-    if settings.is_direct:
-        settings.form.check_tasks()
-    if settings.has_manifest:
-        if settings.remote is not None:
-            raise InvalidSetting(NEEDS_DRIVER)
-        check_form(settings.lake, settings.form, DiskFiles())
-        if not is_local(settings.checkpoint_folder):
-            raise InvalidSetting(f"--checkpoint {settings.checkpoint_folder}: it must be a local path, like the lake")
+    check_sink(settings.sink, settings.spark, is_remote=settings.remote is not None)
+    if not settings.checkpoint_folder:
+        raise InvalidSetting("--table needs --checkpoint FOLDER, where Spark records what was written")
     if settings.remote is None:
-        check_format(settings.format, settings.spark)
         check_owner(settings.checkpoint_folder, settings.owner)
     require_topics(settings.connection, settings.topics)

@@ -18,8 +18,9 @@ miss messages for a moment, but never sees them twice.
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
-from pocketmq.files import Files, files_below
+from pocketmq.files import NamedFiles, files_below
 from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import (
     STAGING,
@@ -32,6 +33,7 @@ from pocketmq.pipelines.archive.form import (
     staged_path,
     staging_of,
 )
+from pocketmq.pipelines.archive.hadoop import DISK, Location
 from pocketmq.pipelines.archive.manifest import Commit, DataFile, Span
 from pocketmq.pipelines.archive.parquet_files import MAX_OPEN_FILES, Target, write_files
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, functions, parquet
@@ -42,7 +44,7 @@ from pocketmq.spark.read.range_reading import read_partition
 from pocketmq.spark.schema import Name
 
 
-def publish(lake: Path, commit: Commit, files: Files) -> None:
+def publish(lake: Path, commit: Commit, files: NamedFiles) -> None:
     """Make a commit visible to readers of the folder."""
     changed: set[Path] = set()
     for path in commit.removed:
@@ -60,7 +62,7 @@ def publish(lake: Path, commit: Commit, files: Files) -> None:
     clear(lake / staging_of(commit.number), files)
 
 
-def clear_unfinished(lake: Path, number: int, files: Files) -> list[str]:
+def clear_unfinished(lake: Path, number: int, files: NamedFiles) -> list[str]:
     """Remove the staging folders of commits after `number`, the last commit; returns their names."""
     unfinished = [name for name in files.list(lake / STAGING) if name > padded(number)]
     for name in unfinished:
@@ -68,12 +70,12 @@ def clear_unfinished(lake: Path, number: int, files: Files) -> list[str]:
     return unfinished
 
 
-def staged_files(folder: Path, files: Files) -> list[str]:
+def staged_files(folder: Path, files: NamedFiles) -> list[str]:
     """The data files below a staging folder, relative to it."""
     return [path.relative_to(folder).as_posix() for path in files_below(files, folder) if is_data(path.name)]
 
 
-def sync_staged(folder: Path, names: list[str], files: Files) -> None:
+def sync_staged(folder: Path, names: list[str], files: NamedFiles) -> None:
     """Sync staged files, as Spark does not."""
     for name in names:
         with files.open(folder / name, write=False) as file:
@@ -82,7 +84,7 @@ def sync_staged(folder: Path, names: list[str], files: Files) -> None:
         files.sync_dir(parent)
 
 
-def clear(folder: Path, files: Files) -> None:
+def clear(folder: Path, files: NamedFiles) -> None:
     """Remove a folder with its contents."""
     for name in files.list(folder):
         path = folder / name
@@ -107,11 +109,19 @@ class StagingFolder(NamedTuple):
     folder: Path
     number: int
     form: Form
-    files: Files
+    files: NamedFiles
+    root: str = DISK
+    """The file system, as a URI begins with it."""
+
+    @property
+    def uri(self) -> str:
+        return Location(self.folder, self.root, self.files).uri(self.folder)
 
     def target(self, part: int = 0) -> Target:
         return Target(str(self.folder), self.number, self.form.slot, self.form.codec, part)
 
+
+_FILE: Final = "__file"
 
 Stage = Callable[[Sequence[QueueRange], StagingFolder], tuple[DataFile, ...]]
 """Writes ranges below a staging folder; returns the entries for the manifest. Each file is synced."""
@@ -122,34 +132,30 @@ def stage_rows(rows: DataFrame, staging: StagingFolder) -> tuple[DataFile, ...]:
     spark, form = rows.sparkSession, staging.form
     spark.conf.set(OPEN_FILES, str(MAX_OPEN_FILES))
     spark.conf.set(TIMESTAMPS, "TIMESTAMP_MICROS")
-    writer = rows.write.format(form.format).options(**form.writing).partitionBy(*form.slot.columns)
-    writer.mode("overwrite").save(uri_of(staging.folder))
+    writer = rows.write.format(form.format).options(**form.writing).partitionBy(*form.folders)
+    writer.mode("overwrite").save(staging.uri)
     names = staged_files(staging.folder, staging.files)
     if not names:
         return ()
     sync_staged(staging.folder, names, staging.files)
-    found = _spans(spark, staging.folder, form)
-    return tuple(_data_file(staging, name, found[_key(name, form)]) for name in names)
+    found = _spans(spark, staging)
+    return tuple(_data_file(staging, name, found[name]) for name in names)
 
 
-def read_files(spark: SparkSession, lake: Path, paths: Sequence[str], form: Form) -> DataFrame:
+def read_files(spark: SparkSession, lake: Location, paths: Sequence[str], form: Form) -> DataFrame:
     """The rows of some files of a lake."""
-    reader = spark.read.format(form.format).schema(form.schema).options(**form.options, basePath=uri_of(lake))
-    return reader.load([uri_of(lake / path) for path in paths])
+    reader = spark.read.format(form.format).schema(form.schema).options(**form.options, basePath=lake.uri(lake.folder))
+    return reader.load([lake.uri(lake.folder / path) for path in paths])
 
 
-def uri_of(path: Path) -> str:
-    """A local path for Spark, whose default file system may be another one. Spark expects its characters as they are."""
-    return f"file://{path.absolute()}"
-
-
-def _spans(spark: SparkSession, folder: Path, form: Form) -> dict[tuple[str, ...], list[Any]]:
-    rows = spark.read.format(form.format).schema(form.schema).options(**form.options).load(uri_of(folder))
-    keys = [*form.slot.columns, "file"]
+def _spans(spark: SparkSession, staging: StagingFolder) -> dict[str, list[Any]]:
+    """The offsets in each staged file, by its path below the staging folder."""
+    form = staging.form
+    rows = spark.read.format(form.format).schema(form.schema).options(**form.options).load(staging.uri)
     millis = functions.unix_millis("storeTimestamp")
     grouped = (
-        rows.withColumn("file", functions.col("_metadata.file_name"))
-        .groupBy(*keys, "brokerName", "queueId")
+        rows.select("*", functions.col("_metadata.file_path").alias(_FILE))
+        .groupBy(_FILE, "brokerName", "queueId")
         .agg(
             functions.min("queueOffset").alias("first"),
             functions.max("queueOffset").alias("last"),
@@ -158,15 +164,11 @@ def _spans(spark: SparkSession, folder: Path, form: Form) -> dict[tuple[str, ...
             functions.max(millis).alias("lastMs"),
         )
     )
-    found: dict[tuple[str, ...], list[Any]] = {}
+    found: dict[str, list[Any]] = {}
     for row in grouped.collect():
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+        name = unquote(row[_FILE]).rpartition(f"/{staging_of(staging.number)}/")[2]  # Spark shows it as a URI
+        found.setdefault(name, []).append(row)
     return found
-
-
-def _key(path: str, form: Form) -> tuple[str, ...]:
-    values = partition_values(path)
-    return (*(values[name] for name in form.slot.columns), path.rpartition("/")[2])
 
 
 def _data_file(staging: StagingFolder, name: str, rows: Sequence[Any]) -> DataFile:

@@ -94,6 +94,12 @@ def is_local(folder: str) -> bool:
     return not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", folder)
 
 
+def local_path(folder: str) -> str:
+    """A path without `file:`. Other URIs stay as they are."""
+    found = re.match(r"file:(?://(?:localhost)?)?(?=/)", folder)
+    return folder[found.end() :] if found else folder
+
+
 def is_classic(spark: SparkSession) -> bool:
     """Whether Spark's driver runs in this process, and not behind Spark Connect."""
     return not type(spark).__module__.startswith("pyspark.sql.connect")

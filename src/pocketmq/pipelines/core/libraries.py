@@ -53,10 +53,16 @@ def pyspark_folder() -> Path:
 
 
 _OURS: Final = re.compile(r"^(?:Caused by: )?(?:.*?: )?pocketmq\.errors\.(\w+): (.+)$", re.MULTILINE)
+_LACKING: Final = re.compile(r"No module named '((?:pocketmq|pyspark_rocketmq|numpy|pyarrow|msgspec)[\w.]*)'")
 _OF_PYTHON: Final = re.compile(r"^([\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ((?:(?!\[[A-Z][A-Z0-9_.]+\] ).)+)")
 _OF_JAVA: Final = re.compile(r"(?:Caused by: |: )((?:java|org)\.[\w.$]+(?:Exception|Error)): (.+)")
 _STREAM: Final = re.compile(r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+_OF_PYSPARK: Final = re.compile(
+    r"^pyspark\.errors\.(?:\w+\.)*((?!StreamingQueryException)\w+(?:Error|Exception)): (.+)$", re.MULTILINE
+)
+_OUTER: Final = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR")
+"""Conditions that only say where another error happened."""
 SHOWN_CHARS: Final = 600
 
 
@@ -74,12 +80,19 @@ def error_text(error: BaseException) -> str:
     text = _STREAM.sub("", str(error))
     if found := _OURS.findall(text):
         return _short(found[-1][1])
+    if found := _LACKING.findall(text):
+        return (
+            f"an executor does not have the module {found[-1]}: run pip install 'pocketmq[spark]' in the Python of all executors, or "
+            "send it there by --spark spark.archives=…"
+        )
     if "No space left on device" in text:
         return "the disk is full: No space left on device. Free some space, and run it again: it continues where it stopped"
     if found := [pair for pair in _OF_PYTHON.findall(text) if not pair[0].startswith(("org.", "java.", "pyspark."))]:
         return _short(f"{found[-1][0]}: {found[-1][1]}")
-    if found := [pair for pair in _CONDITION.findall(text) if pair[0] != "STREAM_FAILED"]:
+    if found := [pair for pair in _CONDITION.findall(text) if pair[0] not in _OUTER]:
         return f"{_short(found[-1][1])} [{found[-1][0]}]"
+    if found := _OF_PYSPARK.findall(text):
+        return _short(f"{found[-1][0]}: {found[-1][1]}")
     if found := _OF_JAVA.findall(text):
         return _short(f"{found[-1][0].rpartition('.')[2]}: {found[-1][1]}")
     return _short(text.strip().partition("\n")[0] or type(error).__name__)

@@ -142,6 +142,15 @@ def known_queues(connection: Mapping[str, str], topics: Sequence[str]) -> list[M
         return sorted(queue for topic in topics for queue in metadata.queues(topic))
 
 
+def unchanged(connection: Mapping[str, str], ranges: Iterable[QueueRange]) -> list[QueueRange]:
+    """The ranges whose queues still reach their end. Others are of topics that were deleted or re-created since."""
+    wanted = list(ranges)
+    topics = ",".join(sorted({one.queue.topic for one in wanted}))
+    with queue_metadata({**connection, "subscribe": topics}) as (_, metadata):
+        bounds = metadata.bounds([one.queue for one in wanted])
+    return [one for one in wanted if bounds[one.queue].max >= one.end]
+
+
 def ranges_of(options: Mapping[str, str]) -> list[QueueRange]:
     """The ranges of a batch read with these options if it started now."""
     with queue_metadata(options) as (parsed, metadata):

@@ -15,7 +15,8 @@ not use or does not know are refused before Spark starts.
 A pipeline is data, from which the command line is made:
 
     settings ── check(settings) ──────────►            finds mistakes before Spark starts, which takes a while
-             ├─ plan(settings) ───────────► Plan       a dry run that starts and changes nothing
+             ├─ plan(settings) ───────────► Plan       a dry run that changes nothing
+             ├─ examine(settings) ────────► Examination   its checks that need Spark, if any
              └─ run(spark, settings, run) ► Summary    starts its queries and follows them: `run.follow(query)`
 """
 
@@ -305,6 +306,8 @@ class StreamSettings(JobSettings, frozen=True, kw_only=True, rename="kebab"):
 
 
 S = TypeVar("S", bound=JobSettings)
+Examination = Callable[[SparkSession], tuple[str, ...]]
+"""Finds mistakes with Spark, without changing anything. Returns remarks for the plan."""
 
 
 class Job(NamedTuple, Generic[S]):
@@ -318,3 +321,5 @@ class Job(NamedTuple, Generic[S]):
     description: str = ""
     check: Callable[[S], None] = lambda settings: None
     """Raises for a missing topic, or for settings that exclude one another."""
+    examine: Callable[[S], Examination | None] = lambda settings: None
+    """The checks of a dry run that need Spark, if there are any. The run makes the same checks."""

@@ -1,27 +1,45 @@
 """`pocketmq pipeline backfill`: copies a range of topics to a topic or to a lake.
 
 topics, since … until or offsets ── pieces ──┬─► a topic, each message once
-                                             └─► a lake as `archive` writes them, with its manifest
+                                             └─► a lake or a table, as `archive` writes them
 """
 
 import os
 from contextlib import ExitStack
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.files import DiskFiles
-from pocketmq.pipelines.archive.form import Form, Slot, check_form, check_format
-from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
-from pocketmq.pipelines.archive.staging import Stage, stage_ranges
-from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned, state_files
+from pocketmq.pipelines.archive.form import Slot
+from pocketmq.pipelines.archive.lake import Batch
+from pocketmq.pipelines.archive.settings import (
+    DEAD_LETTERS,
+    FORMAT,
+    LAKE,
+    PARTITION_BY,
+    SCHEMA,
+    TABLE,
+    Engine,
+    Slots,
+    known_format,
+)
+from pocketmq.pipelines.archive.sinks import (
+    LakeSink,
+    Sink,
+    SinkSettings,
+    check_sink,
+    ensure_dead_letters,
+    examine_sink,
+    open_lake,
+    table_sink,
+)
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, local_path, owned, state_files
 from pocketmq.pipelines.core.libraries import SparkSession
 from pocketmq.pipelines.core.plan import Plan, batch_queues, ranges_of, require_topics
 from pocketmq.pipelines.core.running import Run, Summary
-from pocketmq.pipelines.core.settings import Job, check_used, of_reads
+from pocketmq.pipelines.core.settings import Examination, Job, check_used, of_reads, of_writes
 from pocketmq.pipelines.jobs.resending import (
     Do,
     Piece,
@@ -32,7 +50,7 @@ from pocketmq.pipelines.jobs.resending import (
     run_pieces,
     send_piece,
 )
-from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
 
 
 class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
@@ -46,14 +64,19 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
         Meta(description='Start at offsets, as JSON: {"orders":{"broker-a":{"0":100}}}; -2 is the earliest.'),
     ] = None
     ending_offsets: Annotated[str | None, Meta(description="End before offsets, as JSON; -1 is the latest.")] = None
-    lake: Annotated[str | None, Meta(description="A lake to write to, instead of a topic.")] = None
-    slot: Annotated[Literal["day", "hour"], Meta(description="With --lake: one folder for each day, or each hour.")] = (
-        "day"
-    )
-    format: Annotated[
-        Literal["parquet", "orc", "json", "avro"], Meta(description="With --lake: the format of its files.")
-    ] = "parquet"
-    engine: Annotated[Literal["spark", "direct"], Meta(description="With --lake: as for `archive`.")] = "spark"
+    lake: Annotated[str, LAKE] = ""
+    table: Annotated[str, TABLE] = ""
+    slot: Annotated[Slots, Meta(description="With --lake: one folder for each day, or each hour.")] = "day"
+    format: Annotated[str, FORMAT] = ""
+    engine: Annotated[Engine, Meta(description="With --lake: as for `archive`.")] = "spark"
+    partition_by: Annotated[list[str], PARTITION_BY] = msgspec.field(default_factory=list)
+    schema: Annotated[str, SCHEMA] = ""
+    dead_letters: Annotated[str, DEAD_LETTERS] = ""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "format", known_format(self.format, self.table))
+        msgspec.structs.force_setattr(self, "lake", local_path(self.lake))
+        msgspec.structs.force_setattr(self, "checkpoint", local_path(self.checkpoint))
 
     @property
     def reading(self) -> dict[str, str]:
@@ -69,39 +92,62 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
         return of_reads(self.options, own)
 
     @property
-    def sink(self) -> str:
-        return f"the topic {self.to}" if self.to else f"{self.format} files in {self.lake}, by topic and {self.slot}"
+    def sink(self) -> SinkSettings:
+        """The lake or the table."""
+        return SinkSettings(
+            lake=self.lake,
+            table=self.table,
+            format=self.format,
+            slot=Slot(self.slot),
+            is_direct=self.engine == "direct",
+            where=self.where,
+            select=self.select,
+            partition_by=self.partition_by,
+            schema=self.schema,
+            dead_letters=self.dead_letters,
+            topics=self.topics,
+            connection=self.connection,
+            writing=of_writes(self.options, self.address) if self.dead_letters else {},
+        )
+
+    @property
+    def target(self) -> str:
+        return f"the topic {self.to}" if self.to else str(self.sink)
 
     @property
     def owner(self) -> Owner:
-        return Owner(pipeline="backfill", topics=tuple(self.topics), sink=self.sink)
-
-    @property
-    def form(self) -> Form:
-        return Form(format=self.format, slot=Slot(self.slot), properties=True)
+        return Owner(pipeline="backfill", topics=tuple(self.topics), sink=self.target)
 
 
 def check_backfill(settings: BackfillSettings) -> None:
     _check(settings)
     if settings.remote is None:
-        check_format(settings.format, settings.spark)
         check_owner(settings.checkpoint, settings.owner)
     require_topics(settings.connection, settings.topics)
     check_reading(settings.reading, settings)
     check_target(settings)
-    check_used(settings.options, settings.reading, settings.writing("", 0) if settings.to else {})
+    check_used(settings.options, settings.reading, settings.writing("", 0) if settings.to or settings.schema else {})
 
 
 def run_backfill(spark: SparkSession, settings: BackfillSettings, run: Run) -> Summary:
     """Write the range, or the rest of it."""
     _check(settings)
     check_target(settings)
+    if not settings.to:
+        examine_sink(spark, settings.sink)
+        ensure_dead_letters(settings.sink)
     with owned(spark, settings.checkpoint, settings.owner) as name, ExitStack() as leave:
-        do = _to_topic(spark, settings, name) if settings.to else _to_lake(spark, settings, name, leave)
+        do = _to_topic(spark, settings, name) if settings.to else _to_sink(spark, settings, name, leave)
         state = state_files(spark, settings.checkpoint)
         return run_pieces(
             "backfill", state, lambda: settings.pieces(ranges_of(settings.reading)), do, run, settings.rate
         )
+
+
+def examination(settings: BackfillSettings) -> Examination | None:
+    """The part of a dry run that needs Spark, if any."""
+    sink = settings.sink
+    return (lambda spark: examine_sink(spark, sink)) if sink.needs_spark and not settings.to else None
 
 
 def plan_backfill(settings: BackfillSettings) -> Plan:
@@ -110,27 +156,25 @@ def plan_backfill(settings: BackfillSettings) -> Plan:
     return Plan(
         pipeline="backfill",
         source=f"topics {', '.join(settings.topics)} at {settings.namesrv}",
-        sink=settings.sink,
+        sink=settings.target,
         queues=batch_queues(settings.reading),
         begins="with the first message of the range, unless the checkpoint has finished pieces",
         options=settings.reading,
-        remarks=settings.plan_remarks,
+        remarks=settings.plan_remarks if settings.to else (),
         messages_per_s=settings.messages_per_s,
     )
 
 
 def _check(settings: BackfillSettings) -> None:
     settings.check_times()
-    if (settings.to is None) == (settings.lake is None):
-        raise InvalidSetting("no target is set: use either --to TOPIC or --lake FOLDER")
-    if settings.lake is not None and (settings.where or settings.select):
-        raise InvalidSetting("--where and --select only apply to a topic; a lake keeps messages unchanged")
-    if settings.lake is not None:
-        check_form(settings.lake, settings.form, DiskFiles())
-    if settings.engine == "direct":
-        settings.form.check_tasks()
+    if sum(map(bool, (settings.to, settings.lake, settings.table))) != 1:
+        raise InvalidSetting("set one target: --to TOPIC, --lake FOLDER or --table CATALOG.DB.NAME")
     if settings.to in settings.topics:
         raise InvalidSetting(f"topic {settings.to!r} cannot be both source and target; use another --to")
+    if not settings.to:
+        check_sink(settings.sink, settings.spark, is_remote=settings.remote is not None)
+    elif settings.schema or settings.partition_by or settings.dead_letters:
+        raise InvalidSetting("--schema, --dead-letters and --partition-by only apply to --lake and --table")
 
 
 def _to_topic(spark: SparkSession, settings: BackfillSettings, name: str) -> Do:
@@ -140,28 +184,38 @@ def _to_topic(spark: SparkSession, settings: BackfillSettings, name: str) -> Do:
     return do
 
 
-def _to_lake(spark: SparkSession, settings: BackfillSettings, name: str, leave: ExitStack) -> Do:
-    form = settings.form
-    lake = leave.enter_context(Lake(Path(settings.lake or ""), form, is_direct=settings.engine == "direct"))
+def _to_sink(spark: SparkSession, settings: BackfillSettings, name: str, leave: ExitStack) -> Do:
+    chosen = settings.sink
+    if not chosen.has_manifest:
+        sink: Sink = table_sink(spark, chosen, name)
+    else:
+        lake = leave.enter_context(open_lake(spark, chosen))
+        sink = LakeSink(lake, chosen, chosen.shape(), name)
 
     def do(piece: Piece) -> int:
         batch = Batch(name, piece.number, tuple(piece.ranges), is_filtered=settings.is_filtered)
-        commit = lake.add(batch, _staging(spark, settings, piece))
+        written = (
+            sink
+            if not chosen.is_direct or not isinstance(sink, LakeSink)
+            else sink._replace(reading=_reading(settings, piece))
+        )
+        commit = written.add(read_piece(spark, settings, piece), batch)
+        if not chosen.has_manifest:
+            return sum(map(len, piece.ranges))
         return 0 if commit is None else sum(file.rows for file in commit.added)
 
     return do
 
 
-def _staging(spark: SparkSession, settings: BackfillSettings, piece: Piece) -> Stage:
-    if settings.engine == "spark":
-        return frame_stage(read_piece(spark, settings, piece), piece.ranges)
-    options = settings.reading_ranges(piece.ranges, piece.partitions)
-    return partial(stage_ranges, spark, parse_read_options(options, streaming=False, environ=os.environ))
+def _reading(settings: BackfillSettings, piece: Piece) -> ReadOptions:
+    return parse_read_options(
+        settings.reading_ranges(piece.ranges, piece.partitions), streaming=False, environ=os.environ
+    )
 
 
 BACKFILL: Final = Job(
     name="backfill",
-    summary="Copy a range of topics, by time or offsets, to a topic or a lake.",
+    summary="Copy a range of topics, by time or offsets, to a topic, a lake or a table.",
     settings=BackfillSettings,
     plan=plan_backfill,
     run=run_backfill,
@@ -170,4 +224,5 @@ BACKFILL: Final = Job(
         "written once."
     ),
     check=check_backfill,
+    examine=examination,
 )

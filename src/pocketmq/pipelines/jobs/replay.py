@@ -33,6 +33,7 @@ from pocketmq.pipelines.jobs.resending import (
     run_pieces,
     send_piece,
 )
+from pocketmq.spark.schema import Name
 
 _LATEST: Final = 2**62
 
@@ -139,6 +140,11 @@ def _check(settings: ReplaySettings) -> None:
 def lake_ranges(settings: ReplaySettings) -> list[QueueRange]:
     """The ranges in the lake, by topics and times."""
     lake = ReadLake(Path(settings.lake or ""))
+    if lake.form.columns and Name.VALUE not in lake.form.columns and not settings.select:
+        raise InvalidSetting(
+            f"the lake has no column value, as it was archived with other columns: {', '.join(lake.form.columns)}; make the body by "
+            "--select '… AS value'"
+        )
     if unknown := sorted(set(settings.topics) - set(lake.manifest.topics)):
         raise InvalidSetting(f"the lake has no topic {unknown[0]!r}; its topics are {', '.join(lake.manifest.topics)}")
     topics = settings.topics or lake.manifest.topics

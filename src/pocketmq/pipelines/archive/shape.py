@@ -1,0 +1,115 @@
+"""The rows of a lake or a table: typed bodies, a filter, chosen and derived columns.
+
+    messages ─ topic folders: day ─ --schema: body.* ─┬─ --where ─ --select ──► rows
+                                                      └─ bodies that do not fit ──► dead letters, with the reason
+
+Spark checks the columns before the first batch, with an empty DataFrame of the same columns: nothing is read.
+
+A lake with a manifest keeps some columns of each row, whatever is selected: the manifest records the offsets in each file.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.pipelines.archive.bodies import BODY, Bodies
+from pocketmq.pipelines.archive.form import Slot, archive_rows, schema_of
+from pocketmq.pipelines.core.libraries import SPARK_ERRORS, DataFrame, SparkSession, error_text, functions, types
+from pocketmq.pipelines.core.rows import REASON
+from pocketmq.spark.schema import Name
+
+POSITION: Final = (Name.TOPIC, Name.BROKER_NAME, Name.QUEUE_ID, Name.QUEUE_OFFSET, Name.STORE_TIMESTAMP)
+"""The columns that a manifest needs."""
+
+
+class Split(NamedTuple):
+    """The rows of a batch, and the messages whose bodies do not fit the schema, with `reason`."""
+
+    rows: DataFrame
+    bad: DataFrame | None = None
+
+
+class Shape(NamedTuple):
+    """How messages become rows. `kept` are columns that rows have in any case."""
+
+    slot: Slot
+    properties: bool = True
+    where: str | None = None
+    select: Sequence[str] = ()
+    partitions: Sequence[str] = ()
+    bodies: Bodies | None = None
+    kept: Sequence[str] = ()
+
+    def typed(self, messages: DataFrame) -> DataFrame:
+        """Messages with the columns of their folders and, with a schema, `body` and `reason`."""
+        rows = archive_rows(messages, self.slot)
+        return rows if self.bodies is None else self.bodies.typed(rows)
+
+    def split(self, typed: DataFrame) -> Split:
+        """The rows and the bad messages of what `typed` returned. InvalidSetting for a wrong column or expression."""
+        if self.bodies is None:
+            return Split(self._selected(self._filtered(typed)))
+        good = typed.where(functions.col(REASON).isNull()).drop(REASON)
+        bad = typed.where(functions.col(REASON).isNotNull()).drop(BODY)
+        return Split(self._selected(self._filtered(good)), bad)
+
+    def schema(self, spark: SparkSession) -> types.StructType:
+        """The columns of the rows; InvalidSetting for a wrong column or expression."""
+        messages = spark.createDataFrame([], schema_of(properties=self.properties))
+        rows = self.split(self.typed(messages)).rows
+        schema = rows.schema
+        if missing := [name for name in self.partitions if name not in schema.names]:
+            raise InvalidSetting(
+                f"--partition-by {missing[0]}: there is no such column; the columns are {', '.join(schema.names)}"
+            )
+        return schema
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows have the columns of the connector."""
+        return not (self.select or self.bodies)
+
+    def _filtered(self, rows: DataFrame) -> DataFrame:
+        if self.where is None:
+            return rows
+        try:
+            return rows.where(self.where)
+        except SPARK_ERRORS as error:
+            raise InvalidSetting(f"--where {self.where!r}: {error_text(error)}") from None
+
+    def _selected(self, rows: DataFrame) -> DataFrame:
+        chosen = list(self.select) or (["*"] if self.bodies is None else self._with_body(rows))
+        try:
+            names = rows.selectExpr(*chosen).columns
+            _check_names(names, chosen, self.kept)
+            return rows.selectExpr(*(name for name in self.kept if name not in names), *chosen)
+        except SPARK_ERRORS as error:
+            raise InvalidSetting(f"--select {', '.join(chosen)}: {error_text(error)}") from None
+
+    def _with_body(self, rows: DataFrame) -> list[str]:
+        typed = rows.select(f"{BODY}.*").columns
+        kept = [name for name in rows.columns if name not in (BODY, Name.VALUE)]
+        lower = {name.lower() for name in kept}
+        if clash := [name for name in typed if name.lower() in lower]:
+            raise InvalidSetting(
+                f"--schema has a column {clash[0]}, and messages have one of this name: choose the columns, for example "
+                f"--select queueOffset --select '{BODY}.{clash[0]} AS body_{clash[0]}'"
+            )
+        return [*kept, f"{BODY}.*"]
+
+
+def _check_names(names: Sequence[str], chosen: Sequence[str], kept: Sequence[str]) -> None:
+    """InvalidSetting for two columns of one name, and for a column that replaces one of `kept`."""
+    lower = [name.lower() for name in names]
+    if twice := [name for name in names if lower.count(name.lower()) > 1]:
+        raise InvalidSetting(f"--select has two columns {twice[0]}; rename one of them by `… AS other`")
+    unchanged = {text.strip("`") for text in chosen}
+    if changed := [name for name in kept if name in names and not unchanged & {name, "*"}]:
+        raise InvalidSetting(
+            f"--select replaces the column {changed[0]}, and the manifest of the lake needs the original: rename it by `… AS other`"
+        )
+
+
+def ddl_columns(schema: types.StructType) -> dict[str, str]:
+    """Names and types of columns, as Spark writes them."""
+    return {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -1,0 +1,322 @@
+"""Where messages are written: a lake of files with a manifest, or a table. `archive` and `backfill` share this.
+
+    messages ── Shape: typed bodies, where, select ──► rows ──┬─► Lake.add     plain files, a manifest
+                                  └─ bad ─► dead letters      └─► append       a table, or a format with commits of its own
+
+All checks that a run makes can be made before it: those of `check_sink` without Spark, those of `examine_sink` with a session.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from pocketmq.errors import InvalidSetting, TopicNotFound, WrongState
+from pocketmq.files import DiskFiles, may_write_in
+from pocketmq.model import QueueRange
+from pocketmq.pipelines.archive.bodies import bodies_of
+from pocketmq.pipelines.archive.form import Form, Slot, check_columns, check_form, check_format, joined_form
+from pocketmq.pipelines.archive.hadoop import HadoopFiles, check_scheme, located, root_of
+from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
+from pocketmq.pipelines.archive.manifest import Commit, DataFile
+from pocketmq.pipelines.archive.shape import POSITION, Shape, ddl_columns
+from pocketmq.pipelines.archive.staging import Stage, StagingFolder, stage_ranges
+from pocketmq.pipelines.archive.table import ONCE, Append, Target, append, examined, prepare_table
+from pocketmq.pipelines.core.checkpoint import is_classic, is_local
+from pocketmq.pipelines.core.libraries import SPARK_ERRORS, DataFrame, SparkSession, error_text
+from pocketmq.pipelines.core.plan import ensure_topics, unchanged
+from pocketmq.pipelines.core.rows import write_dead_letters
+from pocketmq.spark.options.read_options import ReadOptions
+
+FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
+"""Formats that Spark writes as plain files."""
+AUTHORIZATION: Final = "SCHEMA_REGISTRY_AUTH"
+"""The environment variable with `user:password` of a schema registry."""
+NEEDS_DRIVER: Final = (
+    "an archive keeps its manifest by Spark's driver, which --remote cannot reach; use --master, or --table, or a --format whose "
+    "tables have commits of their own"
+)
+
+
+class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a sink, by the names of their flags."""
+
+    lake: str = ""
+    table: str = ""
+    format: str = ""
+    slot: Slot = Slot.DAY
+    is_direct: bool = False
+    options: dict[str, str] = {}
+    properties: bool = True
+    where: str | None = None
+    select: Sequence[str] = ()
+    partition_by: Sequence[str] = ()
+    schema: str = ""
+    dead_letters: str = ""
+    topics: Sequence[str] = ()
+    connection: Mapping[str, str] = {}
+    """Connector options of the connection."""
+    writing: Mapping[str, str] = {}
+    """Connector options for dead letters."""
+
+    @property
+    def has_manifest(self) -> bool:
+        return not self.table and self.format in FILE_FORMATS
+
+    @property
+    def is_shaped(self) -> bool:
+        return bool(self.where or self.select or self.partition_by or self.schema)
+
+    @property
+    def form(self) -> Form:
+        """The form of a lake, without chosen columns: only Spark knows their types."""
+        return Form(
+            format=self.format,
+            slot=self.slot,
+            properties=self.properties,
+            options=self.options,
+            partitions=tuple(self.partition_by),
+        )
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether a dry run needs Spark to find all mistakes."""
+        return self.is_shaped or bool(self.table) or not is_local(self.lake) or self.format not in FILE_FORMATS[:3]
+
+    def shape(self) -> Shape:
+        kept = (*POSITION, *self.slot.columns[1:]) if self.has_manifest else ()
+        return Shape(
+            self.slot,
+            properties=self.properties,
+            where=self.where,
+            select=self.select,
+            partitions=self.partition_by,
+            bodies=bodies_of(self.schema, DiskFiles(), os.environ.get(AUTHORIZATION)) if self.schema else None,
+            kept=kept,
+        )
+
+    def target(self, names: Sequence[str]) -> Target:
+        """The table. `names` are the columns of the rows."""
+        has_default = bool(self.table) or self.format.lower() in ONCE  # other formats may not have partitions
+        partitions = self.partition_by or [name for name in self.slot.columns if has_default and name in names]
+        return Target(self.format, self.table, self.lake if not self.table else "", partitions, self.options)
+
+    def __str__(self) -> str:
+        if self.table:
+            return f"the table {self.table}"
+        by = (
+            ", ".join((self.slot, *self.partition_by))
+            if self.has_manifest
+            else ", ".join(self.partition_by) or self.slot
+        )
+        return f"{self.format} files in {self.lake}, by topic and {by}"
+
+
+def check_sink(sink: SinkSettings, spark: Mapping[str, str], *, is_remote: bool) -> None:
+    """InvalidSetting for mistakes that can be found without Spark."""
+    if bool(sink.table) == bool(sink.lake):
+        raise InvalidSetting("set either --lake FOLDER or --table CATALOG.DB.NAME")
+    if bool(sink.schema) != bool(sink.dead_letters):
+        raise InvalidSetting(
+            "--schema needs --dead-letters TOPIC, for messages whose bodies do not fit"
+            if sink.schema
+            else "--dead-letters has no effect without --schema, which says what fits"
+        )
+    if sink.dead_letters in sink.topics:
+        raise InvalidSetting(
+            f"topic {sink.dead_letters!r} is both read and written; use another topic for --dead-letters"
+        )
+    if sink.is_direct:
+        _check_direct(sink)
+    if sink.table:
+        return
+    if sink.format.lower() == "iceberg":
+        raise InvalidSetting("--format iceberg: a table of Iceberg is written by its name; use --table catalog.db.name")
+    if not sink.is_shaped:
+        check_columns(sink.format, properties=sink.properties)
+    if sink.has_manifest:
+        if is_remote:
+            raise InvalidSetting(NEEDS_DRIVER)
+        check_scheme(sink.lake)
+        if is_local(sink.lake):
+            check_form(sink.lake, sink.form, DiskFiles())
+    elif is_local(sink.lake) and not is_remote and not may_write_in(Path(sink.lake)):
+        raise InvalidSetting(f"--lake {sink.lake} is not writable; use a folder in which this user may create files")
+    if not is_remote:
+        check_format(sink.format, spark)
+
+
+def examine_sink(spark: SparkSession, sink: SinkSettings) -> tuple[str, ...]:
+    """Find the mistakes that only Spark can find, without changing anything. Returns what else a plan should say."""
+    if sink.has_manifest and not is_classic(spark):
+        raise InvalidSetting(NEEDS_DRIVER)
+    schema = sink.shape().schema(spark)
+    if not sink.table:
+        _check_known(spark, sink)
+    if sink.has_manifest:
+        location = located(sink.lake, spark)
+        joined_form(location.folder, _full_form(sink, spark), location.files)
+        return ()
+    found = examined(spark, sink.target(schema.names), schema)
+    remarks = [f"{found.target}: {found.target.guarantee}"] if found.target.format else []
+    if sink.table and found.known is None:
+        remarks.append(f"the table {sink.table} does not exist, and will be created with {', '.join(schema.names)}")
+    elif found.missing:
+        added = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.missing)
+        remarks.append(f"the table {sink.table} gets new columns: {added}")
+    return tuple(remarks)
+
+
+class Sink(Protocol):
+    """Takes batches of messages."""
+
+    def add(self, messages: DataFrame, batch: Batch) -> Commit | None:
+        """Write a batch, unless it was written before. Returns the commit of a lake."""
+
+
+class LakeSink(NamedTuple):
+    """Writes batches to a lake."""
+
+    lake: Lake
+    settings: SinkSettings
+    shape: Shape
+    writer: str
+    reading: ReadOptions | None = None
+    """How tasks read, with --engine direct."""
+
+    def add(self, messages: DataFrame, batch: Batch) -> Commit | None:
+        if self.reading is not None:
+            stage: Stage = partial(stage_ranges, messages.sparkSession, self.reading)
+            return self.lake.add(batch, self._checked(stage))
+        with shaped(messages, self.shape, self.settings, self.writer, batch.number) as rows:
+            is_filtered = batch.is_filtered or bool(self.settings.where or self.settings.schema)
+            return self.lake.add(
+                batch._replace(is_filtered=is_filtered), self._checked(frame_stage(rows, batch.ranges))
+            )
+
+    def _checked(self, stage: Stage) -> Stage:
+        """Stages without queues that were re-created; WrongState if one is re-created meanwhile.
+
+        Its new messages may have been read in place of the planned ones, and the next batch reads them again.
+        """
+        connection = self.settings.connection
+
+        def checked(wanted: Sequence[QueueRange], staging: StagingFolder) -> tuple[DataFile, ...]:
+            kept = unchanged(connection, wanted)
+            files = _staged(stage, kept, staging) if kept else ()
+            if changed := sorted(set(kept) - set(unchanged(connection, kept))):
+                raise WrongState(
+                    f"the topic of {changed[0].queue} was re-created while the batch was read: nothing of the batch was written; run "
+                    "the pipeline again"
+                )
+            return files
+
+        return checked
+
+
+class TableSink(NamedTuple):
+    """Appends batches to a table. It is sent to the server with Spark Connect, so it has values only."""
+
+    target: Target
+    settings: SinkSettings
+    shape: Shape
+    writer: str
+
+    def add(self, messages: DataFrame, batch: Batch) -> Commit | None:
+        with shaped(messages, self.shape, self.settings, self.writer, batch.number) as rows:
+            append(rows, self.target, Append(self.writer, batch.number, _offsets(batch)))
+        return None
+
+
+def open_lake(spark: SparkSession, sink: SinkSettings, **more: object) -> Lake:
+    """The lake of a sink, for writing."""
+    form = _full_form(sink, spark) if sink.is_shaped else sink.form
+    return Lake(located(sink.lake, spark), form, is_direct=sink.is_direct, **more)  # type: ignore[arg-type]
+
+
+def table_sink(spark: SparkSession, sink: SinkSettings, writer: str) -> TableSink:
+    """The table of a sink, which exists then, with all columns of the rows."""
+    shape = sink.shape()
+    schema = shape.schema(spark)
+    return TableSink(prepare_table(spark, sink.target(schema.names), schema), sink, shape, writer)
+
+
+@contextmanager
+def shaped(messages: DataFrame, shape: Shape, sink: SinkSettings, writer: str, number: int) -> Iterator[DataFrame]:
+    """The rows of a batch; its bad messages are dead letters before. With a schema, messages are kept while both are written."""
+    typed = shape.typed(messages)
+    if not sink.schema:
+        yield shape.split(typed).rows
+        return
+    typed = typed.persist()
+    try:
+        rows, bad = shape.split(typed)
+        if bad is not None and bad.count():
+            write_dead_letters(bad, sink.dead_letters, options=sink.writing, write_id=f"{writer}-dead", batch=number)
+        yield rows
+    finally:
+        typed.unpersist()
+
+
+def ensure_dead_letters(sink: SinkSettings) -> None:
+    if sink.dead_letters:
+        ensure_topics(sink.connection, [sink.dead_letters])
+
+
+def _check_direct(sink: SinkSettings) -> None:
+    if sink.table or not is_local(sink.lake):
+        raise InvalidSetting("--engine direct writes to a local or mounted --lake; use --engine spark")
+    if sink.is_shaped:
+        raise InvalidSetting(
+            "--engine direct writes messages unchanged, without --select, --where, --schema and --partition-by; use --engine spark"
+        )
+    sink.form.check_tasks()
+
+
+def _check_known(spark: SparkSession, sink: SinkSettings) -> None:
+    """InvalidSetting for a format that Spark cannot load, and for a path that this user may not write to."""
+    try:
+        spark.read.format(sink.format).schema("a int").load(sink.lake)
+    except SPARK_ERRORS as error:
+        if any(word in str(error) for word in ("DATA_SOURCE_NOT_FOUND", "Failed to find", "ClassNotFoundException")):
+            raise InvalidSetting(
+                f"--format {sink.format}: Spark does not find it: {error_text(error)}. Its library is set by "
+                "--spark spark.jars.packages=…"
+            ) from None
+    if is_local(sink.lake) or not is_classic(spark):
+        return
+    location = located(sink.lake, spark) if sink.has_manifest else root_of(sink.lake, spark)
+    files = location.files
+    assert isinstance(files, HadoopFiles), "a lake that is not local is on a file system of Hadoop"
+    if (reason := files.may_write_in(location.folder)) is not None:
+        raise InvalidSetting(f"--lake {sink.lake} is not writable: {reason}")
+
+
+def _full_form(sink: SinkSettings, spark: SparkSession) -> Form:
+    shape = sink.shape()
+    if shape.is_plain:
+        return sink.form
+    return msgspec.structs.replace(sink.form, columns=ddl_columns(shape.schema(spark)))
+
+
+def _staged(stage: Stage, wanted: Sequence[QueueRange], staging: StagingFolder) -> tuple[DataFile, ...]:
+    try:
+        return stage(wanted, staging)
+    except SPARK_ERRORS as error:
+        if "TOPIC_NOT_EXIST" in str(error):
+            raise TopicNotFound(
+                f"a topic of the batch was deleted, or its brokers are away: {error_text(error)}. If it was deleted, create it again, or "
+                "continue without it with a new --checkpoint, which begins where the lake ends"
+            ) from None
+        raise
+
+
+def _offsets(batch: Batch) -> str:
+    ends: dict[str, dict[str, dict[str, int]]] = {}
+    for one in batch.ranges:
+        ends.setdefault(one.queue.topic, {}).setdefault(one.queue.broker_name, {})[str(one.queue.queue_id)] = one.end
+    return msgspec.json.encode(ends).decode()

@@ -1,0 +1,138 @@
+"""Lakes on file systems of Hadoop: the same manifest, compaction and repair, through Hadoop's own library."""
+
+import errno
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+from tests.spark.broker_kit import Broker, fill, new_topic
+
+from pocketmq.errors import InvalidSetting, PipelineFailed
+from pocketmq.files import DiskFiles, write_atomically
+from pocketmq.pipelines.archive import lake as lake_module
+from pocketmq.pipelines.archive.hadoop import HadoopFiles, check_scheme, located, root_of
+from pocketmq.pipelines.archive.job import examination, run_archive
+from pocketmq.pipelines.archive.manifest import ManifestLog
+from pocketmq.pipelines.archive.reading import ReadLake
+from pocketmq.pipelines.archive.settings import ArchiveSettings
+from pocketmq.pipelines.core.running import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = "viewfs://lakes"
+
+
+@pytest.fixture
+def mounted(spark: "SparkSession", tmp_path: Path) -> str:
+    """A folder of a file system of Hadoop, which is this disk under another name."""
+    java: Any = spark
+    java._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.lakes.link./data", tmp_path.as_uri())
+    java._jsc.hadoopConfiguration().setBoolean("fs.viewfs.impl.disable.cache", True)
+    return f"{ROOT}/data/lake"
+
+
+def settings(broker: Broker, topic: str, lake: str, **given: object) -> ArchiveSettings:
+    told: dict[str, Any] = {"max_messages": 4, "compact": False, **given}
+    return ArchiveSettings(namesrv=broker.name_server, topics=[topic], lake=lake, **told)
+
+
+def values(spark: "SparkSession", lake: str) -> Counter[str]:
+    return Counter(row[0] for row in spark.read.parquet(lake).selectExpr("CAST(value AS string)").collect())
+
+
+def test_a_lake_of_hadoop_has_each_message_once_after_failures_at_each_step(
+    spark: "SparkSession", broker: Broker, mounted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, [f"{number}" for number in range(9)])
+    told = settings(broker, topic, mounted, compact=True, compact_files=2)
+    examine = examination(told)
+    assert examine is not None
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "the machine is gone")
+
+    assert examine(spark) == ()
+    for module, step in ((lake_module, "stage_rows"), (ManifestLog, "commit"), (lake_module, "publish")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, step, broken)
+            with pytest.raises(PipelineFailed, match="the machine is gone"):
+                run_archive(spark, told, Run())
+    run_archive(spark, told, Run())
+    fill(broker, topic, ["9"])
+    again = run_archive(spark, told, Run())
+
+    assert again.messages == 1
+    assert values(spark, mounted) == Counter("0123456789")
+    lake = ReadLake(mounted, spark)
+    assert (lake.manifest.rows, [(one.start, one.end) for one in lake.ranges_of()]) == (10, [(0, 10)])
+    assert lake.rows(spark, lake.ranges_of()).where("queueOffset > 7").count() == 2
+    assert DiskFiles().list(tmp_path / "lake" / "_staging") == []
+
+
+def test_files_of_hadoop_behave_as_those_of_a_disk(spark: "SparkSession", mounted: str) -> None:
+    location = located(f"{mounted}/inner", spark)
+    folder, files = location.folder, location.files
+    assert isinstance(files, HadoopFiles)
+
+    assert (files.status(folder), files.list(folder)) == (None, [])
+    files.make_dir(folder)
+    write_atomically(files, folder / "a", b"one")
+    write_atomically(files, folder / "a", b"other")
+    assert (files.read(folder / "a"), files.list(folder)) == (b"other", ["a"])
+    status = files.status(folder / "a")
+    assert status is not None
+    assert (status.size, status.is_dir) == (5, False)
+    with files.open(folder / "a", write=False) as file:
+        file.sync()
+        assert file.size() == 5
+    with pytest.raises(FileNotFoundError):
+        files.read(folder / "b")
+    with pytest.raises(FileNotFoundError):
+        files.open(folder / "b")
+    assert files.usage(folder).free > 0
+    assert files.may_write_in(folder / "new" / "newer") is None
+    files.unlink(folder / "a")
+    files.remove_dir(folder)
+    assert files.status(folder) is None
+
+
+def test_a_uri_of_this_disk_is_a_path_and_others_are_checked(spark: "SparkSession", tmp_path: Path) -> None:
+    for text in ("file:/data/lake", "file:///data/lake", "file://localhost/data/lake", "/data/lake"):
+        told = ArchiveSettings(topics=["orders"], lake=text)
+        assert (told.lake, told.checkpoint_folder) == ("/data/lake", "/data/lake/_checkpoint")
+    for lake in (
+        "hdfs://namenode:8020/lake",
+        "abfss://lakes@account.dfs.core.windows.net/lake",
+        "viewfs://x/lake",
+        "/lake",
+    ):
+        check_scheme(lake)
+    for lake in ("s3a://bucket/lake", "gs://bucket/lake", "ftp://host/lake"):
+        with pytest.raises(
+            InvalidSetting, match=r"is not atomic.*--table catalog\.db\.name.*--format delta with this path"
+        ):
+            check_scheme(lake)
+    for lake in ("hdfs:lake", "hdfs://namenode", "x:y"):
+        with pytest.raises(InvalidSetting, match="URI with a path such as hdfs"):
+            check_scheme(lake)
+    with pytest.raises(InvalidSetting, match=r"abfss://.* cannot be opened.*spark\.jars\.packages"):
+        root_of("abfss://lakes@account.dfs.core.windows.net/lake", spark)
+    with pytest.raises(InvalidSetting, match="can only be read with Spark"):
+        located("hdfs://namenode:8020/lake")
+
+
+def test_a_lake_of_hadoop_that_may_not_be_written_is_refused_by_a_dry_run(
+    spark: "SparkSession", broker: Broker, mounted: str
+) -> None:
+    topic = new_topic(broker)
+    examine = examination(settings(broker, topic, f"{ROOT}/lake"))  # the root of viewfs is only a table of mounts
+    assert examine is not None
+
+    with pytest.raises(InvalidSetting, match=r"--lake viewfs://lakes/lake is not writable"):
+        examine(spark)
