@@ -179,7 +179,7 @@ def test_no_pull_skips_a_hole_in_the_queue(expression: str) -> None:
     receiver = led_to_seven(ResponseCode.PULL_NOT_FOUND, b"", expression)
 
     assert receiver.offsets is None
-    assert "hole" in str(receiver.failure)
+    assert "gap" in str(receiver.failure)
 
 
 def test_a_lost_connection_fails_all_its_receivers() -> None:
