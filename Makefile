@@ -10,7 +10,7 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test docs reference coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
+.PHONY: help demo check test docs reference coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-versions spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
 .SILENT:
 
 help: ## list the commands
@@ -64,6 +64,9 @@ spark-cluster: $(INSTALLED) ## run the connector on a Spark cluster with two wor
 spark-places: $(INSTALLED) ## run the connector in Spark Connect, a Declarative Pipeline and a notebook, if they are installed
 	$(BIN)/python -m tests.spark.places
 
+spark-versions: $(INSTALLED) ## run the tests of the connector on PySpark 4.0, 4.1, 4.2 and 4.3, each in an environment of its own
+	$(BIN)/python -m tests.spark.versions
+
 spark-apache: $(INSTALLED) ## run the tests of the connector with Apache RocketMQ; needs Java 17 and Maven
 	$(BIN)/python -m conformance --part spark
 
@@ -108,7 +111,7 @@ sanitize: $(INSTALLED) ## compare the C twins with Python under AddressSanitizer
 	$(BIN)/python -m tests.compiled.sanitize
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) .venv-spark site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
 
 # The stamp is written last, so an interrupted install runs again. The build tools are installed first, pinned like
 # the rest: hatchling builds the project, and setuptools builds PySpark, which is distributed as source.

@@ -45,6 +45,7 @@ from pocketmq.spark.options.metadata_options import METADATA_OPTIONS
 from pocketmq.spark.options.options import OptionTable
 from pocketmq.spark.options.read_options import READ_OPTIONS
 from pocketmq.spark.options.write_options import WRITE_OPTIONS
+from pocketmq.spark.pyspark_versions import FEATURES, SUPPORTED
 from pocketmq.spark.read.metadata_tables import TABLES
 from pocketmq.spark.write import sink_rows
 
@@ -201,6 +202,16 @@ def columns(use: str) -> str:
     else:
         rows = list(schema.markdown_table() if use == "read" else sink_rows.markdown_table())
     return table(("column", "type", "meaning"), []) + "".join(f"{row}\n" for row in rows)
+
+
+def pyspark_versions() -> str:
+    """What each PySpark offers, and what the connector does without it."""
+    versions = [f"{major}.{minor}" for major, minor in SUPPORTED]
+    rows = [
+        (one.what, *("yes" if version >= one.since else "no" for version in SUPPORTED), one.without or "–")
+        for one in FEATURES
+    ]
+    return table(("PySpark offers", *versions, "without it"), rows)
 
 
 def spark_options(use: str) -> str:
@@ -454,6 +465,7 @@ PARTS: Final[Mapping[str, Callable[..., str]]] = {
     "ignored-keys": ignored_keys,
     "columns": columns,
     "spark-options": spark_options,
+    "pyspark-versions": pyspark_versions,
     "server-metrics": server_metrics,
     "client-metrics": client_metrics,
     "commands": commands,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ON_SPARK = frozenset({"spark_read_write"})
+ON_SPARK = frozenset({"spark_bodies", "spark_read_write"})
 """Run in the session of `tests/spark`: Spark takes long to start, and talks."""
 LIBRARIES = {"read_with_duckdb": "duckdb", "read_with_pandas": "pandas", "read_with_polars": "polars"}
 """Examples that need a library."""

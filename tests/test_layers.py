@@ -119,7 +119,9 @@ INNER: dict[str, dict[str, str]] = {
     },
     "spark": {
         "java": "",
+        "pyspark_versions": "",
         "python_processes": "",
+        "executors": "python_processes",
         "schema": "",
         "arrow": "python_processes schema",
         "filters": "schema arrow",
@@ -127,10 +129,10 @@ INNER: dict[str, dict[str, str]] = {
         "broker_facts": "",
         "shared_clients": "options broker_facts",
         "decode": "schema arrow filters",
-        "read": "filters options python_processes schema broker_facts arrow shared_clients decode",
-        "write": "options python_processes schema broker_facts arrow shared_clients read",
+        "read": "filters options pyspark_versions python_processes executors schema broker_facts arrow shared_clients decode",
+        "write": "options pyspark_versions python_processes executors schema broker_facts arrow shared_clients read",
         "arrow_read": "options python_processes schema arrow shared_clients read",
-        "source": "options python_processes schema read write",
+        "source": "options python_processes executors schema read write",
         "topic_frame": "options schema source",
     },
     "pipelines": {

@@ -16,11 +16,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pocketmq import spark
+from pocketmq.spark.executors import SentToExecutors
 
 __all__ = ["DefaultSource"]
 
 
-class DefaultSource(DataSource):
+class DefaultSource(SentToExecutors, DataSource):
     """Topics of RocketMQ; see `pocketmq.spark.source`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

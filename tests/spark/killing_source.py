@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from pocketmq.spark.pyspark_versions import ReadLimit
 from pocketmq.spark.read.stream_reader import TopicStreamReader
 from pocketmq.spark.source import RocketMQSource
 from pocketmq.spark.write.writer import BATCH_ID_PROPERTY, TopicStreamWriter, _task
@@ -97,7 +97,7 @@ class KillingReader(TopicStreamReader):
         self._killer = killer
         self._asked = 0
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         self._asked += 1
         if self._asked > 2:
             self._killer.at(Moment.BATCH_DONE)
@@ -108,7 +108,7 @@ class KillingReader(TopicStreamReader):
             self._killer.at(Moment.OFFSETS_LOGGED)
         return super().partitions(start, end)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
         for batch in super().read(partition):
             yield batch
             if _batch_id() > 0:

@@ -1,4 +1,5 @@
-"""Where else Spark runs: over Spark Connect, in a Declarative Pipeline, in a notebook. Each writes to a topic and reads it again.
+"""Where else Spark runs: over Spark Connect, on a serverless platform, in a Declarative Pipeline, in a notebook. Each writes to a
+topic and reads it again.
 
 python -m tests.spark.places                       all of them, half a minute each
 python -m tests.spark.places connect notebook      some
@@ -17,6 +18,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic, sleep
 from typing import Final, NamedTuple
 
 from rich.console import Console
@@ -80,6 +82,56 @@ assert query.awaitTermination(300)
 rows.write.format("rocketmq").options(**address, topic=target, writeId="once more").mode("append").save()
 spark.stop()
 """
+SERVER: Final = """\
+import sys
+from pathlib import Path
+
+import pocketmq.spark
+from pyspark.sql import SparkSession
+
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+    .config("spark.connect.grpc.binding.address", "127.0.0.1")
+    .config("spark.connect.grpc.binding.port", "0")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.ui.enabled", "false")
+    .getOrCreate()
+)
+port = spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService.localPort()
+unfinished = Path(sys.argv[1] + ".tmp")
+unfinished.write_text(str(port))
+unfinished.rename(sys.argv[1])
+sys.stdin.read()
+"""
+SERVERLESS: Final = """\
+import sys
+
+for name in ("pocketmq", "pyspark_rocketmq", "py4j"):
+    sys.modules[name] = None  # the client has only PySpark, and no Java
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, expr
+
+port, name_server, source, target, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+assert spark.conf.get("spark.jars", "") == "" and spark.conf.get("spark.jars.packages", "") == ""
+address = {"rocketmq.namesrv.addr": name_server}
+rows = spark.read.format("rocketmq").options(**address, subscribe=source).load()
+assert rows.where("topic IS NOT NULL").count() == 50
+stream = spark.readStream.format("rocketmq").options(**address, subscribe=source, startingOffsets="earliest").load()
+query = (
+    stream.select("value", expr("map('from', topic)").alias("properties"))
+    .writeStream.format("rocketmq")
+    .options(**address, topic=target, checkpointLocation=checkpoint)
+    .trigger(availableNow=True)
+    .start()
+)
+assert query.awaitTermination(300)
+assert sum(progress.numInputRows for progress in query.recentProgress) == 50
+assert "RocketMQ[" in query.lastProgress.json
+rows.select(col("value")).write.format("rocketmq").options(**address, topic=target).mode("append").save()
+spark.stop()
+"""
 
 
 class Place(NamedTuple):
@@ -127,6 +179,38 @@ def connect(broker: Broker, source: str, target: str, folder: Path) -> None:
     run([sys.executable, str(program), broker.name_server, source, target, str(folder / "checkpoint")], folder)
 
 
+def serverless(broker: Broker, source: str, target: str, folder: Path) -> None:
+    """As on platforms that offer only Spark Connect: no JAR, no files and no PocketMQ at the client, only AvailableNow. The platform
+    has PocketMQ in its environment, and a folder for checkpoints.
+    """
+    server, program, port = folder / "server.py", folder / "program.py", folder / "port"
+    server.write_text(SERVER, "utf-8")
+    program.write_text(SERVERLESS, "utf-8")
+    environ = {**os.environ, "JAVA_HOME": str(find_java()), "PYSPARK_PYTHON": sys.executable}
+    with (
+        (folder / "server.log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, str(server), str(port)],
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+        ) as platform,
+    ):
+        assert platform.stdin is not None
+        deadline = monotonic() + PATIENCE_S
+        while not port.exists():
+            if platform.poll() is not None or monotonic() > deadline:
+                raise subprocess.CalledProcessError(1, "server", (folder / "server.log").read_text("utf-8", "replace"))
+            sleep(0.1)
+        try:
+            arguments = [port.read_text("utf-8"), broker.name_server, source, target, str(folder / "checkpoint")]
+            run([sys.executable, str(program), *arguments], folder)
+        finally:
+            platform.stdin.close()
+
+
 def pipeline(broker: Broker, source: str, target: str, folder: Path) -> None:
     (folder / "transformations").mkdir()
     (folder / "spark-pipeline.yml").write_text(PIPELINE.format(folder=folder), "utf-8")
@@ -169,6 +253,7 @@ def run(command: Sequence[str], folder: Path, **environ: str) -> None:
 
 PLACES: Final = {
     "connect": Place(("grpc", "pandas"), connect, 2),
+    "serverless": Place(("grpc", "pandas"), serverless, 2),
     "pipeline": Place(("grpc", "pandas", "yaml"), pipeline, 1),
     "notebook": Place(("nbclient", "ipykernel"), notebook, 1),
 }

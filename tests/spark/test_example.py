@@ -1,31 +1,76 @@
 """The examples of the connector do what they promise. They run in the session of the tests, as starting another takes long."""
 
 import json
+import re
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+import pyspark
 from tests.spark.broker_kit import Broker, fill, new_topic
 from tests.spark.driver_kills import rows_in
+from tests.spark_fixtures import use_java
 from tests.test_examples import promised_output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-EXAMPLE = EXAMPLES / "spark_read_write.py"
+BODIES = EXAMPLES / "spark_bodies.py"
+MAVEN = "https://repo1.maven.org/maven2/org/apache/spark"
 NOTEBOOK = EXAMPLES / "spark_orders.ipynb"
 
 
-def test_the_example_prints_what_it_promises(spark: "SparkSession", capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(EXAMPLE))
+@pytest.mark.parametrize("example", ["spark_read_write", "spark_bodies"])
+def test_an_example_prints_what_it_promises(
+    spark: "SparkSession", example: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = EXAMPLES / f"{example}.py"
+    monkeypatch.setattr("sys.argv", [str(program)])
 
-    assert capsys.readouterr().out.strip() == promised_output(EXAMPLE.read_text("utf-8"))
+    runpy.run_path(str(program), run_name="__main__")
+
+    assert capsys.readouterr().out.strip() == promised_output(program.read_text("utf-8"))
+
+
+def library(name: str, folder: Path) -> Path:
+    """The newest library of Spark's version; skips the test if Maven Central has none, or cannot be reached."""
+    major, minor = pyspark.__version__.split(".")[:2]
+    try:
+        with urlopen(f"{MAVEN}/{name}_2.13/maven-metadata.xml", timeout=20) as answer:
+            versions = re.findall(rf"<version>({major}\.{minor}\.\d+)</version>", answer.read().decode())
+        if not versions:
+            pytest.skip(f"Maven Central has no {name}_2.13 for Spark {major}.{minor}")
+        newest = max(versions, key=lambda version: int(version.rpartition(".")[2]))
+        with urlopen(f"{MAVEN}/{name}_2.13/{newest}/{name}_2.13-{newest}.jar", timeout=120) as answer:
+            jar = folder / f"{name}.jar"
+            jar.write_bytes(answer.read())
+    except OSError as error:
+        pytest.skip(f"the library {name}_2.13 cannot be fetched from Maven Central: {error}")
+    return jar
+
+
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
+def test_bodies_in_a_form_of_a_library_are_typed_columns(form: str, tmp_path: Path) -> None:
+    """In a session of its own, as a library must be there when Java starts."""
+    if form == "protobuf":
+        pytest.importorskip("google.protobuf")
+    use_java()
+    jar = library(f"spark-{form}", tmp_path)
+
+    done = subprocess.run(
+        [sys.executable, str(BODIES), form, str(jar)], capture_output=True, text=True, timeout=180, check=False
+    )
+
+    assert f"orders in {form}: [(1, 'Oslo', 12.5), (2, 'Bergen', 3.0)]" in done.stdout, done.stderr
 
 
 def test_the_cells_of_the_notebook_do_what_they_say(

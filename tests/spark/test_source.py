@@ -15,7 +15,6 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
-from pyspark.sql.datasource import EqualTo
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 from tests.spark.stream_kit import ran
@@ -23,6 +22,7 @@ from tests.spark.stream_kit import ran
 from pocketmq import Admin
 from pocketmq.errors import InvalidSetting
 from pocketmq.spark import read_topic
+from pocketmq.spark.pyspark_versions import LIMITS, PUSHDOWN, has
 from pocketmq.spark.python_processes import PUSHDOWN_PLANNER
 from pocketmq.spark.read.batch_reader import FilteringTopicReader
 from pocketmq.spark.schema import Name
@@ -75,6 +75,10 @@ def test_all_columns_are_the_schema_unless_properties_are_left_out() -> None:
 def test_only_a_process_to_which_spark_offers_filters_has_a_reader_that_takes_them(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not has(PUSHDOWN):
+        pytest.skip("PySpark 4.0 has no filters")
+    from pyspark.sql.datasource import EqualTo
+
     topic = new_topic(broker)
     fill(broker, topic, ["a"], tags="wanted")
     fill(broker, topic, ["b"], tags="other")
@@ -217,6 +221,8 @@ def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession"
 def test_no_read_fails_because_a_switch_is_missing(
     spark: "SparkSession", broker: Broker, offered: str, accepted: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if not has(PUSHDOWN):
+        pytest.skip("PySpark 4.0 has no filters")
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b", "c"])
     spark.conf.set(PUSHDOWN_CONF, offered)
@@ -351,12 +357,13 @@ def test_a_stream_goes_through_in_limited_batches_and_goes_on_after_a_restart(
     fill(broker, source, ["8", "9"])
     second = run_to_the_end(frame, broker, tmp_path / "checkpoint", topic=target)
 
-    assert (sizes(first), sizes(second)) == ([3, 3, 2], [2])
+    assert (sizes(first), sizes(second)) == ([3, 3, 2] if has(LIMITS) else [8], [2])
     assert values(read(spark, broker, subscribe=target)) == [f"{number}" for number in range(10)]
     with Admin(broker.name_server) as admin:
         committed = admin.offsets.committed("query-of-test", source)
-        assert committed == {queue(broker, source, 0): 7, queue(broker, source, 1): 3}
-        assert admin.offsets.lag("query-of-test", source).messages == 0
+        # Older versions do not report the end of the only batch of a run, so the next run publishes it.
+        assert committed == {queue(broker, source, 0): 7 if has(LIMITS) else 5, queue(broker, source, 1): 3}
+        assert admin.offsets.lag("query-of-test", source).messages == (0 if has(LIMITS) else 2)
 
 
 def test_a_batch_that_spark_runs_again_is_in_the_topic_once(

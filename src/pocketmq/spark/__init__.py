@@ -17,6 +17,8 @@ Modules in reading order:
     arrow              Spark types as Arrow types
     broker_facts       queries to brokers: interfaces and their answers
     shared_clients     one client per cluster and process, kept between tasks
+    pyspark_versions   what each PySpark offers, and stand-ins for what it lacks
+    executors          objects on their way to executors, which may lack PocketMQ
     python_processes   the Python that Spark starts: interpreter, libraries, errors, memory
     java               finds the Java that Spark needs
 """

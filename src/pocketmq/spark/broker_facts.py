@@ -67,3 +67,6 @@ class Puller(Protocol):
 
     async def bounds(self, queue: MessageQueue) -> Bounds:
         """The bounds at the master. Pulls may be answered by a slave that lags behind."""
+
+    async def is_deleted(self, queue: MessageQueue) -> bool:
+        """Whether the broker of the queue is available and does not have its topic."""

@@ -18,6 +18,7 @@ full garbage collection after every task and every planning request. Imported mo
 import gc
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -76,12 +77,14 @@ def _is_java_started() -> bool:
     return getattr(context, "_gateway", None) is not None
 
 
+HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 NEEDED: Final = ("numpy", "pyarrow")
 
 
 def missing(library: str | None) -> MissingLibrary:
     return MissingLibrary(
-        f"the Spark connector needs the library {library}; run {install_command('spark')}, for the driver and the executors"
+        f"the Spark connector needs the library {library}; run {install_command('spark')}, for the driver and the executors. "
+        f"The Python that lacks it: {sys.executable} on {socket.gethostname()}"
     )
 
 
@@ -93,7 +96,6 @@ def require_libraries() -> None:
             raise missing(library)
 
 
-HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 STREAM_RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 """The module that Spark runs for a streaming read."""
 

@@ -29,7 +29,7 @@ from pocketmq.client.consumer.pulling import Pulling
 from pocketmq.client.settings import DEFAULT_INSTANCE, ClientOptions, ProducerOptions
 from pocketmq.clock import SystemClock
 from pocketmq.codes import PullFlag, ResponseCode
-from pocketmq.errors import PocketMQError
+from pocketmq.errors import PocketMQError, RemoteError, TopicNotFound, UsageError
 from pocketmq.files import DiskFiles, Files
 from pocketmq.model import MessageQueue, Subscription
 from pocketmq.net.tls import client_context
@@ -133,6 +133,24 @@ class ReadingCore:
         # Requested second, so that a queue that was emptied in between ends where it begins, never before.
         return Bounds(low, max(low, await self.targets.brokers.offsets.largest(wire_queue)))
 
+    async def is_deleted(self, queue: MessageQueue) -> bool:
+        """Whether the broker of a queue does not have its topic. A deletion reaches brokers first, and name servers a moment later.
+        False while the broker is away, or does not report it to this account.
+        """
+        targets = self.targets
+        try:
+            master = await targets.master(queue.broker_name)
+            await targets.brokers.topics.config(master.address, targets.topic(queue.topic))
+        except TopicNotFound:
+            return True
+        except UsageError:
+            return False  # no such broker is registered now
+        except RemoteError as error:
+            if error.retriable:
+                raise
+            log.info("Broker %s did not report whether it has %s: %s", queue.broker_name, queue.topic, error)
+        return False
+
     async def direct_pulls(self, group: str, topics: Collection[str], max_bytes: int) -> DirectPulls | None:
         """For a thread that pulls these topics itself; None for encrypted connections, which need the event loop."""
         if self._settings.tls is not False:
@@ -180,6 +198,9 @@ class GroupPuller:
 
     async def bounds(self, queue: MessageQueue) -> Bounds:
         return await self._core.bounds(queue)
+
+    async def is_deleted(self, queue: MessageQueue) -> bool:
+        return await self._core.is_deleted(queue)
 
 
 class SharedClient(BlockingClient[C]):

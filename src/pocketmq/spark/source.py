@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 
 from pocketmq.errors import InvalidSetting, PocketMQError
 from pocketmq.spark import schema as columns
+from pocketmq.spark.executors import SentToExecutors
 from pocketmq.spark.options.metadata_options import OPTION, asks_for_metadata, metadata_kind, parse_metadata_options
 from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
 from pocketmq.spark.options.write_options import parse_write_options
@@ -58,7 +59,7 @@ def spark_schema(names: Iterable[Name] = tuple(Name)) -> StructType:
     )
 
 
-class RocketMQSource(DataSource):
+class RocketMQSource(SentToExecutors, DataSource):
     """Topics of RocketMQ."""
 
     @classmethod

@@ -19,8 +19,8 @@ from pocketmq.spark.read.progress_listener import ProgressListener
 
 def progress(*sources: tuple[Any, Any]) -> Any:
     """An event, with (endOffset, latestOffset) of each source."""
-    shown = [SimpleNamespace(endOffset=end, latestOffset=latest) for end, latest in sources]
-    return SimpleNamespace(progress=SimpleNamespace(sources=shown))
+    shown = [{"endOffset": end, "latestOffset": latest} for end, latest in sources]
+    return SimpleNamespace(progress=SimpleNamespace(json=json.dumps({"sources": shown})))
 
 
 def shown(group: str, *present: MessageQueue) -> str:

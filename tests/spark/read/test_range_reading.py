@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 from pocketmq import Server
-from pocketmq.errors import CallTimedOut, ConnectionLost, DataLost, NoPermission, PocketMQError
+from pocketmq.errors import CallTimedOut, ConnectionLost, DataLost, NoPermission, PocketMQError, TopicNotFound
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.model.subscription import Subscription
 from pocketmq.spark.broker_facts import Answer, Bounds
@@ -41,6 +41,7 @@ class FakePuller:
         slave: Bounds | None = None,
     ) -> None:
         self.held = held
+        self.deleted = False
         self._at_once = at_once
         self._failures = list(failures)
         self._shown = slave or held
@@ -58,6 +59,9 @@ class FakePuller:
 
     async def bounds(self, queue: MessageQueue) -> Bounds:
         return self.held
+
+    async def is_deleted(self, queue: MessageQueue) -> bool:
+        return self.deleted
 
 
 def partition(*slices: QueueRange, buffer_bytes: int = 1000, on_data_loss: str = "fail") -> ReadPartition:
@@ -141,6 +145,27 @@ def test_a_slave_that_lags_behind_loses_nothing() -> None:
     puller = FakePuller(Bounds(0, 100), slave=Bounds(0, 2))
 
     assert all_of(puller, partition(QueueRange(Q0, 2, 10))) == numbers(2, 10)
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_topic_that_its_broker_deleted_is_lost_by_the_policy(policy: str) -> None:
+    puller = FakePuller(Bounds(0, 100), failures=[TopicNotFound("no route")])
+    puller.deleted = True
+    wanted = partition(QueueRange(Q0, 2, 10), on_data_loss=policy)
+
+    if policy == "skip":
+        assert all_of(puller, wanted) == b""
+        return
+    with pytest.raises(DataLost, match=r"orders@broker-a:0 from 2 to 10 \(deleted topic\)"):
+        all_of(puller, wanted)
+
+
+def test_a_topic_that_only_the_name_servers_lack_may_come_back() -> None:
+    """They forget the topics of a broker that is away."""
+    puller = FakePuller(Bounds(0, 100), failures=[TopicNotFound("no route")])
+
+    with pytest.raises(TopicNotFound):
+        all_of(puller, partition(QueueRange(Q0, 2, 10), on_data_loss="skip"))
 
 
 class PassingPuller(FakePuller):

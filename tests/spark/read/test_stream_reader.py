@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 from pocketmq import Admin
@@ -17,6 +16,7 @@ from pocketmq.errors import DataLost
 from pocketmq.model.queue import QueueRange
 from pocketmq.spark.options.connection_options import Connection
 from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.pyspark_versions import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from pocketmq.spark.read.offsets import UNRESOLVED, parse_offset, read_batch
 from pocketmq.spark.read.stream_reader import TopicStreamReader
 from pocketmq.spark.schema import Name
@@ -315,6 +315,45 @@ def test_a_topic_that_is_deleted_after_its_last_message_was_read_loses_nothing(
     moved = ask(reader, end)
     fill(broker, topic, ["new"])
     assert rows(reader, moved, ask(reader, moved)) == ["new"]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["in its first run", "in a later run"])
+def test_a_topic_that_is_deleted_while_its_batch_runs_is_lost_by_the_policy(
+    broker: Broker, open_reader: Open, restarts: bool
+) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a"])
+    reader = open_reader(subscribe=topic)
+    start, end = reader.initialOffset(), ask(reader, reader.initialOffset())
+    parts = reader.partitions(start, end)
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+    if restarts:
+        reader.stop()
+        READING.close_idle()  # another process knows no route of the topic
+
+    with pytest.raises(
+        DataLost, match=rf"{topic}@{broker.name}:0 from 0 to 1 \(deleted topic\).*Set onDataLoss = skip"
+    ):
+        _ = [list(reader.read(part)) for part in parts]
+
+    again = open_reader(subscribe=topic, onDataLoss="skip")
+    assert rows(again, start, end) == []
+    assert ask(again, end) is end
+
+
+def test_a_run_to_the_end_of_a_deleted_topic_ends_at_once(broker: Broker, open_reader: Open) -> None:
+    topic = new_topic(broker, queues=1)
+    fill(broker, topic, ["a"])
+    reader = open_reader(subscribe=topic)
+    end = ask(reader, reader.initialOffset())
+    with Admin(broker.name_server) as admin:
+        admin.topics.delete(topic)
+
+    again = open_reader(subscribe=topic)
+    again.prepareForTriggerAvailableNow()
+
+    assert ask(again, end) is end
 
 
 def test_a_topic_that_only_its_broker_has_deleted_so_far_loses_nothing(broker: Broker, open_reader: Open) -> None:

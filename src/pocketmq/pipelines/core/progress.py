@@ -14,9 +14,9 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from pocketmq.errors import WrongState
 from pocketmq.model.human import UNKNOWN, duration
-from pocketmq.spark.read.offsets import Lost, QueryOffset, backlog, parse_offset, ranges_between
+from pocketmq.spark.read.offsets import Lost, QueryOffset, backlog, ranges_between
+from pocketmq.spark.read.source_progress import offset_of, seen_by
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -146,11 +146,11 @@ def batch_of(report: Mapping[str, Any], query: str = "") -> Batch:
     states = report.get("stateOperators") or []
     sources = report.get("sources") or []
     written = (report.get("sink") or {}).get("numOutputRows", -1)
-    ours = [(source, end) for source in sources if (end := _offset(source.get("endOffset"))) is not None]
-    others = [source for source in sources if _offset(source.get("endOffset")) is None]
-    seen = [_fields(source.get("latestOffset")) for source, _ in ours]
+    ours = [(source, end) for source in sources if (end := offset_of(source.get("endOffset"))) is not None]
+    others = [source for source in sources if offset_of(source.get("endOffset")) is None]
+    seen = [seen_by(source) for source, _ in ours]
     outage = next((str(fields["outage"].get("error")) for fields in seen if "outage" in fields), None)
-    lags = [None if outage else _behind(end, _offset(source.get("latestOffset"))) for source, end in ours]
+    lags = [None if outage else _behind(end, offset_of(fields)) for (_, end), fields in zip(ours, seen, strict=True)]
     return Batch(
         query=query or report.get("name") or str(report.get("id", ""))[:8],
         batch=report.get("batchId", 0),
@@ -169,29 +169,8 @@ def batch_of(report: Mapping[str, Any], query: str = "") -> Batch:
     )
 
 
-def _fields(offset: Any) -> dict[str, Any]:
-    """The fields of an offset in a report; none if it is not a JSON object."""
-    if isinstance(offset, str):
-        try:
-            offset = json.loads(offset)
-        except ValueError:
-            return {}
-    return offset if isinstance(offset, dict) else {}
-
-
-def _offset(offset: Any) -> QueryOffset | None:
-    """An offset of our source; None for other sources, and before the first batch."""
-    fields = _fields(offset)
-    if "queues" not in fields:
-        return None
-    try:
-        return parse_offset({"seenMs": 0, **fields})  # the latest offset has no such field
-    except WrongState:
-        return None
-
-
 def _messages(source: Mapping[str, Any], end: QueryOffset) -> int:
-    start = _offset(source.get("startOffset"))
+    start = offset_of(source.get("startOffset"))
     return 0 if start == end else sum(len(part) for part in ranges_between(start, end))
 
 
@@ -200,7 +179,7 @@ def _behind(end: QueryOffset, latest: QueryOffset | None) -> int | None:
 
 
 def _lost(source: Mapping[str, Any], end: QueryOffset) -> Sequence[Lost]:
-    return () if _offset(source.get("startOffset")) == end else end.lost
+    return () if offset_of(source.get("startOffset")) == end else end.lost
 
 
 class ProgressTable:

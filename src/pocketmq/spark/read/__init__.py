@@ -15,6 +15,7 @@ Modules in reading order:
     stream_reader       a streaming read, as Spark calls it
     stream_driver       the driver of a streaming read: end of the next batch, limits, published offsets
     stream_health       warnings before unread messages expire, and outages of brokers
+    source_progress     what the progress of a query shows: topics, lag, outages
     progress_listener   publishes offsets when a batch ends
     range_reading       a task: pulls ranges ahead and decodes them
     chunks              a task's own pulls: several requests ahead, bodies into one buffer

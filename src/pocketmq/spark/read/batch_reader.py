@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pocketmq.spark.executors import SentToExecutors
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.python_processes import keep_memory, require_libraries, short_errors
 from pocketmq.spark.read.batch_plan import plan_batch
@@ -14,10 +15,10 @@ from pocketmq.spark.read.pushdown import can_filter_tags, split_filters
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
+    from pyspark.sql.datasource import Filter  # since PySpark 4.1
 
 
-class TopicReader(DataSourceReader):
+class TopicReader(SentToExecutors, DataSourceReader):
     """Spark sends it to executors, so it holds only what the read requested."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) -> None:
@@ -35,11 +36,16 @@ class TopicReader(DataSourceReader):
             planned = plan_batch(options, self._columns, metadata, cores=os.cpu_count() or 1, offered=self._offered)
         return [InputPartition(one) for one in planned]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Without partitions, Spark reads one without a value."""
+    @short_errors()
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """Without partitions, Spark reads one without a value, and PySpark 4.0 reads None."""
         from pocketmq.spark.read.range_reading import read_partition
 
-        return iter(()) if partition.value is None else read_partition(partition.value, self._never_null)
+        return (
+            iter(())
+            if partition is None or partition.value is None
+            else read_partition(partition.value, self._never_null)
+        )
 
 
 class FilteringTopicReader(TopicReader):

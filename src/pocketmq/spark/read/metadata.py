@@ -21,7 +21,7 @@ from pocketmq.client.admin.lag import stored_offset
 from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.cluster.calls import first_of_topics
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import GroupNotFound, ImpossibleRequest, NetworkError, PocketMQError, RemoteError, TopicNotFound
+from pocketmq.errors import GroupNotFound, ImpossibleRequest, NetworkError, PocketMQError, RemoteError
 from pocketmq.model import ExpressionType, MessageQueue, Subscription, TopicName
 from pocketmq.model.names import TOOLS_GROUP
 from pocketmq.protocol.record import decode_record
@@ -142,21 +142,9 @@ class ClientMetadata:
         self._queues.clear()
 
     def deleted(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """The queues whose broker does not have their topic. A deletion reaches brokers first, and name servers a moment later."""
-
-        async def is_deleted(core: ReadingCore, queue: MessageQueue) -> bool:
-            master = await core.targets.master(queue.broker_name)
-            try:
-                await core.targets.brokers.topics.config(master.address, core.targets.topic(queue.topic))
-            except TopicNotFound:
-                return True
-            except RemoteError as error:
-                if error.retriable:
-                    raise
-                log.info("Broker %s did not report whether it has %s: %s", queue.broker_name, queue.topic, error)
-            return False
-
-        return {queue for queue, deleted in self._for_each(queues, is_deleted).items() if deleted}
+        """The queues whose broker does not have their topic."""
+        found = self._for_each(queues, lambda core, queue: core.is_deleted(queue))
+        return {queue for queue, deleted in found.items() if deleted}
 
     def bounds(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, Bounds]:
         return self._for_each(queues, lambda core, queue: core.bounds(queue))

@@ -6,7 +6,8 @@
      "first":  {"orders": {"broker-a": {"0": 100, "1": 98}}},   the start of queues that this batch is the first to read
      "seenMs": 1767225600000,                                   when the brokers were queried
      "partitions": 2,                                           the number of partitions of this batch
-     "lost":   [{"topic": …, "start": 7, "end": 9, …}]}         messages that were deleted before this batch could read them
+     "lost":   [{"topic": …, "start": 7, "end": 9, …}],         messages that were deleted before this batch could read them
+     "seen":   {…}}                                             with PySpark 4.0 and 4.1 only: see `source_progress`
 
 If batch 0 fails, Spark requests the initial offset again, and does not log it. An initial offset that moves (`latest`) would lose
 messages. So it is a constant, and the actual start is in `first` of the first batch's end. A queue that is added later, or that
@@ -31,6 +32,8 @@ VERSION: Final = 1
 UNRESOLVED: Final[Mapping[str, Any]] = {"version": VERSION, "start": "unresolved"}
 """The initial offset."""
 
+SEEN: Final = "seen"
+"""Where an offset has what the driver saw when it planned the batch, if Spark does not ask for it in another way."""
 SHOWN_CHARS: Final = 120
 """Longest foreign offset that an error shows; the rest is cut off."""
 
@@ -43,6 +46,7 @@ class Cause(StrEnum):
     RETENTION = "retention"
     TRUNCATION = "truncation"
     RECREATION = "re-created topic"
+    DELETION = "deleted topic"
     HOLE = "hole in the queue"
 
 
@@ -108,11 +112,6 @@ def parse_offset(fields: Mapping[str, Any]) -> QueryOffset | None:
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise WrongState(f"the checkpoint contains a damaged offset: {type(error).__name__} {error}") from None
-
-
-def offsets_in(fields: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """The queues and offsets in the JSON of an offset, or of the latest offset in a query's progress."""
-    return _flat(fields["queues"])
 
 
 def ranges_between(start: QueryOffset | None, end: QueryOffset) -> list[QueueRange]:

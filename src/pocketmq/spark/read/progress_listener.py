@@ -8,11 +8,10 @@ late, and after the last batch it never happens. Listeners are notified at once.
     spark.streams.addListener(ProgressListener({"rocketmq.namesrv.addr": …, "groupId": "invoicing"}))
 """
 
-import json
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -21,7 +20,8 @@ from pocketmq.spark.options.connection_options import connection_of
 from pocketmq.spark.options.options import Use
 from pocketmq.spark.options.read_options import READ_OPTIONS
 from pocketmq.spark.read.metadata import ClientMetadata
-from pocketmq.spark.read.offsets import QueueOffsets, offsets_in, parse_offset
+from pocketmq.spark.read.offsets import QueueOffsets
+from pocketmq.spark.read.source_progress import sources_of
 from pocketmq.spark.read.stream_driver import OffsetPublisher
 from pocketmq.spark.shared_clients import READING
 
@@ -54,14 +54,13 @@ class ProgressListener(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
-        for source in event.progress.sources:
-            seen = _read(source.latestOffset)
-            if seen.get("groupId") != self._group:
+        for source in sources_of(event.progress):
+            if source.group != self._group:
                 continue
-            if "outage" in seen:  # all earlier offsets were published
-                log.warning("The query of group %s waits for brokers: %s", self._group, seen["outage"].get("error"))
-            elif (done := parse_offset(_read(source.endOffset))) is not None:
-                self._publish(done.queues, offsets_in(seen))
+            if source.outage is not None:  # all earlier offsets were published
+                log.warning("The query of group %s waits for brokers: %s", self._group, source.outage)
+            else:
+                self._publish(source.end.queues, source.latest)
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
         pass
@@ -83,12 +82,3 @@ class ProgressListener(StreamingQueryListener):
                 self._publisher.publish(metadata, present)
         except PocketMQError as error:
             log.warning("Publishing the offsets of the query to group %s failed: %s", self._group, error)
-
-
-def _read(offset: Any) -> dict[str, Any]:
-    """An offset in a query's progress: JSON, or {}. Other sources of the query may have any format."""
-    try:
-        found = json.loads(offset)
-    except (TypeError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

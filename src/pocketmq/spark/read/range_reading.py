@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, Final
 
-from pocketmq.errors import CallTimedOut, DataLost, PocketMQError
+from pocketmq.errors import CallTimedOut, DataLost, PocketMQError, TopicNotFound
 from pocketmq.model import MessageQueue, QueueRange, Subscription
 from pocketmq.protocol.body_pack import is_pack
 from pocketmq.spark.broker_facts import Answer, Puller
@@ -57,18 +57,18 @@ class ChunkPulls:
         offset, size = wanted.start, 0
         while offset < wanted.end and size < self._partition.buffer_bytes:
             left = QueueRange(wanted.queue, offset, wanted.end)
-            answer, lost_range = await self._next(left, self._wanted[wanted.queue.topic])
-            if lost_range is not None:
-                lost.append(lost_range)
-                offset = lost_range.range.end
+            next_one = await self._next(left, self._wanted[wanted.queue.topic])
+            if isinstance(next_one, Lost):
+                lost.append(next_one)
+                offset = next_one.range.end
                 continue
-            found.append(answer.records)
-            size += len(answer.records)
-            offset = answer.next_offset
+            found.append(next_one.records)
+            size += len(next_one.records)
+            offset = next_one.next_offset
         done, rest = wanted.split(offset)
         return Chunk(Pulled(done, b"".join(found)), rest, lost)
 
-    async def _next(self, left: QueueRange, subscription: Subscription) -> tuple[Answer, Lost | None]:
+    async def _next(self, left: QueueRange, subscription: Subscription) -> Answer | Lost:
         """A response that makes progress, or the range that is lost instead."""
         partition = self._partition
         limit = min(partition.pull_messages, len(left))
@@ -82,9 +82,13 @@ class ChunkPulls:
                 answer = await self._puller.pull(left.queue, left.start, subscription, limit, partition.pull_bytes)
                 if left.start < answer.bounds.min or left.start >= answer.bounds.max:
                     if (lost_range := await self._lost_range(left)) is not None:
-                        return answer, lost_range
+                        return lost_range
                 elif answer.next_offset > left.start and not (answer.is_gap and loop.time() < gap_deadline):
-                    return answer, self._lost_in_gap(left, answer) if answer.is_gap else None
+                    return (self._lost_in_gap(left, answer) if answer.is_gap else None) or answer
+            except TopicNotFound:
+                if not await self._puller.is_deleted(left.queue):
+                    raise
+                return Lost(left, Cause.DELETION)
             except PocketMQError as error:
                 if not error.retriable:
                     raise

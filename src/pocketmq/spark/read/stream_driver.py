@@ -47,6 +47,7 @@ from pocketmq.spark.read.offsets import (
 )
 from pocketmq.spark.read.planning import partition_count
 from pocketmq.spark.read.pushdown import FilterPlan, planned_filter
+from pocketmq.spark.read.source_progress import description_of, metrics_of
 from pocketmq.spark.read.stream_health import Outage, RetentionWatch
 
 
@@ -198,6 +199,7 @@ class StreamDriver:
         self._last_batch = self._clock.monotonic()
         self._idle_since: float | None = None
         self._latest: dict[MessageQueue, int] = {}
+        self._ends: QueueOffsets = {}
 
     def close(self) -> None:
         """Publish offsets whose commit failed or was interrupted, and disconnect."""
@@ -252,6 +254,7 @@ class StreamDriver:
             return None
         report: dict[str, Any] = QueryOffset(self._latest).to_json()
         del report["seenMs"]
+        report["description"] = description_of(self._options, len(self._latest))
         if self._options.group is not None:
             report["groupId"] = self._options.group
         if dangers := self._retention.dangers:
@@ -260,6 +263,8 @@ class StreamDriver:
             report["missing"] = missing
         if outage is not None:
             report["outage"] = outage
+        elif metrics := metrics_of(self._ends, self._latest):
+            report["metrics"] = metrics
         if problem := self._metadata.name_servers_problem:
             report["nameServersProblem"] = problem
         return report
@@ -292,6 +297,7 @@ class StreamDriver:
             self._last_batch = self._clock.monotonic()
             self._rotation += 1
             after = self._with_partitions(before, after)
+        self._ends = after.queues
         return after
 
     def _answered(self, query: Callable[[], T], *, is_new: bool) -> T:

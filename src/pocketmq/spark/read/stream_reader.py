@@ -11,6 +11,7 @@ Spark ends the process by SIGTERM, often sent twice, without waiting for it. By 
 SIGTERM starts an orderly exit, and later ones are ignored.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -19,26 +20,38 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from pocketmq.errors import PocketMQError
+from pocketmq.spark.executors import SentToExecutors
+from pocketmq.spark.options.options import LARGEST
+from pocketmq.spark.options.read_options import ReadOptions
+from pocketmq.spark.pyspark_versions import (
+    LIMITS,
+    REPORTS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
+    has,
 )
-
-from pocketmq.errors import PocketMQError
-from pocketmq.spark.options.options import LARGEST
-from pocketmq.spark.options.read_options import ReadOptions
-from pocketmq.spark.python_processes import is_streaming_read, keep_memory, require_libraries, short_errors
-from pocketmq.spark.read.offsets import UNRESOLVED, QueryOffset, parse_offset, ranges_between, write_batch
+from pocketmq.spark.python_processes import (
+    is_streaming_read,
+    keep_memory,
+    require_libraries,
+    short_errors,
+)
+from pocketmq.spark.read.offsets import SEEN, UNRESOLVED, QueryOffset, parse_offset, ranges_between, write_batch
 from pocketmq.spark.read.planning import plan_partitions
 from pocketmq.spark.read.stream_driver import StreamDriver
 from pocketmq.spark.schema import NULLS_ANYWHERE, Name, NeverNull
 
+log = logging.getLogger("pocketmq.spark")
 
-class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+
+class TopicStreamReader(SentToExecutors, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Spark sends it to executors; it connects on the first request."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[Name], never_null: NeverNull = NULLS_ANYWHERE) -> None:
@@ -47,6 +60,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._never_null = never_null
         self._driver: StreamDriver | None = None
         self._planned: QueryOffset | None = None
+        self._reached: dict[str, Any] = dict(UNRESOLVED)
+        self._is_first_call = True
         self._is_terminated = False
         self._is_stopped = False
         if not is_streaming_read():
@@ -69,16 +84,43 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connected().fix_target()
 
     @short_errors()
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Without arguments, as PySpark 4.0 and 4.1 call it: from the end of the last batch that Spark planned."""
+        if start is None or limit is None:
+            start, limit = self._reached, self._own_limit()
         before = parse_offset(start)
-        after = self._planned = self._connected().next(before, everything=isinstance(limit, ReadAllAvailable))
-        return start if after is before else after.to_json()
+        driver = self._connected()
+        after = self._planned = driver.next(before, everything=isinstance(limit, ReadAllAvailable))
+        if after is before:
+            return start
+        fields = after.to_json()
+        if not has(REPORTS):
+            fields[SEEN] = driver.latest_seen()
+        return fields
+
+    def _own_limit(self) -> ReadLimit:
+        """PySpark 4.0 and 4.1 do not say which trigger a query has. `availableNow` and `once` call only once, and need everything."""
+        limit = self.getDefaultReadLimit()
+        if not self._is_first_call or isinstance(limit, ReadAllAvailable):
+            return limit
+        self._is_first_call = False
+        log.warning(
+            "PySpark %s passes no limits to Python data sources: %s. PySpark %s.%s passes them",
+            pyspark.__version__,
+            LIMITS.without,
+            *LIMITS.since,
+        )
+        return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return None if self._driver is None else self._driver.latest_seen()
 
     @short_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        # Before its first call of latestOffset after a restart, PySpark 4.0 and 4.1 plan an empty batch at the last end.
+        self._reached = end
         before, after = parse_offset(start), parse_offset(end)
         # Equal offsets mean an empty batch, as when only another source of the query has new messages. The start of their own
         # batch must not be used then.
@@ -96,11 +138,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             write_batch(Path(self._options.batch_file), start, end)
         return [InputPartition(one) for one in planned]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Without partitions, Spark reads one without a value."""
+    @short_errors()
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """Without partitions, Spark reads one without a value, and PySpark 4.0 reads None."""
         from pocketmq.spark.read.range_reading import read_partition
 
-        return iter(()) if partition.value is None else read_partition(partition.value, self._never_null)
+        return (
+            iter(())
+            if partition is None or partition.value is None
+            else read_partition(partition.value, self._never_null)
+        )
 
     @short_errors()
     def commit(self, end: dict[str, Any]) -> None:
@@ -137,7 +184,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sys.exit()
 
 
-class FailingStreamReader(DataSourceStreamReader):
+class FailingStreamReader(SentToExecutors, DataSourceStreamReader):
     """Raises on the first call. If `streamReader` raised, Spark would report that it has no reader to stop instead."""
 
     def __init__(self, error: PocketMQError) -> None:
@@ -148,7 +195,9 @@ class FailingStreamReader(DataSourceStreamReader):
         raise self._error
 
     @short_errors()
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         raise self._error
 
     @short_errors()

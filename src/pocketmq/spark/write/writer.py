@@ -13,12 +13,13 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
 from pocketmq.errors import UsageError, WrongState
+from pocketmq.spark.executors import SentToExecutors
 from pocketmq.spark.options.write_options import WriteOptions
+from pocketmq.spark.pyspark_versions import DataSourceStreamArrowWriter
 from pocketmq.spark.python_processes import short_errors
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -36,7 +37,7 @@ class RowsWritten(WriterCommitMessage):
     topics: tuple[str, ...]
 
 
-class TopicWriter(DataSourceArrowWriter):
+class TopicWriter(SentToExecutors, DataSourceArrowWriter):
     """A batch write."""
 
     def __init__(self, options: WriteOptions, *, overwrite: bool) -> None:
@@ -55,7 +56,7 @@ class TopicWriter(DataSourceArrowWriter):
             _commit_end(self._options, messages, self._options.write_batch)
 
 
-class TopicStreamWriter(DataSourceStreamArrowWriter):
+class TopicStreamWriter(SentToExecutors, DataSourceStreamArrowWriter):
     """A streaming write."""
 
     def __init__(self, options: WriteOptions) -> None:
