@@ -5,6 +5,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pocketmq.spark.executors import SentToExecutors
 from pocketmq.spark.options.metadata_options import MetadataOptions
 from pocketmq.spark.python_processes import require_libraries, short_errors
 from pocketmq.spark.read.metadata import ClientMetadata
@@ -12,7 +13,7 @@ from pocketmq.spark.read.metadata_tables import LetterRange, letter_ranges, lett
 from pocketmq.spark.shared_clients import READING
 
 
-class MetadataReader(DataSourceReader):
+class MetadataReader(SentToExecutors, DataSourceReader):
     """Spark sends it to executors. `columns` are those of the kind that the schema names, in its order."""
 
     def __init__(self, options: MetadataOptions, columns: Sequence[str]) -> None:
@@ -27,9 +28,9 @@ class MetadataReader(DataSourceReader):
         return [InputPartition(self._answer(rows_of))]
 
     @short_errors()
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Without partitions, Spark reads one without a value."""
-        rows = partition.value or []
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """Without partitions, Spark reads one without a value, and PySpark 4.0 reads None."""
+        rows = (None if partition is None else partition.value) or []
         if isinstance(rows, LetterRange):
             part = rows
             rows = self._answer(lambda _, metadata: letters_in(part, metadata))
