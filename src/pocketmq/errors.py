@@ -111,7 +111,7 @@ class MissingLibrary(PocketMQError, ImportError, fault=Fault.CALLER):
 
 _LIBRARIES: Final = {
     "compression": ("lz4>=4.3", "zstandard>=0.22"),
-    "spark": ("pyspark>=4.2", "pyarrow>=18", "numpy>=1.26"),
+    "spark": ("pyspark>=4.0", "pyarrow>=18", "numpy>=1.26"),
     "prometheus": ("prometheus-client>=0.20",),
     "console": ("starlette>=0.37", "uvicorn>=0.29", "jinja2>=3.1", "prometheus-client>=0.20"),
     "otel": ("opentelemetry-api>=1.24", "opentelemetry-sdk>=1.24", "opentelemetry-exporter-otlp-proto-http>=1.24"),

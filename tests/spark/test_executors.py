@@ -118,7 +118,7 @@ source.reader(StructType([StructField("value", BinaryType())])).read(InputPartit
 
     last = run(python, "-c", code).strip().splitlines()[-1]
 
-    assert "MissingLibrary: the Spark connector needs the library numpy; run pip install 'pocketmq[spark]'" in last
+    assert f"MissingLibrary: the Spark connector needs the library numpy; run {sys.executable} -m pip install " in last
     assert f"The Python that lacks it: {sys.executable} on " in last
 
 
