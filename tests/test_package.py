@@ -108,7 +108,7 @@ def test_the_core_needs_three_libraries() -> None:
 def test_extras_are_those_that_the_documents_name() -> None:
     extras = importlib.metadata.metadata("pocketmq").get_all("Provides-Extra")
 
-    expected = {"speed", "compression", "prometheus", "spark", "console", "otel", "all", "test", "docs"}
+    expected = {"speed", "compression", "prometheus", "spark", "schemas", "console", "otel", "all", "test", "docs"}
     assert set(extras or []) == expected
 
 
