@@ -103,6 +103,42 @@ def test_a_disk_that_takes_nothing_is_full(files: DiskFiles, path: Path, monkeyp
     assert caught.value.errno == errno.ENOSPC
 
 
+def test_a_write_that_may_not_wait_fails_if_the_disk_would_block(
+    files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blocks(*_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "busy")
+
+    with files.open(path, create=True) as file:
+        monkeypatch.setattr(os, "pwritev", blocks)
+        with pytest.raises(BlockingIOError):
+            file.write_at(0, b"abc", wait=False)
+        monkeypatch.setattr(os, "pwritev", lambda *_: 2)
+        with pytest.raises(BlockingIOError, match="2 of 3 bytes"):
+            file.write_at(0, b"abc", wait=False)
+        file.write_at(0, b"abc")
+
+        assert file.read_at(0, 10) == b"abc"
+
+
+def test_on_a_file_system_that_cannot_tell_every_write_waits(
+    files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def unsupported(*_: object) -> int:
+        asked.append(1)
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "pwritev", unsupported)
+    with files.open(path, create=True) as file:
+        for at in range(3):
+            file.write_at(at, b"x", wait=False)
+
+        assert file.read_at(0, 10) == b"xxx"
+    assert len(asked) == 1
+
+
 def test_a_missing_file_is_made_only_when_asked(files: DiskFiles, path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         files.open(path)

@@ -28,7 +28,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TextIO
 
@@ -94,6 +94,9 @@ class File(WrittenFile, Protocol):
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview, *, wait: bool = True) -> None:
+        """`wait=False`: BlockingIOError if it would have to wait for the disk, and the file system can tell."""
 
     def allocate(self, size: int) -> None:
         """Reserve real blocks up to `size`, so that later writes below it cannot run out of space."""
@@ -166,6 +169,7 @@ class DiskFile:
     def __init__(self, path: Path, flags: int, mode: int = PRIVATE_FILE) -> None:
         self._path = path
         self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
+        self._always_waits = False
 
     @property
     def path(self) -> Path:
@@ -182,8 +186,11 @@ class DiskFile:
             missing -= len(piece)
         return b"".join(pieces)
 
-    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        written = os.pwrite(self._fd, data, offset)
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview, *, wait: bool = True) -> None:
+        if wait or self._always_waits:
+            written = os.pwrite(self._fd, data, offset)
+        else:
+            written = self._write_without_wait(offset, data)
         if written == len(data):
             return
         rest = memoryview(data)
@@ -192,6 +199,18 @@ class DiskFile:
             if count == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
             written += count
+
+    def _write_without_wait(self, offset: int, data: bytes | bytearray | memoryview) -> int:
+        try:
+            written = os.pwritev(self._fd, (data,), offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            raise
+        except OSError:  # mostly EOPNOTSUPP: up to Linux 6.18, ext4 and tmpfs cannot tell
+            self._always_waits = True
+            return os.pwrite(self._fd, data, offset)
+        if written < len(data):
+            raise BlockingIOError(errno.EAGAIN, f"{written} of {len(data)} bytes are written")
+        return written
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -362,16 +381,6 @@ def write_atomically(files: NamedFiles, path: Path, data: bytes) -> None:
     files.sync_dir(path.parent)
 
 
-def is_running(pid: int) -> bool:
-    """Whether there is a process with this id."""
-    try:
-        with suppress(PermissionError):
-            os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def make_executable(path: Path) -> None:
     """Add execute permission wherever there is read permission."""
     mode = path.stat().st_mode
@@ -397,11 +406,6 @@ def find_program(name: str, path: str | None = None) -> Path | None:
     """The path of a program, searched in `path` or PATH; None if not found."""
     found = shutil.which(name, path=path)
     return None if found is None else Path(found)
-
-
-def memory_bytes() -> int:
-    """The memory of this machine, which bounds the page cache."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def files_below(files: NamedFiles, folder: Path) -> Iterator[Path]:

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +37,8 @@ struct rule {
 };
 
 #define RULES 8
+#define XFS_MAGIC 0x58465342
+#define BTRFS_MAGIC 0x9123683E
 struct control {
     int64_t clock_step_ms;
     struct rule rules[RULES];
@@ -75,6 +78,21 @@ static struct rule *rule_for(enum operation operation, const char *path, int fil
         return rule;
     }
     return NULL;
+}
+
+/* Whether a rule would stall a write to this file. It is not counted. */
+static int would_stall(int file) {
+    char link[32], found[512];
+    if (control == NULL) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t size = readlink(link, found, sizeof found - 1);
+    found[size < 0 ? 0 : size] = 0;
+    for (int index = 0; index < RULES; index++) {
+        struct rule *rule = &control->rules[index];
+        int acts = rule->operation == WRITE && rule->action == STALL && rule->times != 0 && rule->skip <= 0;
+        if (acts && strstr(found, rule->path) != NULL) return 1;
+    }
+    return 0;
 }
 
 static void stall(int64_t milliseconds) {
@@ -126,6 +144,27 @@ PWRITE(pwrite64, off64_t)
     }
 PWRITEV(pwritev, off_t)
 PWRITEV(pwritev64, off64_t)
+
+/* A write that may not wait fails where it would be stalled. File systems that cannot tell refuse it as ever. */
+static int can_tell(int file) {
+    struct statfs found;
+    return fstatfs(file, &found) == 0 && (found.f_type == XFS_MAGIC || found.f_type == BTRFS_MAGIC);
+}
+
+#define PWRITEV2(name, offset_type)                                                                \
+    ssize_t name(int file, const struct iovec *pieces, int count, offset_type offset, int flags) { \
+        if (flags & RWF_NOWAIT && !can_tell(file)) return REAL(name)(file, pieces, count, offset, flags); \
+        if (flags & RWF_NOWAIT && would_stall(file)) {                                             \
+            errno = EAGAIN;                                                                        \
+            return -1;                                                                             \
+        }                                                                                          \
+        struct rule *rule = rule_for(WRITE, NULL, file);                                           \
+        if (is_over(rule)) return -1;                                                              \
+        int kept = (int)kept_part(rule, (size_t)count);                                            \
+        return after_write(rule, REAL(name)(file, pieces, kept > 0 ? kept : 1, offset, flags));    \
+    }
+PWRITEV2(pwritev2, off_t)
+PWRITEV2(pwritev64v2, off64_t)
 
 #define SYNCS(name)                                                                        \
     int name(int file) {                                                                   \

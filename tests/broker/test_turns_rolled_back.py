@@ -22,6 +22,7 @@ from pocketmq.errors import ConnectionLost
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.command import Command
 from pocketmq.store.settings import FlushMode
+from pocketmq.testing.disk.drive import FaultyFile
 
 pytestmark = [
     pytest.mark.usefixtures("twin"),
@@ -31,6 +32,8 @@ pytestmark = [
 DONE = ResponseCode.SUCCESS
 SEND = RequestCode.SEND_MESSAGE_V2
 SOURCE = str(Path(pocketmq.__file__).parent)
+BLOCKING = {"slow_write_ms": 50_000}
+"""Every write to the log would block, so that a thread makes it; the time is that of no other store."""
 MOST_STEPS = 6_000
 AT_LEAST = 400
 """Calls of a turn, or a few less: some fail without a trace."""
@@ -165,13 +168,28 @@ def all_bodies(broker: RunningBroker) -> list[bytes]:
         {"transient_pool": True},
         {"flush": FlushMode.SYNC},
         {"slow_write_ms": 0},
+        BLOCKING,
+        BLOCKING | {"log_file_bytes": 4096, "max_message_bytes": 1024},
     ],
-    ids=["usual", "rolling", "pool", "sync", "thread"],
+    ids=["usual", "rolling", "pool", "sync", "thread", "blocking", "blocking and rolling"],
 )
 def test_a_turn_in_which_any_call_fails_is_given_back_as_a_whole(
-    make: Callable[[list[bytes]], list[Command]], store: dict[str, Any], caplog: pytest.LogCaptureFixture
+    make: Callable[[list[bytes]], list[Command]],
+    store: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.CRITICAL + 1)
+    if store.items() >= BLOCKING.items():
+        write_at = FaultyFile.write_at
+
+        def blocks(file: FaultyFile, offset: int, data: bytes, *, wait: bool = True) -> None:
+            """A part may be written."""
+            write_at(file, offset, data if wait else data[: len(data) // 2])
+            if not wait:
+                raise BlockingIOError
+
+        monkeypatch.setattr(FaultyFile, "write_at", blocks)
     sweeps: list[Sweep] = []
 
     @in_virtual_time

@@ -3,6 +3,9 @@
 import asyncio
 import errno
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import pytest
 from tests.broker.running import Client, RunningBroker, damage, in_virtual_time, offsets_of, running, sending, settled
@@ -18,10 +21,20 @@ from pocketmq.protocol.bodies.clients import HeartbeatData, ProducerData
 from pocketmq.store.log.flushing import LEAST_LONG_SYNC_S, LONG_SYNC_S
 from pocketmq.store.log.log_writer import MOST_CALM_S
 from pocketmq.store.settings import FlushMode
+from pocketmq.testing import FaultyFiles
 
 SLOW = {"slow_write_ms": 0}
 """A thread writes each turn, so that a test may stall it."""
+Slow = Callable[[], AbstractAsyncContextManager[RunningBroker]]
 DONE, BUSY, ERROR = ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@pytest.fixture(params=["a thread always", "a thread where the disk would block"])
+def slow(request: pytest.FixtureRequest) -> Slow:
+    """A broker whose loop does not wait for a stalled write, not even for the first."""
+    if request.param == "a thread always":
+        return partial(running, store=SLOW)
+    return lambda: running(disk=FaultyFiles(nowait=True))
 
 
 async def beat(client: Client) -> Timed:
@@ -51,8 +64,8 @@ def assert_sound(broker: RunningBroker) -> None:
 
 
 @in_virtual_time
-async def test_while_a_write_stalls_everything_but_sends_goes_on() -> None:
-    async with running(store=SLOW) as broker:
+async def test_while_a_write_stalls_everything_but_sends_goes_on(slow: Slow) -> None:
+    async with slow() as broker:
         client, consumer = await broker.connect(), await broker.connect()
         await consumer.beat()
         await client.sent(b"before")
@@ -88,8 +101,8 @@ async def test_while_a_write_stalls_everything_but_sends_goes_on() -> None:
 
 
 @in_virtual_time
-async def test_a_second_after_the_write_began_sends_are_rejected_at_once_and_waiting_ones_with_them() -> None:
-    async with running(store=SLOW) as broker:
+async def test_a_second_after_the_write_began_sends_are_rejected_at_once_and_waiting_ones_with_them(slow: Slow) -> None:
+    async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
         stall = broker.stall_writes()
@@ -114,8 +127,8 @@ async def test_a_second_after_the_write_began_sends_are_rejected_at_once_and_wai
 
 
 @in_virtual_time
-async def test_sends_that_waited_are_stored_in_their_order_as_soon_as_the_write_ends() -> None:
-    async with running(store=SLOW) as broker:
+async def test_sends_that_waited_are_stored_in_their_order_as_soon_as_the_write_ends(slow: Slow) -> None:
+    async with slow() as broker:
         client, other = await broker.connect(), await broker.connect()
         stall = broker.stall_writes()
         sends = [await under_way(broker, client, b"a0")]
@@ -169,8 +182,8 @@ async def test_what_is_acknowledged_is_stored_once_and_what_is_rejected_is_not_s
 
 
 @in_virtual_time
-async def test_a_write_that_fails_in_the_thread_gives_its_turn_back_and_each_send_gets_an_error() -> None:
-    async with running(store=SLOW) as broker:
+async def test_a_write_that_fails_in_the_thread_gives_its_turn_back_and_each_send_gets_an_error(slow: Slow) -> None:
+    async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
         stall = broker.stall_writes()
@@ -193,8 +206,8 @@ async def test_a_write_that_fails_in_the_thread_gives_its_turn_back_and_each_sen
 
 
 @in_virtual_time
-async def test_a_full_disk_behind_a_stall_refuses_and_goes_on_when_there_is_space() -> None:
-    async with running(store=SLOW) as broker:
+async def test_a_full_disk_behind_a_stall_refuses_and_goes_on_when_there_is_space(slow: Slow) -> None:
+    async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
         stall = broker.stall_writes()
@@ -318,8 +331,8 @@ async def test_sends_that_must_be_safe_are_answered_after_the_write_and_the_sync
 
 
 @in_virtual_time
-async def test_delayed_messages_and_retries_wait_for_a_slow_disk_and_none_is_lost() -> None:
-    async with running(store=SLOW) as broker:
+async def test_delayed_messages_and_retries_wait_for_a_slow_disk_and_none_is_lost(slow: Slow) -> None:
+    async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"failed")
         await client.sent(b"delayed", properties={"DELAY": "1"})
@@ -342,8 +355,8 @@ async def test_delayed_messages_and_retries_wait_for_a_slow_disk_and_none_is_los
 
 
 @in_virtual_time
-async def test_a_write_of_the_brokers_own_that_fails_is_tried_again_until_the_disk_takes_it() -> None:
-    async with running(store=SLOW) as broker:
+async def test_a_write_of_the_brokers_own_that_fails_is_tried_again_until_the_disk_takes_it(slow: Slow) -> None:
+    async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"delayed", properties={"DELAY": "1"})
         with broker.disk.fail("write", errno.ENOSPC, "*commitlog*", times=None):
@@ -359,8 +372,8 @@ async def test_a_write_of_the_brokers_own_that_fails_is_tried_again_until_the_di
 
 
 @in_virtual_time
-async def test_a_transaction_is_committed_once_though_the_disk_is_slow() -> None:
-    async with running(store=SLOW) as broker:
+async def test_a_transaction_is_committed_once_though_the_disk_is_slow(slow: Slow) -> None:
+    async with slow() as broker:
         client = await broker.connect()
         half = await client.sent(
             b"half", properties={"TRAN_MSG": "true", "PGROUP": "PG"}, sys_flag=SysFlag.TRANSACTION_PREPARED
@@ -379,8 +392,8 @@ async def test_a_transaction_is_committed_once_though_the_disk_is_slow() -> None
 
 
 @in_virtual_time
-async def test_a_topic_that_is_deleted_under_a_stalled_write_takes_its_messages_with_it() -> None:
-    async with running(store=SLOW) as broker:
+async def test_a_topic_that_is_deleted_under_a_stalled_write_takes_its_messages_with_it(slow: Slow) -> None:
+    async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
         stall = broker.stall_writes()
@@ -395,8 +408,8 @@ async def test_a_topic_that_is_deleted_under_a_stalled_write_takes_its_messages_
 
 
 @in_virtual_time
-async def test_stopping_waits_for_the_write_and_answers_its_sends() -> None:
-    async with running(store=SLOW) as broker:
+async def test_stopping_waits_for_the_write_and_answers_its_sends(slow: Slow) -> None:
+    async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
         stall = broker.stall_writes()

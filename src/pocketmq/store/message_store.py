@@ -34,7 +34,9 @@ from pocketmq.protocol.record import (
     pack_ipv4_head,
     pack_short,
 )
+from pocketmq.store.log.commit_log import DiskBlocks, Pieces
 from pocketmq.store.log.log_scan import looks_cut, moved_on
+from pocketmq.store.log.log_writer import Store
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queues.consume_queue import (
     ENTRY,
@@ -212,7 +214,7 @@ class MessageStore(ReadableStore):
         `stored_before` skips the size limits: the broker moves a message that it accepted under an earlier limit.
         """
         if (len(body) > self._max_body_bytes and not stored_before) or len(properties) > MAX_PROPERTIES_BYTES:
-            raise self._too_large(body, properties)
+            raise self.settings.too_large(len(body), len(properties))
         store_ms = self._turn_ms or self._begin_turn()
         store_host = self.store_host
         size = queue.record_overhead + len(body) + len(properties)
@@ -333,16 +335,23 @@ class MessageStore(ReadableStore):
         store_ms, self._turn_ms = self._turn_ms, 0
         last_staged, self.last_staged = self.last_staged, -1
         upto = self._log.end
+        pieces: Pieces = ()
         try:
-            if self._parts.pool is not None:
-                self._write_to_pool(staged, store_ms, upto)
-            elif self._writer.is_calm:
-                self._store(staged, store_ms, upto, self._log.write)
-            else:
+            try:
+                if self._parts.pool is not None:
+                    is_ended = True
+                    self._write_to_pool(staged, store_ms, upto)
+                elif is_ended := self._writer.is_calm:
+                    self._store(staged, store_ms, upto, self._log.write)
+            except DiskBlocks as blocks:
+                is_ended, pieces = False, blocks.pieces
+            if not is_ended:
                 ended = None if later is None else lambda error: later(*arguments, error)
-                self._hand_over(staged, store_ms, upto, last_staged, ended)
+                self._hand_over(partial(self._store, staged, store_ms, upto), staged, last_staged, ended, pieces)
                 return False
-        except BaseException:
+        except BaseException as error:
+            if pieces:
+                self._log.fail_write(pieces, error)
             if self._log.written < upto:  # else it is stored, and what follows from that was interrupted
                 give_back(staged)
                 self._log.discard()
@@ -351,9 +360,7 @@ class MessageStore(ReadableStore):
         return True
 
     def count_slow_write(self, took_s: float) -> None:
-        """The last turn took `slow_write_ms` or longer. The caller measures this, because the store reads no clock
-        for a turn.
-        """
+        """The last turn took `slow_write_ms` or longer, as the caller measured: the store reads no clock for a turn."""
         self._writer.record(took_s)
 
     def _store(self, staged: list[Entered], store_ms: int, upto: int, finish: Callable[[], object]) -> None:
@@ -365,7 +372,12 @@ class MessageStore(ReadableStore):
         try:
             finish()
         except BaseException:
-            take_out(staged)
+            left = [*staged]
+            while left:
+                try:
+                    take_out(left)
+                except MemoryError:  # the turn must not stay in its queues
+                    continue
             raise
         try:
             self._parts.messages_accepted += count
@@ -389,7 +401,7 @@ class MessageStore(ReadableStore):
             end, store_ms, staged = self._behind[0]
             self._store(staged, store_ms, end, self._behind.popleft)
 
-    def _hand_over(self, staged: list[Entered], store_ms: int, upto: int, last: int, later: Later | None) -> None:
+    def _hand_over(self, store: Store, staged: list[Entered], last: int, later: Later | None, pieces: Pieces) -> None:
         def written() -> None:
             self._parts.last_record = last
             if later is not None:
@@ -404,7 +416,7 @@ class MessageStore(ReadableStore):
             finally:
                 later(error)
 
-        self._writer.hand_over(partial(self._store, staged, store_ms, upto), written, None if later is None else failed)
+        self._writer.hand_over(store, written, None if later is None else failed, pieces)
 
     def abandon_turn(self) -> None:
         """Drop the staged messages of this turn. A turn that a thread writes is not affected."""
@@ -422,16 +434,6 @@ class MessageStore(ReadableStore):
             self._reserve(max(size, SMALLEST_RECORD))
         finally:
             self.abandon_turn()
-
-    def _too_large(self, body: bytes, properties: bytes) -> InvalidMessage:
-        if len(properties) > MAX_PROPERTIES_BYTES:
-            return InvalidMessage(
-                f"properties take {len(properties)} bytes; at most {MAX_PROPERTIES_BYTES} fit into a record"
-            )
-        most, why = self.settings.max_message_bytes, "max_message_bytes"
-        if len(body) <= most:
-            most, why = self._max_body_bytes, "the size of a pull response"
-        return InvalidMessage(f"the body has {len(body)} bytes; the limit is {why} = {most}")
 
     # safety
 
@@ -471,9 +473,7 @@ class MessageStore(ReadableStore):
         self._upkeep.retention.apply(settings)
 
     def drop_expired(self) -> int:
-        """Delete log files that are older than the retention time, at any hour. Returns their number; a few hundred
-        at most.
-        """
+        """Delete log files that are older than the retention time, at any hour; at most a few hundred. How many."""
         return self._upkeep.drop_expired()
 
     def drop_expired_entries(self) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from pocketmq.clock import Clock
-from pocketmq.files import Files, memory_bytes
+from pocketmq.files import Files
+from pocketmq.memory import memory_bytes
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.index.index_builder import IndexBuilder
 from pocketmq.store.index.key_index import KeyIndex

@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.errors import InvalidSetting
+from pocketmq.errors import InvalidMessage, InvalidSetting
 from pocketmq.model import DELAY_LEVELS, DelayLevels
+from pocketmq.model.properties import MAX_BYTES as MAX_PROPERTIES_BYTES
 from pocketmq.protocol.frames import DEFAULT_LIMITS
 
 KIB = 1024
@@ -136,6 +137,17 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     def max_body_bytes(self) -> int:
         """The largest body that can be stored, and returned."""
         return min(self.max_message_bytes, MAX_ANSWER_BYTES)
+
+    def too_large(self, body_bytes: int, properties_bytes: int) -> InvalidMessage:
+        """Why a message of this size is rejected."""
+        if properties_bytes > MAX_PROPERTIES_BYTES:
+            return InvalidMessage(
+                f"properties take {properties_bytes} bytes; at most {MAX_PROPERTIES_BYTES} fit into a record"
+            )
+        most, why = self.max_message_bytes, "max_message_bytes"
+        if body_bytes <= most:
+            most, why = self.max_body_bytes, "the size of a pull response"
+        return InvalidMessage(f"the body has {body_bytes} bytes; the limit is {why} = {most}")
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -61,7 +61,8 @@ class CrashPoint(NamedTuple):
 class FaultyFiles:
     """An in-memory `Files` with faults, a journal and crash states.
 
-    `capacity` limits it, in bytes. `clock` sets file times. `seed` decides how much of a failed write is written.
+    `capacity` limits it, in bytes. `clock` sets file times. `seed` decides how much of a failed write is written. `nowait`:
+    `write_at` can tell whether it would have to wait.
     """
 
     def __init__(
@@ -71,8 +72,16 @@ class FaultyFiles:
         clock: Clock | None = None,
         seed: int = 0,
         journal_max: int = JOURNAL_MAX,
+        nowait: bool = False,
     ) -> None:
-        self._drive = Drive(Disk(), capacity=capacity, clock=clock or FakeClock(), seed=seed, journal_max=journal_max)
+        self._drive = Drive(
+            Disk(),
+            capacity=capacity,
+            clock=clock or FakeClock(),
+            seed=seed,
+            journal_max=journal_max,
+            nowait=nowait,
+        )
 
     def open(self, path: Path, *, create: bool = False, write: bool = True) -> FaultyFile:
         name = str(path)

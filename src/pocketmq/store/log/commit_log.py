@@ -63,9 +63,20 @@ class Piece(NamedTuple):
     at: int
     data: bytes
 
-    def write(self) -> None:
+    def write(self, *, wait: bool = True) -> None:
         """A thread may call it: the file of the segment is open."""
-        self.segment.file.write_at(self.at - self.segment.first, self.data)
+        self.segment.file.write_at(self.at - self.segment.first, self.data, wait=wait)
+
+
+Pieces = Sequence[Piece]
+
+
+class DiskBlocks(Exception):
+    """The write of a turn would have to wait for the disk: a thread must make it. A part may be written."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__("a write to the log would have to wait for the disk")
+        self.pieces = pieces
 
 
 class Mark(NamedTuple):
@@ -243,7 +254,10 @@ class CommitLog(ReadableLog):
         self._set_limit()
 
     def write(self) -> None:
-        """End the turn: one write for each file. A failed write rolls back the turn and raises."""
+        """End the turn: one write for each file. A failed write rolls back the turn and raises.
+
+        DiskBlocks if it would have to wait: the turn is ended as by `begin_write`.
+        """
         end, start, segment = self.end, self._staged_from, self._segment
         if end == self._turn_start:
             return
@@ -259,8 +273,10 @@ class CommitLog(ReadableLog):
             self._write_pieces(pieces)
             return
         try:
-            segment.file.write_at(start - segment.first, data)
+            segment.file.write_at(start - segment.first, data, wait=False)
             self._staged.clear()
+        except BlockingIOError:
+            self._pass_on([Piece(segment, start, data)])
         except BaseException as error:
             self._fail([Piece(segment, start, data)], self._turn_start, error)
         self._turn_start = self._staged_from = self.written = end
@@ -272,11 +288,23 @@ class CommitLog(ReadableLog):
         start = self._turn_start
         try:
             for piece in pieces:
-                piece.write()
+                piece.write(wait=False)
             self._turn_ended()
+        except BlockingIOError:
+            self._pass_on(pieces)
         except BaseException as error:
             self._fail(pieces, start, error)
         self.written = self.end
+
+    def _pass_on(self, pieces: Pieces) -> NoReturn:
+        start = self._turn_start
+        try:
+            self._hand_out(pieces)
+            blocks = DiskBlocks(pieces)
+        except BaseException as error:
+            self._writing = None
+            self._fail(pieces, start, error)
+        raise blocks
 
     # by a thread
 
@@ -294,18 +322,22 @@ class CommitLog(ReadableLog):
         try:
             data = b"".join(self._staged)
             pieces = (*self._rolled, Piece(self._segment, self._staged_from, data))
-            busy = StoreBusy("the last write to the log is not finished")
-            for piece in pieces:
-                piece.segment.file  # noqa: B018 opened here, as a segment belongs to the owner's thread
-            self._staged.clear()
-            self._rolled.clear()
+            self._hand_out(pieces)
         except BaseException:
             self.discard()
             raise
+        return pieces
+
+    def _hand_out(self, pieces: Pieces) -> None:
+        """A thread will write these pieces, which are the whole turn."""
+        busy = StoreBusy("the last write to the log is not finished")
+        for piece in pieces:
+            piece.segment.file  # noqa: B018 opened here, as a segment belongs to the owner's thread
+        self._staged.clear()
+        self._rolled.clear()
         self._writing, self._write_start = busy, self._turn_start
         self._turn_start = self._staged_from = self.end
         self.limit = _CLOSED_LIMIT
-        return pieces
 
     def refuse_meanwhile(self, refusal: StoreError) -> None:
         """The turn could not be written for this reason, and is retried; reject messages meanwhile."""
@@ -317,7 +349,7 @@ class CommitLog(ReadableLog):
         self.written = self.end
         self._set_limit()
 
-    def fail_write(self, pieces: Sequence[Piece], error: Exception) -> StoreError:
+    def fail_write(self, pieces: Pieces, error: BaseException) -> StoreError:
         """Roll back the turn that could not be written, and return the error."""
         self._writing = None
         self.written = self._write_start
@@ -404,7 +436,7 @@ class CommitLog(ReadableLog):
         self._rolled.clear()
         self._turn_start = self._staged_from = self.end
 
-    def _fail(self, touched: Sequence[Piece], start: int, error: BaseException) -> NoReturn:
+    def _fail(self, touched: Pieces, start: int, error: BaseException) -> NoReturn:
         """Roll back the turn from `start` on, which may be partly on the disk, and raise the reason."""
         self.stale = [
             LogRange(segment.file, at - segment.first, at - segment.first + len(data)) for segment, at, data in touched

@@ -6,22 +6,24 @@
          as long ago as it took, 0.1 s at least and 10 s at most
 
 A write to a healthy page cache takes microseconds, less than passing it to a thread. Using a thread for every write
-halves the rate of a sequential client. So the owner's thread makes the first slow write, and waits for it. There is
-no such wait if another operation is slow first: a sync of the log, or a write to consume queues or the checkpoint.
-RWF_NOWAIT does not help: ext4 does not support it, and XFS also refuses harmless writes, one after each clock tick.
+halves the rate of a sequential client. So the owner's thread writes, but without waiting (RWF_NOWAIT): a write that
+would wait fails at once, and the thread makes it. XFS also refuses a harmless write now and then, at clock ticks.
+
+ext4 and tmpfs do not support RWF_NOWAIT. There the owner's thread makes the first slow write, and waits for it, unless
+another operation is slow first: a sync of the log, or a write to consume queues or the checkpoint.
 
 If the thread cannot write a turn of sends, the turn is rolled back, as on the owner's thread. A turn with the broker's
 own messages is kept and retried until the disk accepts it, because the broker's offsets already include it.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from pocketmq.clock import Clock
 from pocketmq.errors import StoreError, WrongState
-from pocketmq.store.log.commit_log import CommitLog, Piece
+from pocketmq.store.log.commit_log import CommitLog, Pieces
 from pocketmq.store.log.segments import disk_error
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.worker import Post, Worker
@@ -58,7 +60,7 @@ class _Turn:
         written: Callable[[], None],
         failed: Callable[[StoreError], None] | None,
     ) -> None:
-        self.pieces: Sequence[Piece] = ()
+        self.pieces: Pieces = ()
         self.since = since
         self.store = store
         self.written = written
@@ -154,14 +156,20 @@ class LogWriter:
 
     # by the thread
 
-    def hand_over(self, store: Store, written: Callable[[], None], failed: Callable[[StoreError], None] | None) -> None:
-        """End the turn of the log, and let the thread write it.
+    def hand_over(
+        self,
+        store: Store,
+        written: Callable[[], None],
+        failed: Callable[[StoreError], None] | None,
+        pieces: Pieces = (),
+    ) -> None:
+        """End the turn of the log, and let the thread write it. `pieces` are those of a turn that has ended already.
 
         After the write, `store` is called, then `written`. If the write or `store` fails, the turn is rolled back and
         `failed` is called. Without `failed`, the write is retried until it succeeds.
         """
         turn = _Turn(self._clock.monotonic(), store, written, failed)
-        turn.pieces = self._log.begin_write()
+        turn.pieces = pieces or self._log.begin_write()
         self._turn = turn
         try:
             self._try(turn)

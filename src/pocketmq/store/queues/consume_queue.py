@@ -24,7 +24,7 @@ They are kept as bytes of a queue file: a batch, or all entries of one queue in 
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -391,11 +391,15 @@ Arrival = tuple[ConsumeQueue, int, int, int]
 """A message that became readable: its queue, log offset, size and tags code."""
 
 
-def take_out(entered: Sequence[Entered]) -> None:
-    """Undo `enter_all`, before any other change of the queues."""
-    for queue, entries in reversed(entered):
-        del queue.pending[len(queue.pending) - len(entries) :]
-        queue.max_offset -= len(entries) // ENTRY_BYTES
+def take_out(entered: list[Entered]) -> None:
+    """Undo `enter_all`, before any other change of the queues, and empty the list. After an error it can continue."""
+    while entered:
+        queue, entries = entered[-1]
+        size = len(entries)
+        start = len(queue.pending) - size
+        del queue.pending[start:]  # no call from here on, so that none can fail
+        queue.max_offset -= size // ENTRY_BYTES
+        del entered[-1]
 
 
 def give_back(staged: Iterable[Entered]) -> None:

@@ -216,7 +216,7 @@ class Queues:
                 queue.pending += entries
                 queue.max_offset = max_offset
         except BaseException:
-            take_out(staged[:number])
+            take_out([*staged[:number]])
             raise
         return touched, count
 

@@ -15,6 +15,7 @@ Beyond `limit` operations, the older half is applied to `start` and dropped.
 """
 
 import errno
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +82,9 @@ def _steps(disk: Disk, first: int, operations: tuple[Operation, ...]) -> Iterato
 class Drive:
     """The state that all open files of a disk share."""
 
-    def __init__(self, disk: Disk, *, capacity: int | None, clock: Clock, seed: int, journal_max: int) -> None:
+    def __init__(
+        self, disk: Disk, *, capacity: int | None, clock: Clock, seed: int, journal_max: int, nowait: bool
+    ) -> None:
         self.lock = threading.Lock()
         self.disk = disk
         self.journal = Journal(disk.copy(), journal_max)
@@ -89,6 +92,7 @@ class Drive:
         self.capacity = capacity
         self.clock = clock
         self.seed = seed
+        self.nowait = nowait
         self.random = Random(seed)  # noqa: S311 repeatable, not secret
         self.owners: dict[int, object] = {}
         self._faults: tuple[Fault, ...] = ()
@@ -96,7 +100,14 @@ class Drive:
 
     def like_this(self, disk: Disk) -> "Drive":
         """A drive with the same settings and another disk, without faults, stalls and locks."""
-        return Drive(disk, capacity=self.capacity, clock=self.clock, seed=self.seed, journal_max=self.journal_max)
+        return Drive(
+            disk,
+            capacity=self.capacity,
+            clock=self.clock,
+            seed=self.seed,
+            journal_max=self.journal_max,
+            nowait=self.nowait,
+        )
 
     def do(self, operation: Operation) -> None:
         dated = operation._replace(at_ms=self.clock.now_ms())
@@ -117,6 +128,11 @@ class Drive:
         for stall in stalls:
             stall.block()
         return os_error(faults[0].code, paths[0]) if faults else None
+
+    def would_wait(self, call: Call, *paths: str) -> bool:
+        """Whether `admit` would block. False on a disk that cannot tell."""
+        with self.lock:
+            return self.nowait and any(stall.would_meet(call, paths) for stall in self._stalls)
 
     def strike(self, call: Call, *paths: str) -> None:
         """`admit` for calls that do nothing if they fail."""
@@ -168,7 +184,9 @@ class FaultyFile:
             self._check(offset, size)
             return self._contents.read(offset, size)
 
-    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview, *, wait: bool = True) -> None:
+        if not wait and self._drive.would_wait("write", self._name):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self._name)
         error = self._drive.admit("write", self._name)
         with self._drive.lock:
             self._check(offset)

@@ -57,9 +57,16 @@ class Rule:
         """Select no further calls."""
         self._left = 0
 
+    def would_meet(self, call: str, paths: tuple[str, ...]) -> bool:
+        """Whether the rule applies to this call, which is not counted."""
+        return self._concerns(call, paths) and not self._before
+
+    def _concerns(self, call: str, paths: tuple[str, ...]) -> bool:
+        return call == self.call and not self.over and any(fnmatchcase(path, self.pattern) for path in paths)
+
     def meets(self, call: str, paths: tuple[str, ...]) -> bool:
         """Count a call; returns whether the rule applies to it."""
-        if call != self.call or self.over or not any(fnmatchcase(path, self.pattern) for path in paths):
+        if not self._concerns(call, paths):
             return False
         if self._before:
             self._before -= 1
