@@ -59,7 +59,7 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "pipelines.jobs.resending": {SPARK: 1},
     "protocol.pending_calls": {UNDO: 1},
     "store.index.growing_index_file": {UNDO: 1},
-    "store.log.commit_log": {UNDO: 5, TASK: 1},
+    "store.log.commit_log": {UNDO: 6, TASK: 1},
     "store.log.log_writer": {THREAD: 2},
     "store.message_store": {UNDO: 6, TASK: 1},
     "store.queues.queues": {UNDO: 1},
