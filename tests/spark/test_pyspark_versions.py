@@ -27,7 +27,7 @@ def is_there(name: str) -> bool:
         owner, _, kind = module.rpartition(".")
         try:
             found = getattr(import_module(owner), kind)
-        except ModuleNotFoundError:
+        except (ModuleNotFoundError, AttributeError):
             return False
     return hasattr(found, attribute)
 

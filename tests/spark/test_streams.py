@@ -74,6 +74,8 @@ def test_two_queries_on_one_topic_know_nothing_of_each_other(
 
     for target, query in zip(targets, queries, strict=True):
         assert values(spark, options(broker, subscribe=target)) == Counter(sent)
+        if not has(LIMITS):
+            continue  # the next run would publish the end of the only batch
         with Admin(broker.name_server) as admin:
             group = f"of-{target}"
             running(lambda query=query: query, lambda _, group=group: admin.offsets.lag(group, source).messages == 0)  # type: ignore[misc]
