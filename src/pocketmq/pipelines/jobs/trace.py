@@ -239,7 +239,7 @@ class TraceSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab"):
 
     lake: Annotated[str, Meta(min_length=1, description="The folder for events, timelines and latencies, as Parquet.")]
     window: Annotated[
-        Duration, Meta(description="Timelines and latencies cover the newest event and this time before it.")
+        Duration, Meta(description="The time span of timelines and latencies, which ends at the newest event.")
     ] = Duration(86_400_000)
     topics: Annotated[
         list[str], Meta(min_length=1, description="A topic with traces; may be repeated.", extra={"flag": "topic"})
