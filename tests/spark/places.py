@@ -83,22 +83,24 @@ rows.write.format("rocketmq").options(**address, topic=target, writeId="once mor
 spark.stop()
 """
 SERVER: Final = """\
+import socket
 import sys
 from pathlib import Path
 
 import pocketmq.spark
 from pyspark.sql import SparkSession
 
+with socket.create_server(("127.0.0.1", 0)) as free:
+    port = free.getsockname()[1]
 spark = (
     SparkSession.builder.master("local[2]")
     .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
     .config("spark.connect.grpc.binding.address", "127.0.0.1")
-    .config("spark.connect.grpc.binding.port", "0")
+    .config("spark.connect.grpc.binding.port", port)
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.ui.enabled", "false")
     .getOrCreate()
 )
-port = spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService.localPort()
 unfinished = Path(sys.argv[1] + ".tmp")
 unfinished.write_text(str(port))
 unfinished.rename(sys.argv[1])
@@ -107,8 +109,8 @@ sys.stdin.read()
 SERVERLESS: Final = """\
 import sys
 
-for name in ("pocketmq", "pyspark_rocketmq", "py4j"):
-    sys.modules[name] = None  # the client has only PySpark, and no Java
+for name in ("pocketmq", "pyspark_rocketmq"):
+    sys.modules[name] = None  # the client has only PySpark
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, expr
 
