@@ -180,7 +180,7 @@ def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
         ("deleteWhen", "04;24", "is not an hour of the day"),
         ("deleteWhen", "", "is not an hour of the day"),
         ("diskMaxUsedSpaceRatio", "0", "diskMaxUsedSpaceRatio=0 is not from 1 to 100, in percent"),
-        ("diskSpaceCleanForciblyRatio", "95", "disk ratios must rise"),
+        ("diskSpaceCleanForciblyRatio", "95", "disk ratios must be in ascending order"),
         ("messageDelayLevel", "1x", "messageDelayLevel: delay level '1x'"),
         ("namesrvAddr", "a:b", "namesrvAddr: address 'a:b' has no port"),
         ("brokerPermission", "8", "permission 8"),
