@@ -88,7 +88,7 @@ def test_a_backfill_into_a_table_and_a_lake_chooses_the_rows(
     }
 
     for sink in ({"table": table, "format": "orc"}, {"lake": str(tmp_path / "lake")}):
-        told = settings(broker, tmp_path / next(iter(sink)), source, **chosen, **sink)
+        told = settings(broker, tmp_path / f"of-{next(iter(sink))}", source, **chosen, **sink)
         assert examination(told) is not None
         run_backfill(spark, told, Run())
 
