@@ -138,7 +138,7 @@ def test_an_unsigned_request_is_refused_with_what_to_do() -> None:
 
 
 def test_the_command_for_an_extra_names_its_libraries_and_this_python() -> None:
-    assert install_command("spark") == f"{sys.executable} -m pip install 'pyspark>=4.2' 'pyarrow>=18' 'numpy>=1.26'"
+    assert install_command("spark") == f"{sys.executable} -m pip install 'pyspark>=4.0' 'pyarrow>=18' 'numpy>=1.26'"
 
 
 @pytest.mark.parametrize("extra", ["compression", "spark", "prometheus", "console", "otel"])

@@ -257,7 +257,7 @@ def test_a_vip_port_that_is_taken_is_no_failure(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "pocketmq.broker"):
         in_virtual_time(main, vip_channel=True)
 
-    assert "No VIP channel" in caplog.text
+    assert "VIP channel is off" in caplog.text
 
 
 @pytest.mark.parametrize("settings", [{"vip_channel": False}, {"vip_channel": True, "port": 2}])
@@ -323,7 +323,7 @@ def test_a_disk_that_hangs_keeps_a_stop_no_longer_than_it_may_and_that_is_told()
         waiting = asyncio.ensure_future(client.send(b"one"))
         await until(lambda: stall.waiting)
 
-        with pytest.raises(SyncFailed, match="no answer from the disk"):
+        with pytest.raises(SyncFailed, match="the disk did not respond"):
             await broker.stop()
 
         assert asyncio.get_running_loop().time() - began < 2

@@ -37,6 +37,7 @@ ONLY_ASYNC = {
     "finish_polled": "how the blocking face is left",
     "deliver": "how the blocking face sends",
     "submit_from_thread": "how the blocking face submits",
+    "cancel_tasks": "how the blocking face ends scheduled pulls before its stop",
     "member": "what it is made of, for code that packs messages by itself",
     "targets": "what the operations of the administrator share",
     "addressed": "how the blocking face makes messages",
