@@ -4,6 +4,7 @@ import gc
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 from tests.spark.broker_kit import Broker, fill, new_topic, options, queue
 
 import pocketmq
-from pocketmq import read_arrow
-from pocketmq.errors import InvalidSetting, MissingLibrary, TopicNotFound
+from pocketmq import Admin, Message, Producer, Server, read_arrow
+from pocketmq.errors import InvalidSetting, MissingLibrary, RemoteError, TopicNotFound
 from pocketmq.spark import arrow_read
 from pocketmq.spark.arrow import arrow_schema
 from pocketmq.spark.schema import COLUMNS, Name, NeverNull
 from pocketmq.spark.shared_clients import READING
+
+SAID = "properties['said'] IN ('a', 'b') AND properties['said'] <> 'a'"
 
 
 def test_all_columns_have_the_types_that_spark_sees(broker: Broker) -> None:
@@ -69,6 +72,48 @@ def test_a_reader_that_is_left_early_returns_its_client(broker: Broker) -> None:
     del batch, reader
     gc.collect()
     assert len(READING) == clients
+
+
+@pytest.mark.parametrize("columns", [["value"], ["value", "tags", "properties"]])
+@pytest.mark.parametrize("where", [SAID, f"{SAID} AND tags = 'x'", f"{SAID} AND queueOffset < 7"])
+def test_a_broker_that_stops_to_filter_by_sql92_loses_no_row(where: str, columns: list[str], tmp_path: Path) -> None:
+    bodies = ["a", "b", "c"] * 4
+    with Server(data=tmp_path, settings={"enablePropertyFilter": True}) as server, Admin(server.name_server) as admin:
+        broker = Broker.of(server)
+        topic = new_topic(broker, queues=1)
+        fill(broker, topic, bodies, tags="x")
+        fill(broker, topic, bodies, tags="y")
+        small = {"rocketmqConsumer.pollTimeoutMs": 5_000, "pullBatchSize": 2}
+
+        expected = read_arrow(topic, columns=columns, where=where, options=options(broker)).read_all()
+        planned = read_arrow(topic, columns=columns, where=where, options={**options(broker), **small})
+        by_option = read_arrow(topic, options={**options(broker), **small, "filterSql": "said = 'b'"})
+        admin.cluster.change_settings(broker.name, {"enablePropertyFilter": False})
+
+        assert 0 < expected.num_rows < 2 * len(bodies)
+        assert planned.read_all() == expected
+        with pytest.raises(RemoteError, match="does not support consumer to filter message by SQL92"):
+            by_option.read_all()
+
+
+def test_delayed_messages_are_filtered_by_tags_too(broker: Broker) -> None:
+    """The broker has a time in the entries of delayed messages, where others have the hash of their tag."""
+    topic = new_topic(broker)
+    with Producer(broker.name_server, group="delays") as producer:
+        sent = [
+            producer.send(Message(topic, b"late", tags=tag, delay_level=18)).message_id
+            for tag in ("paid", "open", None)
+        ]
+    waiting = {**options(broker), "subscribe": "SCHEDULE_TOPIC_XXXX"}
+
+    by_filter = read_arrow(where="tags = 'paid'", columns=["msgId"], options=waiting).read_all().column(0).to_pylist()
+    by_option = (
+        read_arrow(columns=["msgId"], options={**waiting, "filterTags": "paid"}).read_all().column(0).to_pylist()
+    )
+
+    assert sent[0] in by_filter
+    assert not {*sent[1:]} & {*by_filter}
+    assert by_option == by_filter
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Interfaces to the brokers and their answers. Most take several queues, so that requests run in parallel."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from pocketmq.errors import RemoteError
 from pocketmq.model import MessageQueue, Subscription
 
 
@@ -11,6 +12,15 @@ class Bounds(NamedTuple):
 
     min: int
     max: int
+
+
+_NO_SQL_REMARK: Final = "does not support consumer to filter"
+"""The answer of brokers whose `enablePropertyFilter` is false."""
+
+
+def refuses_sql(error: Exception) -> bool:
+    """Whether a broker refused a pull because it does not filter by SQL92."""
+    return isinstance(error, RemoteError) and _NO_SQL_REMARK in (error.remark or "")
 
 
 class LogState(NamedTuple):

@@ -98,13 +98,14 @@ def test_a_backfill_into_a_table_and_a_lake_chooses_the_rows(
     assert values_in(broker, dead) == Counter(["none", "none"])
 
 
+@pytest.mark.parametrize("chosen", [{"filterTags": "paid"}, {"filterSql": "said = 'b'"}, {"Filter": "queueOffset > 0"}])
 def test_messages_that_a_filter_left_out_are_not_noted_as_lost(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
+    spark: "SparkSession", broker: Broker, tmp_path: Path, chosen: dict[str, str]
 ) -> None:
     source = new_topic(broker, queues=1)
     fill(broker, source, ["a"], tags="open")
     fill(broker, source, ["b"], tags="paid")
-    told = settings(broker, tmp_path, source, lake=str(tmp_path / "lake"), options={"filterTags": "paid"})
+    told = settings(broker, tmp_path, source, lake=str(tmp_path / "lake"), options=chosen)
 
     run_backfill(spark, told, Run())
 

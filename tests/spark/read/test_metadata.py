@@ -43,6 +43,17 @@ def last_stored_ms(asked: ClientMetadata, place: MessageQueue, offset: int) -> i
     return stored[place]
 
 
+def test_a_deleted_topic_says_nothing_about_sql92(broker: Broker) -> None:
+    topic, gone = new_topic(broker), new_topic(broker)
+    with asking(broker) as asked:
+        assert asked.queues(gone)
+        with Admin(broker.name_server) as admin:
+            admin.topics.delete(gone)
+
+        assert asked.brokers_without_sql([queue(broker, gone, 0)]) == []
+        assert asked.brokers_without_sql([queue(broker, gone, 0), queue(broker, topic, 0)]) == []
+
+
 def test_queues_and_what_they_hold(broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"], number=1)

@@ -141,6 +141,17 @@ def test_pushed_tags_are_the_filter_of_the_partition() -> None:
     assert part.subscription("orders").tags_set == ("x", "y")
 
 
+def test_tags_are_checked_beside_sql92_and_without_a_broker_that_compares_them() -> None:
+    plan = FilterPlan(tags="x || y", sql="a = 'b'", condition=options(filter="properties['a'] = 'b'").filter)
+
+    (part,) = plan_partitions([QueueRange(Q[0], 0, 9)], [Name.VALUE], options(), cores=1, plan=plan)
+
+    assert part.subscription("orders").sub_string == "a = 'b'"
+    assert part.subscription_without_sql("orders").tags_set == ("x", "y")
+    assert part.subscription_without_sql("SCHEDULE_TOPIC_XXXX").matches_all
+    assert part.tags == ("x", "y")
+
+
 def test_without_a_plan_a_task_applies_the_whole_filter() -> None:
     given = options(filter="tags = 'a' AND queueOffset > 3")
 

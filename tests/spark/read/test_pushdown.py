@@ -189,9 +189,12 @@ def planned(
         ("queueOffset >= 5 AND topic = 'orders'", FilterPlan(Pushed(topics=frozenset({"orders"}), from_offset=5))),
         ("tags = 'a'", FilterPlan(Pushed(tags=frozenset({"a"})), tags="a")),
         ("tags = 'a' AND queueId <> 1", FilterPlan(Pushed(tags=frozenset({"a"})), "a", condition=parse_filter("queueId <> 1"))),
-        (CITY, FilterPlan(sql="city = 'Oslo'")),
-        (f"{CITY} AND tags = 'a'", FilterPlan(Pushed(tags=frozenset({"a"})), sql="(TAGS IN ('a') AND city = 'Oslo')")),
-        (f"{CITY} AND {NUMBER}", FilterPlan(sql="city = 'Oslo'", condition=parse_filter(NUMBER))),
+        (CITY, FilterPlan(sql="city = 'Oslo'", condition=parse_filter(CITY))),
+        (
+            f"{CITY} AND tags = 'a'",
+            FilterPlan(Pushed(tags=frozenset({"a"})), "a", "(TAGS IN ('a') AND city = 'Oslo')", parse_filter(CITY)),
+        ),
+        (f"{CITY} AND {NUMBER}", FilterPlan(sql="city = 'Oslo'", condition=parse_filter(f"{CITY} AND {NUMBER}"))),
         (f"{CITY} OR {NUMBER}", FilterPlan(condition=parse_filter(f"{CITY} OR {NUMBER}"))),
         (
             "storeTimestamp >= TIMESTAMP '2026-01-01 00:00:00Z'",
@@ -225,7 +228,10 @@ def test_the_filters_of_spark_and_the_option_narrow_together() -> None:
     plan = planned(f"{CITY} AND queueOffset < 9", *offered)
 
     assert plan == FilterPlan(
-        Pushed(tags=frozenset({"a"}), from_offset=5, to_offset=9), sql="(TAGS IN ('a') AND city = 'Oslo')"
+        Pushed(tags=frozenset({"a"}), from_offset=5, to_offset=9),
+        "a",
+        "(TAGS IN ('a') AND city = 'Oslo')",
+        parse_filter(CITY),
     )
 
 

@@ -195,7 +195,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 DEFAULT_MAX_MESSAGES = 500_000
-_FILTERS = ("filtertags", "filtersql")
+_FILTERS = ("filtertags", "filtersql", "filter")
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -226,7 +226,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether brokers filter messages: then a gap in the offsets does not mean that messages are lost."""
+        """Whether an option filters messages: then a gap in the offsets does not mean that messages are lost."""
         return any(name.lower() in _FILTERS for name in self.options)
 
     @property

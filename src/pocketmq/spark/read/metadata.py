@@ -21,11 +21,18 @@ from pocketmq.client.admin.lag import stored_offset
 from pocketmq.client.admin.topics import TopicAdmin
 from pocketmq.client.cluster.calls import first_of_topics
 from pocketmq.clock import Clock, SystemClock
-from pocketmq.errors import GroupNotFound, ImpossibleRequest, NetworkError, PocketMQError, RemoteError
+from pocketmq.errors import (
+    GroupNotFound,
+    ImpossibleRequest,
+    NetworkError,
+    PocketMQError,
+    RemoteError,
+    TopicNotFound,
+)
 from pocketmq.model import ExpressionType, MessageQueue, Subscription, TopicName
 from pocketmq.model.names import TOOLS_GROUP
 from pocketmq.protocol.record import decode_record
-from pocketmq.spark.broker_facts import Bounds, LogState
+from pocketmq.spark.broker_facts import Bounds, LogState, refuses_sql
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.read.offsets import QueueOffsets
 from pocketmq.spark.shared_clients import READING, ReadingCore, SharedClient
@@ -73,8 +80,6 @@ SAMPLED_BYTES: Final = 256 * 1024
 ONE_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 RETENTION_TTL_S: Final = 600.0
 """How long a setting of a broker is cached: its retention time, and whether it filters by SQL92."""
-NO_SQL_REMARK: Final = "does not support consumer to filter"
-"""The answer of brokers whose `enablePropertyFilter` is false."""
 _HOUR_MS: Final = 3_600_000
 
 T = TypeVar("T")
@@ -83,10 +88,6 @@ T = TypeVar("T")
 class _Cached(NamedTuple, Generic[T]):
     found: T
     until: float
-
-
-def _is_valid(known: _Cached[Any] | None, now: float) -> bool:
-    return known is not None and now < known.until
 
 
 class ClientMetadata:
@@ -210,22 +211,29 @@ class ClientMetadata:
     def brokers_without_sql(self, queues: Sequence[MessageQueue]) -> list[str]:
         """The brokers of these queues that do not filter by SQL92."""
 
-        async def accepts(core: ReadingCore, queue: MessageQueue) -> bool:
+        async def accepts(core: ReadingCore, queue: MessageQueue) -> bool | None:
             wanted = Subscription.parse(queue.topic, "TAGS IS NULL", ExpressionType.SQL92)
             try:
                 await core.puller(self._pull_group).pull(queue, 0, wanted, 1, SAMPLED_BYTES)
+            except TopicNotFound:
+                return None  # a deleted topic says nothing about its broker
             except RemoteError as error:
-                if NO_SQL_REMARK in (error.remark or ""):
-                    return False
-                raise
+                if not refuses_sql(error):
+                    raise
+                return False
             return True
 
         now = self._clock.monotonic()
-        known = self._filters_by_sql
-        unknown = {queue.broker_name: queue for queue in queues if not _is_valid(known.get(queue.broker_name), now)}
-        for queue, found in self._for_each(list(unknown.values()), accepts).items():
-            known[queue.broker_name] = _Cached(found, now + RETENTION_TTL_S)
-        return sorted({queue.broker_name for queue in queues if not known[queue.broker_name].found})
+        known = {name: one for name, one in self._filters_by_sql.items() if now < one.until}
+        unknown = list({queue.broker_name: queue for queue in queues if queue.broker_name not in known}.values())
+        found = (
+            self.ask(lambda core: core.targets.gather(unknown, lambda queue: accepts(core, queue))) if unknown else []
+        )
+        for queue, answer in zip(unknown, found, strict=True):
+            if answer is not None:
+                known[queue.broker_name] = _Cached(answer, now + RETENTION_TTL_S)
+        self._filters_by_sql = known
+        return sorted({queue.broker_name for queue in queues} & {name for name, one in known.items() if not one.found})
 
     def log_states(self, brokers: Collection[str]) -> dict[str, LogState]:
         """The log states of brokers of topics whose queues were queried. Brokers that do not report one are omitted."""

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.model import MessageQueue, QueueRange, Subscription
+from pocketmq.model import SCHEDULE_TOPIC, MessageQueue, QueueRange, Subscription
 from pocketmq.spark.filters.conditions import Condition
 from pocketmq.spark.options.connection_options import Connection
 from pocketmq.spark.options.read_options import ReadOptions, subscription_of
@@ -40,7 +40,7 @@ class ReadPartition(msgspec.Struct, frozen=True):
     idle_timeout_ms: int
     on_data_loss: str
     condition: Condition | None = None
-    """What the task applies itself."""
+    """What the task applies itself, besides tags. It includes `filter_sql`, if that comes from the option `filter`."""
 
     def __len__(self) -> int:
         return sum(map(len, self.slices))
@@ -52,8 +52,21 @@ class ReadPartition(msgspec.Struct, frozen=True):
         return self.columns == (Name.VALUE,) and not self.check_crc and not is_filtered
 
     def subscription(self, topic: str) -> Subscription:
-        """The subscription to a topic by the filters."""
-        return subscription_of(topic, self.filter_tags, self.filter_sql)
+        """What brokers filter a topic by: SQL92, or else tags."""
+        if self.filter_sql is None:
+            return self.subscription_without_sql(topic)
+        return subscription_of(topic, None, self.filter_sql)
+
+    def subscription_without_sql(self, topic: str) -> Subscription:
+        """By tags, or all messages. Entries of delayed messages have a time instead of the hash of a tag: a broker that compares
+        tags finds none of them.
+        """
+        return subscription_of(topic, None if topic == SCHEDULE_TOPIC else self.filter_tags, None)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the messages to keep; empty for all. Brokers compare only the hashes of tags, if at all."""
+        return subscription_of("any", self.filter_tags, None).tags_set
 
 
 def plan_partitions(

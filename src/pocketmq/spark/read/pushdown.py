@@ -4,11 +4,11 @@
     queueOffset         = IN < <= > >=      shorter ranges                   exact, except IN
     tags                = and IN            the broker filters               exact: the decoder compares the texts
     storeTimestamp      = < <= > >=         shorter ranges of a batch, by the broker's search by time; checked again
-    tags, keys and      = <> IN IS          the broker filters by SQL92      exact: see `filters.sql92`; only of the option
-    properties          AND OR NOT
+    tags, keys and      = <> IN IS          the broker filters by SQL92      only of the option; see `filters.sql92`;
+    properties          AND OR NOT                                               checked again
 
-Spark applies what remains of its own filters, and tasks apply what remains of the option. Brokers accept tags or SQL92. If a
-broker does not accept SQL92, tasks apply that part, too.
+Spark applies what remains of its own filters, and tasks apply what remains of the option. Brokers accept tags or SQL92. SQL92 only
+saves work: tasks check it again, as brokers ignore it for compaction topics, and may refuse it since the read was planned.
 
 Filters are recognised by the names of their classes, so this module does not import Spark. An unknown filter, or one with a
 value of another type, remains: then more is read than needed.
@@ -207,7 +207,7 @@ class FilterPlan(msgspec.Struct, frozen=True):
     tags: str | None = None
     sql: str | None = None
     condition: Condition | None = None
-    """What tasks apply."""
+    """What tasks apply, besides `tags`."""
 
 
 class SqlQueries(Protocol):
@@ -239,22 +239,21 @@ def planned_filter(
                 "or use the option filter, which the connector can apply itself"
             )
         return FilterPlan(pushed, sql=options.filter_sql)
-    tags = pushed.tag_expression or options.filter_tags
+    by_tasks = FilterPlan(pushed, pushed.tag_expression or options.filter_tags, condition=all_of(left))
     by_sql = [part for part in left if sql92_of(part) is not None]
     of_tags = [] if pushed.tags is None else [In((Name.TAGS.value,), tuple(sorted(pushed.tags)))]
     wanted = all_of([*of_tags, *by_sql]) if by_sql else None
     sql = None if wanted is None else sql92_of(wanted)  # None beyond a limit, or for a tag that SQL92 cannot express
     if sql is None or any(is_retry(queue.topic) for queue in queues):  # brokers do not filter retry topics by SQL92
-        return FilterPlan(pushed, tags, condition=all_of(left))
+        return by_tasks
     if refusing := brokers.brokers_without_sql(queues):
         log.warning(
             "The filter is applied after reading: %s not filter by SQL92 (enablePropertyFilter is false)",
             _named(refusing),
         )
-        return FilterPlan(pushed, tags, condition=all_of(left))
-    rest = all_of([part for part in left if part not in by_sql])
-    log.info("Brokers filter by SQL92: %s. Applied after reading: %s", sql, rest or "nothing")
-    return FilterPlan(pushed, sql=sql, condition=rest)
+        return by_tasks
+    log.info("Brokers filter by SQL92: %s", sql)
+    return msgspec.structs.replace(by_tasks, sql=sql)
 
 
 def _named(brokers: Sequence[str]) -> str:

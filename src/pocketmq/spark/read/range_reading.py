@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from pocketmq.errors import CallTimedOut, DataLost, PocketMQError, TopicNotFound
-from pocketmq.model import MessageQueue, QueueRange, Subscription
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.protocol.body_pack import is_pack
-from pocketmq.spark.broker_facts import Answer, Puller
+from pocketmq.spark.broker_facts import Answer, Puller, refuses_sql
 from pocketmq.spark.decode.decoding import Decoder, Pulled
 from pocketmq.spark.python_processes import keep_memory, short_errors
 from pocketmq.spark.read.chunks import AwaitedChunk, Chunk, DirectChunks, messages_of_next, unpacked
@@ -57,7 +57,7 @@ class ChunkPulls:
         offset, size = wanted.start, 0
         while offset < wanted.end and size < self._partition.buffer_bytes:
             left = QueueRange(wanted.queue, offset, wanted.end)
-            next_one = await self._next(left, self._wanted[wanted.queue.topic])
+            next_one = await self._next(left)
             if isinstance(next_one, Lost):
                 lost.append(next_one)
                 offset = next_one.range.end
@@ -68,7 +68,7 @@ class ChunkPulls:
         done, rest = wanted.split(offset)
         return Chunk(Pulled(done, b"".join(found)), rest, lost)
 
-    async def _next(self, left: QueueRange, subscription: Subscription) -> Answer | Lost:
+    async def _next(self, left: QueueRange) -> Answer | Lost:
         """A response that makes progress, or the range that is lost instead."""
         partition = self._partition
         limit = min(partition.pull_messages, len(left))
@@ -78,6 +78,7 @@ class ChunkPulls:
         gap_deadline = began if left.queue in self._gappy_queues else min(began + GAP_S, deadline)
         while True:
             failure: PocketMQError | None = None
+            subscription = self._wanted[left.queue.topic]
             try:
                 answer = await self._puller.pull(left.queue, left.start, subscription, limit, partition.pull_bytes)
                 if left.start < answer.bounds.min or left.start >= answer.bounds.max:
@@ -90,6 +91,9 @@ class ChunkPulls:
                     raise
                 return Lost(left, Cause.DELETION)
             except PocketMQError as error:
+                if refuses_sql(error) and partition.condition is not None and not subscription.is_tag:
+                    self._filter_without_sql(left.queue)
+                    continue
                 if not error.retriable:
                     raise
                 failure = error
@@ -99,6 +103,11 @@ class ChunkPulls:
                     "check its broker, or raise rocketmqConsumer.pollTimeoutMs"
                 ) from failure
             await asyncio.sleep(RETRY_S)
+
+    def _filter_without_sql(self, queue: MessageQueue) -> None:
+        """A broker that accepted SQL92 when the read was planned refuses it: its setting changed, or this is a slave."""
+        log.warning("The filter is applied after reading %s: broker %s refuses SQL92", queue.topic, queue.broker_name)
+        self._wanted[queue.topic] = self._partition.subscription_without_sql(queue.topic)
 
     def _lost_in_gap(self, left: QueueRange, gap: Answer) -> Lost | None:
         """None unless messages existed. Later gaps of the queue do not wait again, as compacted topics have many."""
@@ -167,7 +176,7 @@ def read_partition(partition: ReadPartition, never_null: NeverNull = NULLS_ANYWH
     decoder = Decoder(
         partition.columns,
         never_null=never_null,
-        tags=partition.subscription("any").tags_set,
+        tags=partition.tags,
         condition=partition.condition,
         namespace=partition.connection.namespace,
         check_crc=partition.check_crc,
