@@ -174,6 +174,31 @@ def test_a_close_that_takes_long_names_the_task_that_does_not_end(
     assert portal_threads() == []
 
 
+class LoopThatHangs(asyncio.SelectorEventLoop):
+    """Closed, but `close` does not return until `release`."""
+
+    release = threading.Event()
+
+    def close(self) -> None:
+        super().close()
+        self.release.wait()
+
+
+def test_a_close_does_not_wait_for_a_loop_that_is_closed_and_does_not_return(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pocketmq.net.portal.LONG_CLOSE_S", 0.05)
+    portal = Portal("test portal", loop_factory=LoopThatHangs)
+    portal.run(give(1))
+
+    portal.close()
+
+    assert "test portal: the event loop did not close" in caplog.text
+    (thread,) = portal_threads()
+    LoopThatHangs.release.set()
+    thread.join()
+
+
 def test_a_closed_portal_refuses_work_and_may_be_closed_again() -> None:
     portal = Portal("test portal")
     portal.close()

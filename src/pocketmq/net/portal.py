@@ -23,7 +23,7 @@ T = TypeVar("T")
 log = logging.getLogger("pocketmq.net")
 
 LONG_CLOSE_S: Final = 10.0
-"""A `close` that takes longer logs the tasks that it waits for."""
+"""A `close` that takes longer logs the tasks that it waits for, or leaves a loop that does not end its own close."""
 _portals: "WeakSet[Portal]" = WeakSet()
 _loops_of_the_parent: list[object] = []
 
@@ -114,19 +114,26 @@ class Portal:
             if thread is not None:
                 thread.stop()
         if thread is not None:
-            thread.join(LONG_CLOSE_S)
-            if thread.is_alive():
-                tasks = (
-                    "; ".join(map(repr, asyncio.all_tasks(thread.loop)))
-                    or "none; a thread of its executor is still running"
-                )
-                log.warning(
-                    "%s: close has taken %d s so far; still waiting for cancelled tasks: %s",
-                    self._name,
-                    LONG_CLOSE_S,
-                    tasks,
-                )
-                thread.join()
+            self._join(thread)
+
+    def _join(self, thread: _LoopThread) -> None:
+        thread.join(LONG_CLOSE_S)
+        if not thread.is_alive():
+            return
+        if thread.loop.is_closed():
+            # uvloop has been seen to never return from closing its handles. All tasks and executor threads have ended.
+            log.warning(
+                "%s: the event loop did not close within %d s; its thread is abandoned", self._name, LONG_CLOSE_S
+            )
+            return
+        tasks = "; ".join(map(repr, asyncio.all_tasks(thread.loop)))
+        log.warning(
+            "%s: close has taken %d s so far; still waiting for cancelled tasks: %s",
+            self._name,
+            LONG_CLOSE_S,
+            tasks or "none; a thread of its executor is still running",
+        )
+        thread.join()
 
     def __enter__(self) -> Self:
         return self
