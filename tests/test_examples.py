@@ -4,7 +4,6 @@ import ast
 import subprocess
 import sys
 import textwrap
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ON_SPARK = frozenset({"spark_bodies", "spark_read_write"})
 """Run in the session of `tests/spark`: Spark takes long to start, and talks."""
-LIBRARIES = {"read_with_duckdb": "duckdb", "read_with_pandas": "pandas", "read_with_polars": "polars"}
-"""Examples that need a library."""
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem not in ON_SPARK)
 
 
@@ -24,8 +21,6 @@ def promised_output(source: str) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_an_example_prints_what_it_promises(example: Path) -> None:
-    if (library := LIBRARIES.get(example.stem)) is not None and find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, timeout=60, cwd=ROOT
     )
