@@ -78,7 +78,7 @@ def test_a_group_ahead_of_the_end_of_a_queue_is_set_back_to_it(caplog: pytest.Lo
         offsets.commit(group, "T", 0, offset)
     offsets.commit("ahead", "Gone", 2, 7)
 
-    lowered = lower_offsets(offsets, opened.store, clean=True)
+    lowered = lower_offsets(offsets, opened.store, 0, clean=True)
 
     assert lowered == ["T@ahead", "Gone@ahead"]
     assert [offsets.stored(group, "T", 0) for group in ("behind", "level", "ahead")] == [1, 3, 3]
@@ -92,7 +92,7 @@ def test_nothing_is_told_when_all_is_well(caplog: pytest.LogCaptureFixture) -> N
     offsets.commit("G", "SELF_TEST_TOPIC", 0, 1)
 
     assert adopt_topics(topics(), opened.store, NOW) == []
-    assert lower_offsets(offsets, opened.store, clean=True) == []
+    assert lower_offsets(offsets, opened.store, 0, clean=True) == []
     assert [record for record in caplog.records if record.name == "pocketmq.broker"] == []
 
 

@@ -203,7 +203,7 @@ class BrokerParts:
             undo.callback(store.close)
             snapshots.load()
             adopt_topics(state.topics, store, state.clock.now_ms())
-            lower_offsets(state.offsets, store, clean=report.clean)
+            lower_offsets(state.offsets, store, state.clock.now_ms(), clean=report.clean)
             self.delays.load(tables.load(DELAYS_FILE, DelayOffsets.decode))
             self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))
             snapshots.add(DELAYS_FILE, self.delays)

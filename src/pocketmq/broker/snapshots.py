@@ -327,11 +327,13 @@ def adopt_topics(topics: TopicTable, store: MessageStore, now_ms: int) -> list[s
     return adopted
 
 
-def lower_offsets(offsets: OffsetTable, store: MessageStore, *, clean: bool) -> list[str]:
+def lower_offsets(offsets: OffsetTable, store: MessageStore, now_ms: int, *, clean: bool) -> list[str]:
     """Lower offsets beyond the end of the log. Return the changed rows, as `topic@group`. `clean`: there was no crash."""
     lowered = offsets.lower_to(store.max_offset)
-    if not clean:
-        offsets.set_bounds(store.queue_ends())
+    if clean:
+        offsets.drop_old_bounds(now_ms)
+    else:
+        offsets.set_bounds(store.queue_ends(), now_ms)
     if lowered:
         log.warning("Lowered offsets of groups to the end of the log, because they were beyond it: %s", _names(lowered))
     return lowered

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.golden import GOLDEN, Captured, captured, needs_golden
 
 from pocketmq.broker.groups.offsets import (
+    BOUNDS_KEPT_MS,
     MAX_RECREATED,
     NOTHING_TO_CORRECT,
     OffsetTable,
@@ -367,6 +368,52 @@ def test_after_a_crash_the_broker_commits_how_far_it_has_checked_transactions(of
     offsets.set_bounds({HALF_TOPIC: {0: 90}})
 
     assert offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, 100)
+
+
+def started_again(offsets: OffsetTable) -> OffsetTable:
+    restored = OffsetTable()
+    restored.restore(SavedOffsets.decode(offsets.snapshot_json(NOW)))
+    return restored
+
+
+def test_a_member_that_is_away_during_a_crash_and_a_restart_still_has_offsets_of_an_older_log(
+    offsets: OffsetTable,
+) -> None:
+    offsets.commit("g", "T", 0, 80)
+    offsets.set_bounds({"T": {0: 90}}, NOW)
+    offsets = started_again(offsets)
+    offsets.drop_old_bounds(NOW + 1)
+
+    assert not offsets.commit("g", "T", 0, 100, end=200)
+    assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
+    assert started_again(offsets).redirect_older("g", "T", 0, 100, 0) is None, "it has been redirected"
+
+
+def test_bounds_of_two_crashes_are_the_smaller_ones_for_members_that_were_away_during_both(
+    offsets: OffsetTable,
+) -> None:
+    offsets.commit("away", "T", 0, 80)
+    offsets.commit("there", "T", 0, 80)
+    offsets.set_bounds({"T": {0: 90}}, NOW)
+    assert offsets.redirect_older("there", "T", 0, 90, 0) is None
+    offsets = started_again(offsets)
+    offsets.set_bounds({"T": {0: 200}, "New": {0: 5}}, NOW)
+
+    assert offsets.redirect_older("there", "T", 0, 150, 0) is None
+    assert offsets.redirect_older("away", "T", 0, 100, 0) == 80
+    offsets = started_again(offsets)
+    offsets.set_bounds({"T": {0: 120}, "New": {0: 5}}, NOW)
+    assert offsets.redirect_older("there", "T", 0, 150, 0) == 80
+
+
+def test_a_day_after_a_crash_members_have_returned(offsets: OffsetTable) -> None:
+    offsets.set_bounds({"T": {0: 90}}, NOW)
+    offsets = started_again(offsets)
+    offsets.drop_old_bounds(NOW + BOUNDS_KEPT_MS + 1)
+
+    assert offsets.is_changed
+    assert b"recovered" not in offsets.snapshot_json(NOW)
+    assert offsets.commit("g", "T", 0, 100)
 
 
 def test_a_redirected_member_cannot_save_its_older_offset_before_it_has_pulled_so_far_again(

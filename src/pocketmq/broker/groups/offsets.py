@@ -14,7 +14,8 @@ the table keeps a bound for each group until its next pull of the queue: the end
 or 0 for a deleted topic. A pull or commit beyond the bound is from the older log: the pull is redirected to the group's
 stored offset, or to the beginning if its members had not committed yet; the commit is ignored. A group without an offset
 that asks for one is new to the queue, and has no bound from then on. RocketMQ's members save their old offset once more after such a pull, so commits
-beyond what the group has pulled since are ignored, too.
+beyond what the group has pulled since are ignored, too. Bounds survive restarts for a day: members may be away
+during several of them. A bound never grows by another crash.
 
 Every row keeps its text until it changes, so a save writes only the changed rows. Names contain no '@' (see
 `model.names`), so a key can always be parsed.
@@ -34,6 +35,8 @@ LARGEST = 2**63 - 1
 NOTHING_TO_CORRECT = LARGEST
 """The correction of a queue in which the compared group is behind all others."""
 
+BOUNDS_KEPT_MS = 24 * 3_600_000
+"""How long after a crash its bounds survive restarts."""
 MAX_RECREATED = 4_096
 """Limit on groups of deleted topics that are kept; the oldest are removed first."""
 
@@ -78,8 +81,11 @@ class OffsetTable:
         self._texts: dict[str, bytes] = {}
         self._recovered: Mapping[str, Mapping[int, int]] | None = None
         """After a crash: the ends that queues had at the start, by topic."""
-        self._confirmed: dict[str, set[int]] = {}
-        """Queues whose offsets are of the recovered log, by `topic@group`."""
+        self._confirmed: dict[str, dict[int, int]] = {}
+        """Queues that a group has pulled since a crash, by `topic@group`: their bounds are LARGEST, or of a later crash."""
+        self._recovered_ms = 0
+        self._bounds_text: bytes | None = b""
+        """The bounds after a crash in the next snapshot; None if they changed."""
         self._recreated: dict[str, set[int]] = {}
         """Groups with offsets in a topic when it was deleted, and the queues that they have pulled since."""
         self._max_queues = max_queues
@@ -168,9 +174,12 @@ class OffsetTable:
 
     def _is_older(self, key: str, queue_id: int, offset: int) -> bool:
         """Whether an offset of a group is beyond its bound in the queue."""
-        if self._recovered is not None and queue_id not in self._confirmed.get(key, ()):
-            topic, _, _ = key.partition("@")
-            if offset > self._recovered.get(topic, {}).get(queue_id, 0):
+        if self._recovered is not None:
+            bound = self._confirmed.get(key, {}).get(queue_id)
+            if bound is None:
+                topic, _, _ = key.partition("@")
+                bound = self._recovered.get(topic, {}).get(queue_id, 0)
+            if offset > bound:
                 return True
         return offset > 0 and self._is_recreated(key, queue_id)
 
@@ -181,7 +190,10 @@ class OffsetTable:
     def _confirm_log(self, key: str, queue_id: int) -> None:
         """The group has pulled the queue, or was set to an offset in it: its offsets are of this log."""
         if self._recovered is not None:
-            self._confirmed.setdefault(key, set()).add(queue_id)
+            bounds = self._confirmed.setdefault(key, {})
+            if bounds.get(queue_id) != LARGEST:
+                bounds[queue_id] = LARGEST
+                self._bounds_text = None
         if (confirmed := self._recreated.get(key)) is not None and queue_id not in confirmed:
             confirmed.add(queue_id)
 
@@ -293,11 +305,28 @@ class OffsetTable:
                     lowered.append(row.key)
         return lowered
 
-    def set_bounds(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+    def set_bounds(self, ends: Mapping[str, Mapping[int, int]], now_ms: int = 0) -> None:
         """After a crash, members may have offsets of lost messages. `ends` of all queues, when no offset is beyond its end."""
-        self._recovered = ends
+        before = self._recovered
+        if before is None:
+            self._recovered = ends
+        else:  # members that have not returned since an earlier crash
+            self._recovered = {
+                topic: {queue_id: min(end, before.get(topic, {}).get(queue_id, 0)) for queue_id, end in queues.items()}
+                for topic, queues in ends.items()
+            }
+        for key, bounds in self._confirmed.items():
+            queues = ends.get(key.partition("@")[0], {})
+            self._confirmed[key] = {queue_id: min(bound, queues.get(queue_id, 0)) for queue_id, bound in bounds.items()}
         # The broker's own offsets are of the log that it has read itself.
-        self._confirmed = {f"{topic}@{TRANSACTION_CHECK_GROUP}": {0} for topic in (HALF_TOPIC, OP_HALF_TOPIC)}
+        self._confirmed |= {f"{topic}@{TRANSACTION_CHECK_GROUP}": {0: LARGEST} for topic in (HALF_TOPIC, OP_HALF_TOPIC)}
+        self._recovered_ms = now_ms
+        self._bounds_text = None
+
+    def drop_old_bounds(self, now_ms: int) -> None:
+        """After a clean stop: the bounds of a crash long ago are not needed any more."""
+        if self._recovered is not None and now_ms - self._recovered_ms > BOUNDS_KEPT_MS:
+            self._recovered, self._confirmed, self._bounds_text = None, {}, None
 
     def delete_topic(self, topic: str) -> None:
         """Delete all offsets of a topic. Their groups begin at 0 if the topic is created again."""
@@ -360,7 +389,7 @@ class OffsetTable:
     @property
     def is_changed(self) -> bool:
         """Whether there are changes that no `snapshot_json` contains yet."""
-        return bool(self._dirty)
+        return bool(self._dirty) or self._bounds_text is None
 
     def snapshot(self) -> ConsumerOffsets:
         """The value of consumerOffset.json."""
@@ -369,7 +398,7 @@ class OffsetTable:
 
     def snapshot_json(self, now_ms: int) -> bytes:
         """The bytes of consumerOffset.json. Only rows that changed since the last call are encoded again."""
-        if self._dirty:
+        if self.is_changed:
             self.version = self.version.next_version(now_ms)
         for row in self._dirty:
             row.is_dirty = False
@@ -381,8 +410,17 @@ class OffsetTable:
         resets = b',"resetTable":%b' % _encode(self._pending) if self._pending else b""
         if self._recreated:
             resets += b',"recreatedTable":%b' % _encode(self._recreated)
+        if self._bounds_text is None:
+            self._bounds_text = self._encode_bounds()
+        resets += self._bounds_text
         texts = b",".join(self._texts.values())
         return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (_encode(self.version), texts, resets)
+
+    def _encode_bounds(self) -> bytes:
+        if self._recovered is None:
+            return b""
+        tables = _encode(self._recovered), _encode(self._confirmed), self._recovered_ms
+        return b',"recoveredTable":%b,"confirmedTable":%b,"recoveredMs":%d' % tables
 
     def restore(self, saved: ConsumerOffsets) -> list[str]:
         """Fill a new table from a saved one. Return the keys that are not `topic@group`."""
@@ -397,6 +435,10 @@ class OffsetTable:
         if isinstance(saved, SavedOffsets):
             self._restore_resets(saved.reset_table)
             self._recreated = {key: set(confirmed) for key, confirmed in saved.recreated_table.items()}
+            if saved.recovered_ms:
+                self._recovered, self._recovered_ms = saved.recovered_table, saved.recovered_ms
+                self._confirmed = {key: dict(bounds) for key, bounds in saved.confirmed_table.items()}
+                self._bounds_text = self._encode_bounds()
         self.version = saved.data_version
         return strange
 
