@@ -43,16 +43,12 @@ class Result(NamedTuple):
         return f"| {self.scene} | {outcome} | {self.seconds:.0f} s |"
 
 
-def play(name: str, seed: int) -> Result:
+def play(name: str, seed: int, injector: Injector) -> Result:
     """Run one scene in a folder and with processes of its own."""
     began = monotonic()
     facts: list[str] = []
     broken = ""
-    with (
-        TemporaryDirectory() as folder,
-        Injector(Path(folder) / "injector") as injector,
-        processes(Path(folder)) as children,
-    ):
+    with TemporaryDirectory() as folder, processes(Path(folder)) as children:
         stage = Stage(Path(folder), children, injector, seed)
         facts = stage.facts
         try:
@@ -93,11 +89,12 @@ def main(only: str, seed: int | None, write_docs: bool, only_list: bool) -> None
     if not chosen:
         raise click.ClickException(f"no scene has {only!r} in its name; --list prints them all")
     results = []
-    for number, name in enumerate(chosen, 1):
-        result = play(name, seed)
-        results.append(result)
-        outcome = f"BROKEN {result.broken}" if result.broken else f"kept: {result.facts}"
-        click.echo(f"[{number}/{len(chosen)}] {name} ({result.seconds:.0f} s)\n    {outcome}")
+    with TemporaryDirectory() as folder, Injector(Path(folder)) as injector:
+        for number, name in enumerate(chosen, 1):
+            result = play(name, seed, injector)
+            results.append(result)
+            outcome = f"BROKEN {result.broken}" if result.broken else f"kept: {result.facts}"
+            click.echo(f"[{number}/{len(chosen)}] {name} ({result.seconds:.0f} s)\n    {outcome}")
     if write_docs:
         write_document(results, seed)
     broken = sum(bool(result.broken) for result in results)

@@ -25,13 +25,14 @@ def _filled(stage: Stage) -> Load:
     return load
 
 
-def _damaged(stage: Stage, damage: Callable[[Path], None]) -> None:
-    """Damage the queue files between a clean stop and a start; everything must still be handled."""
+def damaged_entries(stage: Stage) -> None:
+    """Queue files are damaged between a clean stop and a start; everything must still be handled."""
     stage.serve()
     load = _filled(stage)
     try:
         stage.stop()
         for queue in range(QUEUES):
+            damage = _zero_page if queue % 2 else _flip_bits
             damage(_first_file(stage, queue))
         stage.start_again()
         load.begin_consuming()
@@ -42,27 +43,20 @@ def _damaged(stage: Stage, damage: Callable[[Path], None]) -> None:
     stage.stop()
 
 
-def zeroed_page(stage: Stage) -> None:
-    def damage(path: Path) -> None:
-        with path.open("r+b") as file:
-            file.seek(PAGE)
-            file.write(bytes(PAGE))
-
-    _damaged(stage, damage)
+def _zero_page(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(PAGE)
+        file.write(bytes(PAGE))
 
 
-def flipped_bits(stage: Stage) -> None:
+def _flip_bits(path: Path) -> None:
     """One bit in the log offset and in the size of some entries."""
-
-    def damage(path: Path) -> None:
-        with path.open("r+b") as file:
-            for number, byte in ((3, 6), (5, 11), (7, 2)):
-                file.seek(number * ENTRY + byte)
-                (old,) = file.read(1)
-                file.seek(number * ENTRY + byte)
-                file.write(bytes((old ^ 4,)))
-
-    _damaged(stage, damage)
+    with path.open("r+b") as file:
+        for number, byte in ((3, 6), (5, 11), (7, 2)):
+            file.seek(number * ENTRY + byte)
+            (old,) = file.read(1)
+            file.seek(number * ENTRY + byte)
+            file.write(bytes((old ^ 4,)))
 
 
 def removed_while_running(stage: Stage) -> None:
@@ -138,8 +132,7 @@ def _cut(folder: Path, size: int) -> None:
 
 
 SCENES: Final[dict[str, Callable[[Stage], None]]] = {
-    "a zeroed page in each queue file after a clean stop": zeroed_page,
-    "flipped bits in each queue file after a clean stop": flipped_bits,
+    "zeroed pages and flipped bits in queue files after a clean stop": damaged_entries,
     "queue files removed while it runs": removed_while_running,
     "a log that a crash made shorter, under a running consumer": shorter_log,
     "a topic deleted and created again, under a running consumer": created_again,

@@ -25,7 +25,7 @@ FRAME: Final = 15 * MIB
 HOARDERS: Final = 60
 LEFT_MB: Final = 60
 """What a server may have grown by for other reasons."""
-GARBAGE_S: Final = 8.0
+GARBAGE_S: Final = 6.0
 GROUPS: Final = 60_000
 """More than there may be topics for retries."""
 GROUPS_PER_LINE: Final = 5_000

@@ -56,13 +56,16 @@ __attribute__((constructor)) static void attach(void) {
     if (mapped != MAP_FAILED) control = mapped;
 }
 
-/* The rule that acts on this call; NULL when none does. `path` is NULL where only `file` is known. */
+/* The rule that acts on this call; NULL when none does. `path` is NULL where only `file` is known. It is a copy: while a call is
+ * stalled, the driver may use the rule for another fault. */
 static struct rule *rule_for(enum operation operation, const char *path, int file) {
+    static __thread struct rule acting;
     char link[32], found[512];
     if (control == NULL) return NULL;
     for (int index = 0; index < RULES; index++) {
         struct rule *rule = &control->rules[index];
         if (rule->operation != operation || rule->times == 0) continue;
+        acting = *rule;
         if (rule->path[0] != 0) {
             if (path == NULL) {
                 snprintf(link, sizeof link, "/proc/self/fd/%d", file);
@@ -75,7 +78,7 @@ static struct rule *rule_for(enum operation operation, const char *path, int fil
         if (__atomic_fetch_sub(&rule->skip, 1, __ATOMIC_SEQ_CST) > 0) continue;
         if (rule->times > 0 && __atomic_fetch_sub(&rule->times, 1, __ATOMIC_SEQ_CST) <= 0) continue;
         __atomic_fetch_add(&rule->hits, 1, __ATOMIC_SEQ_CST);
-        return rule;
+        return &acting;
     }
     return NULL;
 }

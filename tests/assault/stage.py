@@ -19,7 +19,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tests.assault.injector import Injector
+from tests.assault.injector import Fault, Injector
 from tests.client.processes import ROOT, Child, Children
 
 from pocketmq import Admin, Producer, PushConsumer, StoredMessage
@@ -31,8 +31,12 @@ QUEUES: Final = 4
 SENDERS: Final = 4
 PAUSE_S: Final = 0.02
 """After a refused send."""
-SMALL_FILES: Final = ("mappedFileSizeCommitLog=1048576", "mappedFileSizeConsumeQueue=20000")
-"""So that files roll during a scene of some seconds."""
+SETTINGS: Final = (
+    "mappedFileSizeCommitLog=1048576",
+    "mappedFileSizeConsumeQueue=20000",
+    "flushConsumerOffsetInterval=500",
+)
+"""So that files roll and tables are saved during a scene of some seconds."""
 QUICK: Final[dict[str, Any]] = {"route_poll_ms": 1_000, "heartbeat_ms": 1_000}
 DRAIN_S: Final = 40.0
 
@@ -136,7 +140,7 @@ class Stage:
         """The broker's folder."""
         return self.folder / "data" / "broker-a"
 
-    def serve(self, *args: object, settings: tuple[str, ...] = SMALL_FILES, **options: Any) -> None:
+    def serve(self, *args: object, settings: tuple[str, ...] = SETTINGS, **options: Any) -> None:
         """Start the server on free ports, and create the topic; `options` are for all clients of the scene."""
         self._options = options
         sets = [word for setting in settings for word in ("--set", setting)]
@@ -175,14 +179,15 @@ class Stage:
             return True
 
     @contextmanager
-    def load(self) -> Iterator[Load]:
-        """Clients at work; at the end of the block everything that was acknowledged must be handled."""
-        with Load(self.name_server, **self._options) as load:
+    def load(self, *, first: int = 0) -> Iterator[Load]:
+        """Clients at work; at the end of the block everything that was acknowledged must be handled. Numbers begin at
+        `first`.
+        """
+        with Load(self.name_server, first=first, **self._options) as load:
             self.until(lambda: len(load.handled) > 100, "the first messages")
             yield load
             self.expect(self.server.code is None, f"the server ended with {self.server.code}: {self.log_tail()}")
-            before = len(load.acknowledged)
-            self.until(lambda: len(load.acknowledged) > before + 100, "sends after the attack")
+            self.until_sent(load, 100, "sends after the attack")
             load.stop_sending()
             self.drain(load)
             self.facts.append(told_of(load))
@@ -209,6 +214,14 @@ class Stage:
 
     def until(self, condition: Callable[[], object], what: str, patience_s: float = 30) -> None:
         self._children.until(condition, what, patience_s)
+
+    def until_sent(self, load: Load, count: int, what: str) -> None:
+        """More sends are acknowledged."""
+        before = len(load.acknowledged)
+        self.until(lambda: len(load.acknowledged) > before + count, what)
+
+    def until_hit(self, fault: Fault, times: int, what: str) -> None:
+        self.until(lambda: fault.hits >= times, what)
 
     def during(self, seconds: float) -> None:
         """Let the clients work; an attack is under way."""
