@@ -8,7 +8,7 @@ from tests.client.real_cluster import Basket, RealCluster, real_cluster, until
 
 from pocketmq.client.received import DEAD_LETTER_REASON
 from pocketmq.codes import SysFlag
-from pocketmq.errors import UnreadableMessage
+from pocketmq.errors import UnreadableMessage, UsageError
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.batch import encode_batch
@@ -130,6 +130,32 @@ def test_a_lite_pull_consumer_hears_of_the_bad_one_and_seeks_behind_it(body: byt
                     bodies += [message.body for message in await consumer.poll(timeout_s=10)]
 
             assert bodies == SOUND
+
+    run(main())
+
+
+def test_a_lite_pull_consumer_seeks_behind_a_bad_message_that_was_deleted_meanwhile() -> None:
+    async def main() -> None:
+        store = {"log_file_bytes": 4096, "max_message_bytes": 1024}
+        async with real_cluster(queues=1, store=store) as c, c.lite_consumer(start_at="first") as consumer:
+            c.keep("T", b"x", sys_flag=SysFlag.COMPRESSED)
+            await consumer.subscribe("T")
+            with pytest.raises(UnreadableMessage):
+                await consumer.poll(timeout_s=10)
+            for number in range(40):
+                c.keep("T", b"%d" % number + bytes(200))
+                await asyncio.sleep(0.1)  # log files are created meanwhile
+            await asyncio.sleep(11)  # they are synced now
+            c.clock.sleep_ms(100 * 3_600_000)
+            c.broker.parts.state.store.drop_expired()
+            await until(lambda: c.broker.parts.state.store.min_offset("T", 0) > 1)
+
+            await consumer.seek(QUEUE, 1)
+            (first, *_) = await consumer.poll(timeout_s=10)
+
+            assert first.queue_offset == c.broker.parts.state.store.min_offset("T", 0)
+            with pytest.raises(UsageError, match="offset 0 is out of range"):
+                await consumer.seek(QUEUE, 0)
 
     run(main())
 

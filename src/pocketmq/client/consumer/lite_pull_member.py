@@ -309,12 +309,16 @@ class LitePullMember(AssignedMember):
         return _position(await self._owned_queue(queue))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at `offset` in an assigned queue. Commits nothing."""
+        """Continue at `offset` in an assigned queue. Commits nothing.
+
+        It may be behind a message that the broker has deleted since it was pulled: then continue at the first one that exists.
+        """
         calls = self._instance.brokers.offsets
+        position = await self.position(queue)
         low, high = await calls.smallest(queue), await calls.largest(queue)
-        if not low <= offset <= high:
+        if not min(low, position) <= offset <= high:
             raise UsageError(f"offset {offset} is out of range; {queue} has offsets {low} to {high}")
-        await self._move(queue, offset)
+        await self._move(queue, max(offset, low))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         await self._move(queue, await self._instance.brokers.offsets.smallest(queue))
