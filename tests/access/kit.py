@@ -6,11 +6,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from pocketmq.access.accounts import Account, Accounts, Rights
+from pocketmq.access.accounts import Accesses, Account, Accounts, Action, Resource, Rights
 from pocketmq.access.authentication import Authentication
 from pocketmq.access.settings import AuthenticationSettings
 from pocketmq.codes import HeaderEncoding, RequestCode
-from pocketmq.model.access import Accesses, Action, Resource
 from pocketmq.model.message_id import Host, OffsetId, pack_ip
 from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command

@@ -5,9 +5,8 @@ from ipaddress import ip_network
 import pytest
 from tests.access.kit import ADMIN, STRANGER, USER, account
 
-from pocketmq.access.accounts import Accounts, Rights
+from pocketmq.access.accounts import Accounts, Action, Resource, Rights
 from pocketmq.errors import InvalidSetting
-from pocketmq.model.access import Action, Resource
 
 PUB, SUB, GET, UPDATE, DELETE = Action.PUB, Action.SUB, Action.GET, Action.UPDATE, Action.DELETE
 

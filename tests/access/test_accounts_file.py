@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from tests.access.kit import FILE, put_file
 
-from pocketmq.access.accounts import Accounts
+from pocketmq.access.accounts import Accounts, Action, Resource
 from pocketmq.access.accounts_file import MAX_FILE_BYTES, read_accounts
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
-from pocketmq.model.access import Action, Resource
 from pocketmq.testing import FaultyFiles
 
 SECRET = "hushhushhush"

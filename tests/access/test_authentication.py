@@ -23,13 +23,13 @@ from tests.access.kit import (
 from tests.golden import captured, needs_golden
 from tests.net.talk import BRISK, SERVER, Recorder
 
+from pocketmq.access.accounts import Action
 from pocketmq.access.authentication import SHOWN_CHARS, Authentication, authentication_by
 from pocketmq.access.refusals import Cause
 from pocketmq.access.settings import AuthenticationSettings
 from pocketmq.broker.access import ACCESS
 from pocketmq.codes import HeaderEncoding, RequestCode, Version
 from pocketmq.errors import ConnectionLost, InvalidSetting, NoPermission
-from pocketmq.model.access import Action
 from pocketmq.net.peer import Peer
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.frames import split_frames

@@ -18,10 +18,10 @@ from tests.access.kit import (
 )
 from tests.broker.running import in_virtual_time, running
 
+from pocketmq.access.accounts import Action, Resource
 from pocketmq.broker.access import ACCESS, by_log_offset
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import ImpossibleRequest, NoPermission, ProtocolError
-from pocketmq.model.access import Action, Resource
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.message_id import Host, OffsetId, pack_ip
 from pocketmq.model.names import HALF_TOPIC

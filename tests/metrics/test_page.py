@@ -8,8 +8,7 @@ import pytest
 
 from pocketmq.errors import InvalidSetting, ListenFailed
 from pocketmq.metrics.families import Family, gauge
-from pocketmq.metrics.page import MAX_REQUEST_BYTES, MetricsPage
-from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.metrics.page import MAX_REQUEST_BYTES, MetricsPage, MetricsSettings
 from pocketmq.net.address import Address
 from pocketmq.testing.memory_net import MemoryNetwork
 from pocketmq.testing.virtual_loop import run

@@ -17,9 +17,9 @@ from tests.access.kit import (
 from tests.nameserver.talk import connected
 from tests.protocol.request_tables import NAME_SERVER_REQUESTS, rows
 
+from pocketmq.access.accounts import Access, Action, Resource
 from pocketmq.codes import HeaderEncoding, RequestCode
 from pocketmq.errors import InvalidSetting, NoPermission
-from pocketmq.model.access import Access, Action, Resource
 from pocketmq.nameserver.server import ACCESS, NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.peer import Peer

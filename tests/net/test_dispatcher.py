@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from pocketmq.access.accounts import Access, Action, Resource
 from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode
 from pocketmq.errors import HeaderError, NoPermission, RequestNotSupported
-from pocketmq.model.access import Access, Action, Resource
-from pocketmq.net.dispatcher import Dispatcher, Handler, Reply, Request
 from pocketmq.net.peer import Peer
+from pocketmq.net.server import Dispatcher, Handler, Reply, Request
 from pocketmq.protocol.api.administration import KvConfigReply, KvKey
 from pocketmq.protocol.command import Command
 

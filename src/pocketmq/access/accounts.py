@@ -1,5 +1,8 @@
 """Accounts and their permissions: values and rules; `accounts_file` reads them.
 
+Each server has one table from request code to `Accesses`: the actions of a request on resources, with the names of RocketMQ's ACL.
+The sender needs the right to all of them. A code without a row is refused.
+
     orders-service ── topics   orders*          Pub, Sub
                    ├─ groups   orders-workers   Sub
                    └─ sources  10.1.0.0/16
@@ -10,15 +13,56 @@ rule denies anything. Requests about all resources of a kind need the permission
 A retry or dead-letter topic belongs to its group: an account that may consume as the group may read and write it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import NamedTuple
 
 import msgspec
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.model import group_of
-from pocketmq.model.access import Action, Resource
 from pocketmq.protocol.signing import Credentials
+
+
+class Resource(StrEnum):
+    """The resource of a request. A cluster stands for everything that belongs to no topic and no group."""
+
+    CLUSTER = "Cluster"
+    TOPIC = "Topic"
+    GROUP = "Group"
+
+
+class Action(StrEnum):
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+FindNames = Callable[..., Iterable[str]]
+"""Finds the resources of a command that no single header field names."""
+
+
+class Access(NamedTuple):
+    """One action of a request on a resource. The right to `action`, or to one of `or_to`, is enough.
+
+    `named_by` is the header field with the name of the resource, or a function that finds the names. Without it, the request
+    affects all resources of this kind.
+    """
+
+    resource: Resource
+    action: Action
+    named_by: str | FindNames | None = None
+    or_to: tuple[Action, ...] = ()
+
+
+Accesses = tuple[Access, ...]
+"""All accesses of one request."""
+
 
 ANYTHING = "*"
 

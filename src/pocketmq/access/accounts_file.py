@@ -32,11 +32,10 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pocketmq.access.accounts import ANYTHING, Account, Accounts, Network, Rights
+from pocketmq.access.accounts import ANYTHING, Account, Accounts, Action, Network, Rights
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import Files, FileStatus
 from pocketmq.model import group_of
-from pocketmq.model.access import Action
 from pocketmq.protocol.signing import Credentials
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024

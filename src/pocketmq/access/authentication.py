@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from pocketmq.access.accounts import Account, Accounts, Actions
+from pocketmq.access.accounts import Access, Accesses, Account, Accounts, Action, Actions, FindNames, Resource
 from pocketmq.access.accounts_file import FollowedAccounts
 from pocketmq.access.refusals import Cause, Refusals
 from pocketmq.access.settings import AuthenticationSettings
@@ -25,7 +25,6 @@ from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ConnectionLost, NoPermission
 from pocketmq.files import Files
-from pocketmq.model.access import Access, Accesses, Action, FindNames, Resource
 from pocketmq.net import Peer
 from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import Command

@@ -9,10 +9,10 @@ says: otherwise the permission for one topic would grant access to all.
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from pocketmq.access.accounts import Access, Accesses, Action, Resource
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest
 from pocketmq.model import HALF_TOPIC, OffsetId, StoredMessage
-from pocketmq.model.access import Access, Accesses, Action, Resource
 from pocketmq.model.properties import REAL_TOPIC
 from pocketmq.protocol.api.administration import GetConsumeStats
 from pocketmq.protocol.api.messages import (

@@ -20,7 +20,7 @@ from pocketmq.broker.access import ACCESS, by_log_offset
 from pocketmq.broker.delivery.delays import Delays
 from pocketmq.broker.delivery.timer_progress import TimerCheck, TimerProgress
 from pocketmq.broker.delivery.timers import Timers
-from pocketmq.broker.handlers.administration import MaintenanceHandlers, StatisticsHandlers
+from pocketmq.broker.handlers.administration import MaintenanceHandlers, SettingHandlers, StatisticsHandlers
 from pocketmq.broker.handlers.checked_pulls import CheckedPulls
 from pocketmq.broker.handlers.clients import ClientHandlers
 from pocketmq.broker.handlers.destinations import Destinations
@@ -34,7 +34,6 @@ from pocketmq.broker.handlers.replying import ReplyHandlers
 from pocketmq.broker.handlers.resets import ResetHandlers
 from pocketmq.broker.handlers.retries import Retries, RetryHandlers
 from pocketmq.broker.handlers.sending import Sending
-from pocketmq.broker.handlers.settings import SettingHandlers
 from pocketmq.broker.handlers.topics import TopicHandlers
 from pocketmq.broker.handlers.transactions import TransactionHandlers, producer_finder
 from pocketmq.broker.registration import Registration

@@ -16,7 +16,7 @@ import msgspec
 from pocketmq.access import settings as access
 from pocketmq.broker.settings import MAX_QUEUES, BrokerSettings
 from pocketmq.errors import InvalidSetting
-from pocketmq.metrics import settings as metrics
+from pocketmq.metrics import page as metrics
 from pocketmq.model import DelayLevels
 from pocketmq.model.setting_keys import (
     NUMBER,

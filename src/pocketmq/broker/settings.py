@@ -8,7 +8,7 @@ from pocketmq.access.settings import AuthenticationSettings, check_listen_addres
 from pocketmq.clock import STEP_CONFIRM_MS
 from pocketmq.codes import Perm
 from pocketmq.errors import InvalidSetting
-from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.metrics.page import MetricsSettings
 from pocketmq.model import parse_broker, parse_topic
 from pocketmq.model.setting_keys import InUse, require_positive
 from pocketmq.net import Address, ClientTlsFiles, ServerTlsFiles, UnfinishedLimits

@@ -49,7 +49,7 @@ from pocketmq.embedded.server import (
 )
 from pocketmq.errors import InvalidSetting, ProgramFailed
 from pocketmq.files import DiskFiles
-from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.metrics.page import MetricsSettings
 from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import DEFAULT_PORT as NAME_SERVER_PORT
 from pocketmq.nameserver.settings import NameServerSettings

@@ -18,7 +18,7 @@ from pocketmq.cli.output import screen
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.log_lines import FORMS
 from pocketmq.metrics.page import PATH as METRICS_PATH
-from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.metrics.page import MetricsSettings
 from pocketmq.net import Address, ServerTlsFiles, TlsMode
 from pocketmq.store.settings import FlushMode
 

@@ -24,7 +24,7 @@ from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.files import DiskFiles, temporary_folder
-from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.metrics.page import MetricsSettings
 from pocketmq.model.names import refuse_unknown
 from pocketmq.nameserver.route_tables import RouteLimits
 from pocketmq.nameserver.server import NameServer

@@ -7,7 +7,6 @@ The hot paths only add to plain counters; everything else happens when the page 
 Modules in reading order:
 
     families    metric families: name, help, labelled values, and their text format
-    page        the HTTP page `GET /metrics`
+    page        the HTTP page `GET /metrics`, its settings, and RocketMQ's names for them
     log_lines   log records as text or as JSON
-    settings    address of the page, and RocketMQ's names for it
 """

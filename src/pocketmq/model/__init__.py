@@ -15,7 +15,6 @@ Modules in reading order:
     delay          delay levels
     retries        how often and when a failed message is retried
     transactions   half messages and op messages
-    access         resources and actions of access rules
     durations      histograms of durations
     human          numbers, durations, times and sizes as people read and write them
     setting_keys   settings in properties files and admin requests

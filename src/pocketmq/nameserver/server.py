@@ -15,6 +15,7 @@ from typing import Final, Self
 
 import msgspec
 
+from pocketmq.access.accounts import Access, Accesses, Action, Resource
 from pocketmq.access.accounts_file import FOLLOW_S
 from pocketmq.access.authentication import Authentication, authentication_by
 from pocketmq.clock import Clock, SystemClock
@@ -31,7 +32,6 @@ from pocketmq.metrics.families import (
     with_labels,
 )
 from pocketmq.metrics.page import MetricsPage
-from pocketmq.model.access import Access, Accesses, Action, Resource
 from pocketmq.model.names import AUTO_CREATE_TOPIC
 from pocketmq.nameserver.handlers import BrokerHandlers, KvConfigHandlers, SettingHandlers, TopicHandlers
 from pocketmq.nameserver.kv_config import KvConfig, KvLimits

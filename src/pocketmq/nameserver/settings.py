@@ -12,8 +12,8 @@ import msgspec
 
 from pocketmq.access import settings as access
 from pocketmq.access.settings import AuthenticationSettings, check_listen_addresses
-from pocketmq.metrics import settings as metrics
-from pocketmq.metrics.settings import MetricsSettings
+from pocketmq.metrics import page as metrics
+from pocketmq.metrics.page import MetricsSettings
 from pocketmq.model.setting_keys import (
     NUMBER,
     PATH,

@@ -8,8 +8,7 @@ Modules in reading order:
     connection   reads frames from a transport and writes frames to it
     unfinished   limits the memory of incomplete frames over all connections
     peer         calls and serves requests over a connection, in both directions
-    dispatcher   from a request to its handler and back
-    server       listens, tracks connections, stops after running requests are served
+    server       listens, tracks connections, finds the handler of a request, stops after running requests are served
     pool         one shared connection for each address
     blocking     a connection for one thread, without an event loop
     portal       an event loop in a thread, for blocking code
@@ -18,13 +17,22 @@ Modules in reading order:
 
 from pocketmq.net.address import LARGEST_PORT, Address, reachable, resolved
 from pocketmq.net.connection import CloseReason, Connection, ConnectionSettings
-from pocketmq.net.dispatcher import Check, Dispatcher, Handler, PlainRequest, Reply, Request
 from pocketmq.net.loops import QUIET_S, LoopFailures, Repeating, Steps, end_of_input, new_loop
 from pocketmq.net.network import AcceptSettings, Listener, Network, TcpNetwork, TurnedAway
 from pocketmq.net.peer import Peer, PeerSettings, Waiting
 from pocketmq.net.pool import Pool, PoolSettings
 from pocketmq.net.portal import Portal, refuse_in_a_loop
-from pocketmq.net.server import Server, ServerCounters, ServerSettings
+from pocketmq.net.server import (
+    Check,
+    Dispatcher,
+    Handler,
+    PlainRequest,
+    Reply,
+    Request,
+    Server,
+    ServerCounters,
+    ServerSettings,
+)
 from pocketmq.net.tls import ClientTlsFiles, ServerTls, ServerTlsFiles, TlsMode, client_context, server_context
 from pocketmq.net.unfinished import UnfinishedLimits
 

@@ -16,8 +16,8 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import PocketMQError
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
-from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
+from pocketmq.net.server import Dispatcher
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command

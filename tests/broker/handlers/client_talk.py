@@ -10,6 +10,7 @@ from tests.broker.states import state_over
 from tests.net.talk import BRISK
 from tests.store.open_store import OpenStore
 
+from pocketmq.access.accounts import Access, Action, Resource
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.handlers.clients import ClientHandlers
 from pocketmq.broker.handlers.destinations import Destinations
@@ -20,13 +21,11 @@ from pocketmq.broker.reads.arrivals import Arrivals, Record
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.snapshots import Snapshots
 from pocketmq.codes import Language, RequestCode, ResponseCode, Version
-from pocketmq.model.access import Access, Action, Resource
 from pocketmq.model.subscription import Subscription
 from pocketmq.net.address import Address
 from pocketmq.net.connection import ConnectionSettings
-from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer, PeerSettings
-from pocketmq.net.server import Server, ServerSettings
+from pocketmq.net.server import Dispatcher, Server, ServerSettings
 from pocketmq.protocol.bodies.clients import ConsumerData, HeartbeatData, MessageModel, ProducerData
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command

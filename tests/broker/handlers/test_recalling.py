@@ -11,15 +11,14 @@ from tests.broker.states import state_over
 from tests.golden import captured, needs_golden
 from tests.net.talk import BRISK, until
 
+from pocketmq.access.accounts import Access, Action, Resource
 from pocketmq.broker.handlers.recalling import RecallHandlers, recall_handle_for
 from pocketmq.broker.messages import Draft
 from pocketmq.broker.settings import BrokerSettings, TimerSettings
 from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.model.access import Access, Action, Resource
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.properties import parse_properties
-from pocketmq.net.dispatcher import Dispatcher
-from pocketmq.net.server import Server, ServerSettings
+from pocketmq.net.server import Dispatcher, Server, ServerSettings
 from pocketmq.protocol.api.messages import RecallMessage
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command

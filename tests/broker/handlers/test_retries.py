@@ -18,8 +18,8 @@ from pocketmq.codes import RequestCode, ResponseCode, Version
 from pocketmq.errors import FlushDiskTimeout, GroupNotFound, NoPermission, ServerFailed
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import SCHEDULE_TOPIC
-from pocketmq.net.dispatcher import Reply, Request
 from pocketmq.net.peer import Peer
+from pocketmq.net.server import Reply, Request
 from pocketmq.protocol.api.messages import SendMessage, SendMessageBack, SendMessageV2
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.command import Command

@@ -9,14 +9,13 @@ from tests.golden import captured, needs_golden
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.access import ACCESS
-from pocketmq.broker.handlers.settings import SettingHandlers
+from pocketmq.broker.handlers.administration import SettingHandlers
 from pocketmq.broker.setting_keys import CONSTANTS, KEYS, write_keys
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.net.address import Address
-from pocketmq.net.dispatcher import Dispatcher
 from pocketmq.net.peer import Peer
-from pocketmq.net.server import Server
+from pocketmq.net.server import Dispatcher, Server
 from pocketmq.protocol.api.administration import BrokerConfigReply
 from pocketmq.protocol.bodies.properties_text import read_properties
 from pocketmq.protocol.bodies.topics import DataVersion

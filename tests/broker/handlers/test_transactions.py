@@ -12,8 +12,8 @@ from pocketmq.broker.messages import StoredPosition
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import FlushDiskTimeout, ImpossibleRequest, InvalidParameter
 from pocketmq.model.names import CHECK_MAX_TIME_TOPIC
-from pocketmq.net.dispatcher import Reply, Request
 from pocketmq.net.peer import Peer
+from pocketmq.net.server import Reply, Request
 from pocketmq.protocol.api.messages import EndTransaction, ResumeCheckHalfMessage
 from pocketmq.protocol.command import ONEWAY, Command
 from pocketmq.store.settings import FlushMode

@@ -17,6 +17,5 @@ Modules in reading order:
     topics           admin: create, change, list and delete topics
     groups           admin: create, change, list, forbid and delete groups
     relays           admin requests that the broker forwards to a client
-    settings         admin: query and change settings
-    administration   admin: statistics, maintenance, replica state
+    administration   admin: settings, statistics, maintenance, replica state
 """

@@ -7,5 +7,4 @@ Modules in reading order:
     model         the disk: applies operations, derives crash states
     faults        rules that make a call fail or stall
     drive         open files, locks, rules, and the journal of operations
-    real_folder   copies from and to a real folder
 """

@@ -1,6 +1,6 @@
 """Words of access rules: those of RocketMQ, so that rules written for it can be read."""
 
-from pocketmq.model.access import Access, Action, Resource
+from pocketmq.access.accounts import Access, Action, Resource
 
 
 def test_words_are_rocketmqs() -> None:
