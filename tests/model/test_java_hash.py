@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pocketmq.model.java_hash import java_hash, tag_code
+from pocketmq.model.java_hash import java_hash
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 """Every code point, lone surrogates and those beyond the basic plane included."""
@@ -52,5 +52,5 @@ def test_texts_around_the_length_of_the_table_have_the_hash_of_the_plain_loop(le
 
 
 def test_a_message_without_a_tag_has_code_0() -> None:
-    assert tag_code("") == 0
-    assert tag_code("TagA") == 2598919
+    assert java_hash("") == 0
+    assert java_hash("TagA") == 2598919

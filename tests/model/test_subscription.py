@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.errors import InvalidExpression
-from pocketmq.model.java_hash import tag_code
+from pocketmq.model.java_hash import java_hash
 from pocketmq.model.subscription import ALL, ExpressionType, Subscription, union_expression
 
 TAGS = st.from_regex(r"[a-zA-Z0-9_一-龥]{1,10}", fullmatch=True)
@@ -42,7 +42,7 @@ def test_each_wanted_tag_has_its_code(tags: list[str]) -> None:
     subscription = Subscription.parse("T", union_expression(tags))
 
     assert subscription.tags_set == tuple(dict.fromkeys(tags))
-    assert set(subscription.code_set) == set(map(tag_code, tags))
+    assert set(subscription.code_set) == set(map(java_hash, tags))
 
 
 @pytest.mark.parametrize("expression", ["||", " || ", " "])

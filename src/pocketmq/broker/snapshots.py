@@ -24,7 +24,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -99,14 +99,11 @@ class _SavedFile:
             log.info("Saved %s again", self.name)
 
 
-class _Round:
+class _Round(NamedTuple):
     """Files that are saved together, and the task that saves them."""
 
-    __slots__ = ("names", "task")
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.task: asyncio.Task[Failures]
+    names: set[str]
+    task: asyncio.Task[Failures]
 
 
 class _Versioned:
@@ -269,18 +266,19 @@ class Snapshots:
         if self._stopped:
             raise WrongState("the broker has stopped; tables can no longer be saved")
         if self._next is None:
-            self._next = _Round()
-            self._next.task = asyncio.get_running_loop().create_task(self._save_round(self._next))
-            self._next.task.add_done_callback(_log_unexpected)
+            together: set[str] = set()
+            task = asyncio.get_running_loop().create_task(self._save_round(together))
+            task.add_done_callback(_log_unexpected)
+            self._next = _Round(together, task)
         self._next.names.update(names)
         return self._next
 
-    async def _save_round(self, current: _Round) -> Failures:
+    async def _save_round(self, names: set[str]) -> Failures:
         async with self._one_at_a_time:
             self._next = None
             failures: Failures = {}
             for name, file in self._files.items():
-                if name in current.names and (failure := await self._write(file)):
+                if name in names and (failure := await self._write(file)):
                     failures[name] = failure
             return failures
 

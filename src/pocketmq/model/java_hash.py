@@ -5,7 +5,6 @@
 Python's own hash, or a hash over UTF-8 bytes, would filter wrongly.
 """
 
-from functools import lru_cache
 from operator import mul
 
 
@@ -36,9 +35,3 @@ def java_hash(text: str) -> int:
 def _utf16_units(text: str) -> memoryview:
     encoded = text.encode("utf-16-le", "surrogatepass")
     return memoryview(bytearray(encoded)).cast("H")
-
-
-@lru_cache(maxsize=4096)
-def tag_code(tag: str) -> int:
-    """The tags code of a consume queue entry; 0 without a tag. Cached, because tags are few and repeat."""
-    return java_hash(tag) if tag else 0

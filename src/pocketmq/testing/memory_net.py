@@ -21,6 +21,7 @@ import random
 import ssl
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -204,15 +205,16 @@ class MemoryNetwork:
         server_protocol: asyncio.BaseProtocol,
     ) -> None:
         there, back = self._new_pipe(client, server), self._new_pipe(server, client)
-        ends = MemoryTransport(client, server, there, back), MemoryTransport(server, client, back, there)
-        connection = MemoryConnection(client, server, ends, (there, back))
-        self.connections[client] = connection
-        for end in ends:
-            end.on_lost = lambda: self._count_lost(connection)
+        on_lost = partial(self._count_lost, client)
+        ends = (
+            MemoryTransport(client, server, there, back, client_protocol, on_lost),
+            MemoryTransport(server, client, back, there, server_protocol, on_lost),
+        )
+        self.connections[client] = MemoryConnection(client, server, ends, (there, back))
         self._record("made", client, server)
         # The server's side first: it must know the client before the first byte arrives.
-        ends[1].start(server_protocol)
-        ends[0].start(client_protocol)
+        ends[1].start()
+        ends[0].start()
 
     def _new_pipe(self, source: Address, target: Address) -> Pipe:
         smallest, largest = self._weather.segment_bytes
@@ -234,10 +236,11 @@ class MemoryNetwork:
             return [target] if target.client in self.connections else []
         return [connection for connection in self.connections.values() if connection.touches(target)]
 
-    def _count_lost(self, connection: MemoryConnection) -> None:
-        if connection.client in self.connections and all(end.is_lost for end in connection.ends):
-            del self.connections[connection.client]
-            self._record("closed", connection.client, connection.server)
+    def _count_lost(self, client: Address) -> None:
+        connection = self.connections.get(client)
+        if connection is not None and all(end.is_lost for end in connection.ends):
+            del self.connections[client]
+            self._record("closed", client, connection.server)
 
     def _apply_partitions(self) -> None:
         for connection in self.connections.values():

@@ -128,10 +128,18 @@ class Pipe:
 class MemoryTransport(asyncio.Transport):
     """One end of a connection, as an asyncio transport."""
 
-    def __init__(self, own: Address, other: Address, outgoing: Pipe, incoming: Pipe) -> None:
+    def __init__(
+        self,
+        own: Address,
+        other: Address,
+        outgoing: Pipe,
+        incoming: Pipe,
+        protocol: asyncio.BaseProtocol,
+        on_lost: Callable[[], None],
+    ) -> None:
         super().__init__({"sockname": tuple(own), "peername": tuple(other)})
         self._loop = asyncio.get_running_loop()
-        self._protocol: asyncio.BaseProtocol
+        self._protocol = protocol
         self._outgoing = outgoing
         self._incoming = incoming
         self._high = DEFAULT_HIGH_BYTES
@@ -141,13 +149,12 @@ class MemoryTransport(asyncio.Transport):
         self._closing = False
         self._half_closed = False
         self._lost = False
-        self.on_lost: Callable[[], None] = lambda: None
+        self._on_lost = on_lost
         outgoing.source = self
         incoming.target = self
 
-    def start(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-        protocol.connection_made(self)
+    def start(self) -> None:
+        self._protocol.connection_made(self)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
@@ -274,4 +281,4 @@ class MemoryTransport(asyncio.Transport):
 
     def _report_lost(self, error: Exception | None) -> None:
         self._protocol.connection_lost(error)
-        self.on_lost()
+        self._on_lost()

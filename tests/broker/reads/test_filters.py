@@ -11,7 +11,7 @@ from pocketmq.broker.reads import filters
 from pocketmq.broker.reads.filters import EVERYTHING, Filters
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import InvalidExpression
-from pocketmq.model.java_hash import tag_code
+from pocketmq.model.java_hash import java_hash
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.model.subscription import ExpressionType, Subscription
 from pocketmq.protocol.command import Command
@@ -47,17 +47,17 @@ def test_who_takes_all_is_asked_nothing(subscription: Subscription) -> None:
     assert wanted is EVERYTHING
     assert wanted.tag_codes is None
     assert wanted.matches is None
-    assert wanted.wakes(tag_code("anything"), b"")
+    assert wanted.wakes(java_hash("anything"), b"")
 
 
 def test_tags_are_asked_on_the_queue_entry_and_wake_by_their_code() -> None:
     wanted = Filters().of(Subscription.parse("T", "TagA || Aa"))
 
-    assert wanted.tag_codes == frozenset({tag_code("TagA"), tag_code("Aa")})
+    assert wanted.tag_codes == frozenset({java_hash("TagA"), java_hash("Aa")})
     assert wanted.matches is None
-    assert wanted.wakes(tag_code("TagA"), raw(TAGS="TagA"))
-    assert wanted.wakes(tag_code("BB"), raw(TAGS="BB")), "equal hashes: the client looks at the text"
-    assert not wanted.wakes(tag_code("TagB"), raw(TAGS="TagB"))
+    assert wanted.wakes(java_hash("TagA"), raw(TAGS="TagA"))
+    assert wanted.wakes(java_hash("BB"), raw(TAGS="BB")), "equal hashes: the client looks at the text"
+    assert not wanted.wakes(java_hash("TagB"), raw(TAGS="TagB"))
     assert not wanted.wakes(0, b"")
 
 
@@ -76,7 +76,7 @@ def test_sql92_is_asked_on_the_record_and_wakes_by_the_properties() -> None:
     ]:
         assert wanted.matches(record_of(properties)) is expected
         assert wanted.matches(record_of(properties, topic="T" * 200)) is expected
-        assert wanted.wakes(tag_code("TagA"), properties) is expected
+        assert wanted.wakes(java_hash("TagA"), properties) is expected
     assert wanted.expression is not None
     assert wanted.expression.failures == 3
 
@@ -290,7 +290,7 @@ def test_captured_pulls_select_the_same_records(conversation: str) -> None:
         chosen = [
             record
             for record, message in zip(records, decode_records(everything), strict=True)
-            if (codes is None or tag_code(message.tags or "") in codes) and (matches is None or matches(record))
+            if (codes is None or java_hash(message.tags or "") in codes) and (matches is None or matches(record))
         ]
         assert b"".join(chosen[: int(fields["maxMsgNums"])]) == body
         checked += fields["subscription"] == "a > 2"

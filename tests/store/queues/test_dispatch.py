@@ -11,7 +11,7 @@ from tests.store.golden_store import read_log, restore
 
 from pocketmq.codes import SysFlag
 from pocketmq.model.delay import DELAY_LEVELS, DelayLevels
-from pocketmq.model.java_hash import java_hash, tag_code
+from pocketmq.model.java_hash import java_hash
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.store.log.log_scan import RecoveryScan
 from pocketmq.store.queues.consume_queue import (
@@ -77,7 +77,7 @@ def test_without_a_tag_the_code_is_zero(raw: bytes) -> None:
 
 @pytest.mark.parametrize("tag", ["标签", "étiquette", "🙂", "a🙂b", "\N{GREEK SMALL LETTER ALPHA}"])
 def test_tags_are_hashed_by_their_utf16_units(tag: str) -> None:
-    assert code_of(f"TAGS\x01{tag}\x02".encode()) == tag_code(tag)
+    assert code_of(f"TAGS\x01{tag}\x02".encode()) == java_hash(tag)
 
 
 def test_a_negative_hash_stays_negative() -> None:
@@ -107,7 +107,7 @@ def test_long_tags_are_hashed_like_short_ones(length: int) -> None:
 def test_any_properties_give_the_hash_of_their_tag(properties: dict[str, str]) -> None:
     text = format_properties(properties)
 
-    assert code_of(text.encode()) == tag_code(parse_properties(text).get("TAGS", ""))
+    assert code_of(text.encode()) == java_hash(parse_properties(text).get("TAGS", ""))
 
 
 # delayed messages
@@ -162,7 +162,7 @@ def test_the_captured_logs_hold_commits_tags_and_delayed_messages(version: str, 
     delayed = [message for message in messages if message.topic == "SCHEDULE_TOPIC_XXXX"]
     assert {delay_level_of(message.raw_properties) for message in delayed} == {1, 18}
     assert any(message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT for message in messages)
-    assert {tag_code(tag) for message in messages if (tag := message.properties.get("TAGS"))} == {
+    assert {java_hash(tag) for message in messages if (tag := message.properties.get("TAGS"))} == {
         code_of(message.raw_properties) for message in messages
     } - {0}
 

@@ -88,8 +88,6 @@ class LogWriter:
         """A write that takes at least so long is slow."""
         self.is_calm = self.slow_s > 0
         """Whether the owner's thread writes turns itself."""
-        self.slow_writes = 0
-        """Writes that were slow."""
 
     @property
     def busy(self) -> bool:
@@ -124,7 +122,6 @@ class LogWriter:
                 self.is_calm = True
                 log.info("disk is fast again; the event loop writes the log")
             return
-        self.slow_writes += 1
         self._leave_loop(now, took_s, f"a write to the log took {took_s * 1000:.0f} ms")
 
     def tick(self, now: float, long_sync_s: float, queues_s: float) -> None:
