@@ -20,7 +20,7 @@ Modules in reading order:
     spark/          the Spark data source
     pipelines/      Spark jobs on top of the data source: archive, replay, mirror and others
     doctor/         finds the first broken step between a producer and a consumer
-    embedded/       a name server and a broker inside another program
+    embedded        a name server and a broker inside another program
     console/        the web console
     demo/           `pocketmq demo`
     cli/            the command line
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         client_context,
         run,
     )
-    from pocketmq.embedded.server import Server
+    from pocketmq.embedded import Server
     from pocketmq.spark.arrow_read import read_arrow
 else:
 
@@ -72,7 +72,7 @@ else:
     def __getattr__(name: str) -> object:
         """Import names on first use: a client imports the network, a server much more."""
         if name == "Server":
-            from pocketmq.embedded.server import Server
+            from pocketmq.embedded import Server
 
             return Server
         if name == "doctor":

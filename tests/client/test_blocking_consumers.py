@@ -23,7 +23,7 @@ from pocketmq.client.consumer.pulling import PullStatus
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
 from pocketmq.client.producer.blocking_producer import Producer
 from pocketmq.client.producer.producer import AsyncProducer
-from pocketmq.embedded.server import Server
+from pocketmq.embedded import Server
 from pocketmq.errors import UsageError, WrongState
 from pocketmq.model import MessageQueue, StoredMessage
 

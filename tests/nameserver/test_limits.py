@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.nameserver.talk import registration
 
 from pocketmq.broker.settings import BrokerSettings
-from pocketmq.embedded.server import limits_for
+from pocketmq.embedded import limits_for
 from pocketmq.errors import ServerFailed
 from pocketmq.nameserver.route_tables import Registration, RouteLimits
 from pocketmq.nameserver.routes import RouteTable

@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem
 from pocketmq.access.accounts_file import read_accounts
 from pocketmq.cli.commands import flag, options, path_option, port_option, text_option
 from pocketmq.cli.programs import ChildProgram
-from pocketmq.embedded.server import name_server_tls
+from pocketmq.embedded import name_server_tls
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.net import ServerTlsFiles

@@ -38,7 +38,7 @@ from pocketmq.cli.server_options import (
     show_banner,
     show_json,
 )
-from pocketmq.embedded.server import (
+from pocketmq.embedded import (
     KV_CONFIG_PATH,
     LOG_SIZE_KEY,
     Server,

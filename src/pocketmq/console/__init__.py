@@ -20,5 +20,4 @@ Modules in reading order:
     pages/          one module for each section of the menu
     rendering       templates, filters and tables
     bodies          message bodies as text, JSON or hex
-    charts          charts as inline SVG
 """

@@ -33,7 +33,7 @@ import msgspec
 from pocketmq.client import Admin
 from pocketmq.client.admin.messages import DEFAULT_LIMIT
 from pocketmq.demo.shop import TOPICS, Day
-from pocketmq.embedded.server import Server
+from pocketmq.embedded import Server
 from pocketmq.errors import PocketMQError, ProgramFailed, UsageError, WrongState
 from pocketmq.files import DiskFiles, remove_whole, write_atomically
 from pocketmq.model import StoredMessage

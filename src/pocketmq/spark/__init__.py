@@ -5,8 +5,7 @@ needs neither numpy nor pyarrow, and reading needs no producer.
 
 Modules in reading order:
 
-    source             `format("rocketmq")`: the DataSource class
-    topic_frame        `read_topic`: a DataFrame of some columns
+    source             `format("rocketmq")`: the DataSource class; `read_topic`: a DataFrame of some columns
     arrow_read         `pocketmq.read_arrow`: Arrow batches without Spark
     schema             the columns of a topic
     filters/           conditions on columns and properties
@@ -28,19 +27,15 @@ from typing import TYPE_CHECKING
 from pocketmq.spark.python_processes import keep_memory, use_this_python
 
 if TYPE_CHECKING:
-    from pocketmq.spark.source import RocketMQSource
-    from pocketmq.spark.topic_frame import read_topic
+    from pocketmq.spark.source import RocketMQSource, read_topic
 else:
 
     def __getattr__(name: str) -> object:
-        if name == "RocketMQSource":
-            from pocketmq.spark.source import RocketMQSource
+        if name in ("RocketMQSource", "read_topic"):
+            from pocketmq.spark import source
 
-            return RocketMQSource
-        if name == "read_topic":
-            from pocketmq.spark.topic_frame import read_topic
-
-            return read_topic
+            public: object = getattr(source, name)
+            return public
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -7,11 +7,14 @@
 
 Options are checked here, so that a mistake fails when you create the DataFrame, not in the first task. Each module is imported
 on first use: a process that Spark starts needs only one of them.
+
+Spark 4.3 does not pass the columns of a query to a Python source: `select("value")` decodes all of them. The schema of a read
+decides, and `read_topic` writes it.
 """
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -36,10 +39,14 @@ from pocketmq.errors import InvalidSetting, PocketMQError
 from pocketmq.spark import schema as columns
 from pocketmq.spark.executors import SentToExecutors
 from pocketmq.spark.options.metadata_options import OPTION, asks_for_metadata, metadata_kind, parse_metadata_options
-from pocketmq.spark.options.read_options import ReadOptions, parse_read_options
+from pocketmq.spark.options.read_options import ReadOptions, options_with, parse_read_options
 from pocketmq.spark.options.write_options import parse_write_options
 from pocketmq.spark.python_processes import is_streaming_read, short_errors, takes_filters
-from pocketmq.spark.schema import COLUMNS, Name
+from pocketmq.spark.schema import COLUMNS, Name, parse_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 SPARK_TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -144,3 +151,28 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[columns.Name, ..
     if columns.Name.PROPERTIES in names and not options.include_properties:
         raise InvalidSetting("the schema names the column properties, which includeProperties = false omits")
     return names
+
+
+NO_OPTIONS: Final[Mapping[str, Any]] = {}
+
+
+def read_topic(
+    spark: "SparkSession",
+    topic: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    stream: bool = False,
+    options: Mapping[str, Any] = NO_OPTIONS,
+) -> "DataFrame":
+    """A batch, or with `stream` a stream, of these columns, or of all.
+
+    `topic` is the option `subscribe`, and `where` the option `filter`: it may use columns that are not read. InvalidSetting for a
+    column or a condition that does not exist; Spark reports other wrong options on the first use.
+    """
+    reader: Any = (spark.readStream if stream else spark.read).format("rocketmq")
+    given = options_with(options, topic, where)
+    if columns is not None:
+        reader = reader.schema(spark_schema(parse_columns(columns)))
+    frame: DataFrame = reader.options(**given).load()
+    return frame

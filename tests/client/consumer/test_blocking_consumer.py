@@ -8,7 +8,7 @@ import pytest
 
 from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
 from pocketmq.client.producer.blocking_producer import Producer
-from pocketmq.embedded.server import Server
+from pocketmq.embedded import Server
 from pocketmq.errors import InvalidExpression, InvalidName, UsageError, WrongState
 from pocketmq.model.message import StoredMessage
 

@@ -8,7 +8,7 @@ from tests.client.kit import until
 from pocketmq.client.consumer.pull_loop import PullRun
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
 from pocketmq.client.producer.blocking_producer import Producer
-from pocketmq.embedded.server import Server
+from pocketmq.embedded import Server
 from pocketmq.model.message import StoredMessage
 
 MAX_CALLS = 40

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pocketmq.console.charts import MAX_POINTS, Line, chart
+from pocketmq.console.pages.overview import MAX_POINTS, Line, chart
 from pocketmq.console.snapshot import Sample
 from pocketmq.model.human import short_number
 

@@ -20,7 +20,7 @@ from tests.net.certificates import make_authority, make_certificate
 import pocketmq
 from pocketmq.client import Credentials, Producer, PushConsumer, client_context
 from pocketmq.codes import RequestCode
-from pocketmq.embedded.server import SERVER_ARGUMENTS
+from pocketmq.embedded import SERVER_ARGUMENTS
 from pocketmq.errors import InvalidSetting, ListenFailed, UsageError, WrongState
 from pocketmq.net.address import Address
 from pocketmq.net.tls import ServerTlsFiles
