@@ -132,7 +132,7 @@ def metadata_schema(options: Mapping[str, str]) -> StructType:
 
 
 def _metadata_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    from pocketmq.spark.read.metadata_reader import MetadataReader
+    from pocketmq.spark.read.metadata_tables import MetadataReader
 
     parsed = parse_metadata_options(options, os.environ)
     own = {field.name: field.dataType.simpleString() for field in metadata_schema(options).fields}

@@ -11,7 +11,6 @@ Modules in reading order:
     batch_plan          the plan of a batch
     batch_reader        a batch read, as Spark calls it
     metadata_tables     topics, queues, groups, losses and dead letters as rows
-    metadata_reader     a batch of metadata, as Spark calls it
     stream_reader       a streaming read, as Spark calls it
     stream_driver       the driver of a streaming read: end of the next batch, limits, published offsets
     stream_health       warnings before unread messages expire, and outages of brokers

@@ -6,16 +6,17 @@
     losses         one row for each range that a query lost, would lose now, or cannot read because its queue is missing
     dead-letters   one row for each message in a dead-letter topic
 
-The driver reads all rows except dead letters, which may be many: tasks read those, by ranges.
+The driver reads all rows except dead letters, which may be many: tasks read those, by ranges. Spark calls `MetadataReader`.
 """
 
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pocketmq.client.admin.dead_letters import DeadLetterAdmin, Letter
 from pocketmq.client.admin.groups import GroupAdmin
@@ -23,12 +24,14 @@ from pocketmq.client.admin.lag import QueueLag, group_lag
 from pocketmq.client.admin.topics import QueueState, TopicAdmin
 from pocketmq.errors import InvalidSetting, TopicNotFound
 from pocketmq.model import MessageQueue, properties
+from pocketmq.spark.executors import SentToExecutors
 from pocketmq.spark.options.metadata_options import MetadataOptions
+from pocketmq.spark.python_processes import require_libraries, short_errors
 from pocketmq.spark.read.bounds import no_such_topic
 from pocketmq.spark.read.data_loss import QueueFacts, find_losses
 from pocketmq.spark.read.metadata import ClientMetadata
 from pocketmq.spark.read.offsets import Lost, QueryOffset, parse_offset, read_batch
-from pocketmq.spark.shared_clients import ReadingCore
+from pocketmq.spark.shared_clients import READING, ReadingCore
 
 MISSING: Final = "missing queue"
 """The cause of a range whose queue does not exist now. It is no loss if the queue returns."""
@@ -277,3 +280,38 @@ def _time(ms: int | None) -> datetime | None:
 
 def names_of_kind(kind: str) -> Sequence[str]:
     return [field.name for field in TABLES[kind]]
+
+
+class MetadataReader(SentToExecutors, DataSourceReader):
+    """Spark sends it to executors. `columns` are those of the kind that the schema names, in its order."""
+
+    def __init__(self, options: MetadataOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._positions = [names_of_kind(options.metadata).index(name) for name in columns]
+
+    @short_errors()
+    def partitions(self) -> Sequence[InputPartition]:
+        require_libraries()
+        if self._options.metadata == "dead-letters":
+            return [InputPartition(part) for part in self._answer(letter_ranges)]
+        return [InputPartition(self._answer(rows_of))]
+
+    @short_errors()
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """Without partitions, Spark reads one without a value, and PySpark 4.0 reads None."""
+        rows = (None if partition is None else partition.value) or []
+        if isinstance(rows, LetterRange):
+            part = rows
+            rows = self._answer(lambda _, metadata: letters_in(part, metadata))
+        return iter([tuple(row[position] for position in self._positions) for row in rows])
+
+    def _answer(self, query: Any) -> Any:
+        options = self._options
+        with READING.borrow(options.connection, options.idle_timeout_ms) as client:
+            metadata = ClientMetadata(
+                client,
+                retries=options.fetch_retries,
+                retry_interval_ms=options.fetch_interval_ms,
+                ttl_ms=options.metadata_ttl_ms,
+            )
+            return query(options, metadata)
