@@ -85,7 +85,7 @@ FEATURES: Final = (
     Feature("dashboard, embedded form, asyncio, types, wheels, schemas", {}, _ALONE + "the tests of PocketMQ alone show these"),
     Feature("Spark: batch and stream, read and write, without a JAR; effectively once", {SPARK: "."}, "the Spark connector's own"),
     # what else brokers and clients do
-    Feature("routes, topics made by sending", {JAVA: "routes of topics", PYTHON: "makes it, after"}, _NOT_IN_CLIENT),
+    Feature("routes, topics created by sending", {JAVA: "routes of topics", PYTHON: "makes it, after"}, _NOT_IN_CLIENT),
     Feature("sends of every kind: plain, chosen queue, at once, one-way", {JAVA: ": sending", PYTHON: "sending: (a message|queues|a chosen|many|one-way|the blocking)", GUEST: "sends:"}, _NOT_IN_CLIENT),
     Feature("sends that are refused", {JAVA: "that are refused", PYTHON: "what is refused"}, _NOT_IN_CLIENT),
     Feature("request and reply", {JAVA: "requests and replies", PYTHON: "a request gets"}, _NOT_IN_CLIENT),

@@ -145,7 +145,7 @@ def test_a_step_that_grows_is_logged_once_and_so_is_its_end(caplog: pytest.LogCa
 
     assert [record.message.split(";")[0] for record in caplog.records] == [
         "the wall clock stepped ahead by 0.3 s",
-        "the wall clock returned from its step",
+        "the wall clock is correct again after its step",
     ]
 
 

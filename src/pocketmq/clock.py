@@ -147,7 +147,7 @@ class SteadyClock:
             "the wall clock stepped ahead by %.1f s; delays, timers, transactions and retention use the previous time "
             "and adopt the new one in %d s unless it returns"
             if gap > 0
-            else "the wall clock stepped back by %.1f s; due times wait for it; adopting it in %d s"
+            else "the wall clock stepped back by %.1f s; timed messages wait until it reaches their times; adopting it in %d s"
         )
         log.warning(text, abs(gap) / 1000, self._confirm_s)
 
@@ -155,4 +155,4 @@ class SteadyClock:
         self._stepped = None
         if self._is_logged:
             self._is_logged = False
-            log.warning("the wall clock returned from its step; nothing became due because of it")
+            log.warning("the wall clock is correct again after its step; the step made no message due")

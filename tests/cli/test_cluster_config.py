@@ -21,7 +21,7 @@ def test_settings_are_shown_and_found_by_a_part_of_their_name(cluster: RunningCl
 
     assert len(everything) > 50
     assert "diskMaxUsedSpaceRatio" in some
-    assert "No setting has such a name." in none.stderr
+    assert "No setting name contains this text." in none.stderr
 
 
 def test_a_change_is_shown_asked_about_and_looked_at(own_cluster: RunningCluster) -> None:

@@ -256,7 +256,7 @@ def test_a_step_that_takes_too_long_is_unknown() -> None:
     assert report.step("name server").verdict is Verdict.UNKNOWN
     assert "within 100 ms" in report.step("name server").finding.text
     assert not report.is_healthy
-    assert report.sentence == ("name server: no result within 100 ms. The steps behind it were skipped.")
+    assert report.sentence == ("name server: no result within 100 ms. The steps after it were skipped.")
 
 
 @pytest.mark.parametrize("named", [{"topic": "no name!"}, {"topic": ""}, {"group": "no name!"}])

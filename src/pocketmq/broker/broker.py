@@ -113,7 +113,7 @@ class Broker:
         self._clock = SteadyClock(self._clock, self.settings.clock_step_confirm_ms)
         self._parts = parts = BrokerParts(self.settings, self._clock, self._files, self._network, post)
         async with self._changing:
-            log.info("%s", parts.recover())
+            parts.recover()
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self._shut_down, parts)
                 self._tick()
@@ -158,7 +158,7 @@ class Broker:
         try:
             await server.start()
         except ListenFailed as error:
-            log.info("VIP channel is off, clients use the main port: %s", error)
+            log.info("VIP channel is off: %s; clients use the main port", error)
             return
         self._vip_server = server
 

@@ -110,7 +110,9 @@ class NameServerRegistration:
             try:
                 await self._peer.call(self._data.unregister(self.own), UNREGISTER_S)
             except PocketMQError as error:
-                log.info("Cannot unregister from name server %s: %s", self.address, error)
+                log.info(
+                    "Cannot unregister from name server %s, which removes this broker later: %s", self.address, error
+                )
 
     def add_changes(self, changed: Iterable[TopicConfig], *, all_changed: bool = False) -> None:
         """Register these topics. After a failure, the next attempt registers all topics."""

@@ -305,7 +305,7 @@ def _log_unexpected(task: asyncio.Task[Failures]) -> None:
     """A round must only end with errors of the disk; anything else is a bug."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        log.error("Cannot save tables: unexpected error", exc_info=error)
+        log.error("Cannot save tables because of an unexpected error; retrying with the next round", exc_info=error)
 
 
 MAX_NAMED: Final = 10

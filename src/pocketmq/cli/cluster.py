@@ -64,7 +64,7 @@ def config(
             for key, value in sorted(current.items())
             if needle in key.lower()
         ]
-        show_rows(rows, _SETTINGS, as_json=change.as_json, empty="No setting has such a name.")
+        show_rows(rows, _SETTINGS, as_json=change.as_json, empty="No setting name contains this text.")
         return ExitCode.OK
     plan = _plan(before, settings)
     change.show_plan(plan, _CHANGES)

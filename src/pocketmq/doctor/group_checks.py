@@ -99,13 +99,13 @@ async def check_owners(context: DoctorContext) -> Finding:
         if not clients:
             return broken(
                 f"{queue} has no owner",
-                "Run the doctor again in half a minute, for a rebalance may be running. If the queue still has no owner, check "
+                "A rebalance may be running: run the doctor again in half a minute. If the queue still has no owner, check "
                 "that each member is connected to every broker, and that all use the same allocation strategy",
             )
         if len(clients) > 1 and not is_broadcast:
             return broken(
                 f"{queue} has several owners: {', '.join(clients)}",
-                "Run the doctor again in half a minute, for a rebalance may be running. If the queue still has several owners, "
+                "A rebalance may be running: run the doctor again in half a minute. If the queue still has several owners, "
                 "check that each member is connected to every broker",
             )
     idle = [
@@ -302,7 +302,7 @@ async def check_offsets(context: DoctorContext) -> Finding:
     for each in lag.queues:
         if each.committed is None and each.max_offset is not None:
             hints.append(
-                f"no committed offset in {each.queue}; the settings of its first reader decide where it starts"
+                f"no committed offset in {each.queue}; the option start_at of its first consumer decides where it starts"
             )
         elif each.problem:
             hints.append(f"{each.queue}: {each.problem}")

@@ -20,7 +20,7 @@ from pocketmq.model.human import count
 MAX_HINTS: Final = 6
 """Per step."""
 REQUIRED_STEPS: Final = ("address", "name server", "route", "broker", "permission")
-"""If one of these is unknown, the steps behind it are skipped."""
+"""If one of these is unknown, the steps after it are skipped."""
 
 
 class Verdict(StrEnum):
@@ -77,7 +77,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first_unknown(self) -> Step | None:
-        """A required step that is unknown, so that the steps behind it were skipped."""
+        """A required step that is unknown, so that the steps after it were skipped."""
         return next(
             (step for step in self.steps if step.verdict is Verdict.UNKNOWN and step.name in REQUIRED_STEPS), None
         )
@@ -97,7 +97,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         if self.first_broken is not None:
             return self.first_broken.sentence
         if self.first_unknown is not None:
-            return f"{self.first_unknown.sentence} The steps behind it were skipped."
+            return f"{self.first_unknown.sentence} The steps after it were skipped."
         warnings = sum(step.verdict is Verdict.WARNING for step in self.steps)
         return f"No problem found; {count(warnings, 'warning')} above." if warnings else "No problem found."
 

@@ -232,7 +232,7 @@ class _Connection(asyncio.Protocol):
         try:
             text = await self._page.text()
         except Exception:
-            log.exception("Cannot collect metrics")
+            log.exception("Cannot collect metrics; answering with status 500")
             self._answering = None
             self._respond(500, "cannot collect metrics; the reason is in the log", keep=False)
             return

@@ -437,7 +437,12 @@ class Peer:
 
     def _answer_failure(self, request: Command, error: Exception) -> None:
         if not isinstance(error, PocketMQError):
-            log.error("%s: request %d failed", self.address, request.code, exc_info=error)
+            log.error(
+                "%s: unexpected error in request %d; answering with an error",
+                self.address,
+                request.code,
+                exc_info=error,
+            )
         self.answer(request, failure_reply(request, error))
 
 

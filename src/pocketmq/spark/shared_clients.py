@@ -148,7 +148,12 @@ class ReadingCore:
         except RemoteError as error:
             if error.retriable:
                 raise
-            log.info("Broker %s did not report whether it has %s: %s", queue.broker_name, queue.topic, error)
+            log.info(
+                "Broker %s did not report whether it has topic %s: %s; assuming that it has it",
+                queue.broker_name,
+                queue.topic,
+                error,
+            )
         return False
 
     async def direct_pulls(self, group: str, topics: Collection[str], max_bytes: int) -> DirectPulls | None:
@@ -282,7 +287,7 @@ class SharedClients(Generic[C]):
         try:
             client.stop()
         except PocketMQError as error:
-            log.warning("Closing an idle connection failed: %s", error)
+            log.warning("Closing an idle client failed: %s; it is not used again", error)
 
     def _reset_after_fork(self) -> None:
         """In a forked child. The lock may have been locked by a thread that the child does not have."""

@@ -385,7 +385,7 @@ class MessageStore(ReadableStore):
             self._upkeep.entered(touched, count, store_ms)
             self._on_arrivals(arrivals_of(staged))
         except Exception:
-            log.exception("%d messages are stored, but an internal step after that failed", count)
+            log.exception("unexpected error after %d messages were stored; continuing", count)
 
     def _write_to_pool(self, staged: list[Entered], store_ms: int, upto: int) -> None:
         self._behind.append((upto, store_ms, staged))

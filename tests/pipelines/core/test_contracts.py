@@ -71,7 +71,7 @@ def test_messages_that_are_no_rows_keep_their_reason_and_break_no_rule(spark: "S
             "rule 1 of the contract has an unknown key 'colum'; did you mean column?",
         ),
         ([{"column": "id", "not_null": True}], "did you mean not-null?"),
-        ([{"column": "id"}], "checks nothing about 'id'"),
+        ([{"column": "id"}], "has no check for the column 'id'"),
         ([{"not-null": True}], "needs a column, or an expression"),
         ([{"column": "id", "expression": "id > 1"}], "remove column"),
         ([{"column": "id", "not-null": "yes"}], "rule 1 of the contract: Expected bool, got str"),

@@ -106,7 +106,7 @@ def test_what_cannot_be_is_told_before_anything_is_made(spark: "SparkSession", b
         run(spark, settings(broker, topic, tmp_path, schema="id strng"))
     with pytest.raises(InvalidSetting, match="is both read and written"):
         run(spark, settings(broker, topic, tmp_path, dead_letters=topic))
-    with pytest.raises(InvalidSetting, match="checks nothing about"):
+    with pytest.raises(InvalidSetting, match="has no check for the column"):
         run(spark, settings(broker, topic, tmp_path, rules=[{"column": "id"}]))
     assert not (tmp_path / "checkpoint").exists()
 

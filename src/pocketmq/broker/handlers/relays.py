@@ -93,7 +93,12 @@ class RelayHandlers:
                 raise failure
             return ConsumerStatus.decode(answer.body).message_queue_table
         except PocketMQError as error:
-            log.warning("Client %s of group %s did not report its offsets: %s", client.client_id, header.group, error)
+            log.warning(
+                "Client %s of group %s did not report its offsets: %s; the answer names it",
+                client.client_id,
+                header.group,
+                error,
+            )
             return None
 
     # calls to clients

@@ -167,6 +167,11 @@ def _push_to_members(clients: Iterable[ClientInfo], header: ResetOffset, body: R
         try:
             peer_of(client.connection).oneway(command)
         except PocketMQError as error:
-            log.warning("Cannot push the reset of group %s to client %s: %s", header.group, client.client_id, error)
+            log.warning(
+                "Cannot push the reset of group %s to client %s: %s; the answer names the client",
+                header.group,
+                client.client_id,
+                error,
+            )
             unreached.append(client.client_id)
     return unreached

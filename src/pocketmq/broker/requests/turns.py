@@ -295,7 +295,12 @@ class Turns:
         if isinstance(error, PoolEmpty):
             error = self.waiting.refusal(Kind.SEND, Cause.REJECTED, str(error))
         elif not isinstance(error, PocketMQError):
-            log.error("Request %d of %s failed", request.head.code, request.peer.address, exc_info=error)
+            log.error(
+                "Unexpected error in request %d of %s; answering with an error",
+                request.head.code,
+                request.peer.address,
+                exc_info=error,
+            )
         self._refuse(request, error)
 
     def _wait_for_route(self, request: WaitingRequest, known: asyncio.Future[None]) -> None:

@@ -198,7 +198,7 @@ class Checks:
                 break
             half = message_at(self._state.store, HALF_TOPIC, at)
             if half is None:
-                log.error("Half message %d is no longer in the log: its transaction is lost", at)
+                log.error("Half message %d is no longer in the log; its transaction is lost", at)
                 self._ledger.forget(at)
             elif (task := self._task(half)) and self._is_still_open(half):
                 tasks.append(task)
@@ -271,7 +271,11 @@ class Checks:
     def _execute_one_by_one(self, tasks: list[_Task], refusal: InvalidMessage) -> None:
         """One draft that cannot be stored must not block the others; its half message stays."""
         if len(tasks) == 1:
-            log.error("Cannot store half message %d again: %s", tasks[0].half.queue_offset, refusal)
+            log.error(
+                "Cannot store half message %d again: %s; retrying at the next check",
+                tasks[0].half.queue_offset,
+                refusal,
+            )
             return
         for task in tasks:
             self._execute([task])

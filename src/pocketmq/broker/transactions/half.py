@@ -157,7 +157,7 @@ def message_at(store: MessageStore, topic: str, offset: int, *, waits: bool = Fa
         try:
             found = store.message(log_offset)
         except StoreDamaged as damage:
-            log.error("Lost message %d of %s: %s", offset, topic, damage)
+            log.error("Cannot read message %d of %s, which is lost: %s", offset, topic, damage)
             return None
         return found if found and found.topic == topic and found.queue_offset == offset else None
     return None

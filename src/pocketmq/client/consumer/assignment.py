@@ -261,7 +261,11 @@ class Assignment:
                 try:
                     await self._offsets.store.begin(queue, 0)
                 except PocketMQError as error:
-                    log.warning("the offset of %s in a deleted topic could not be reset: %s", queue, error)
+                    log.warning(
+                        "the local offset of %s in a deleted topic could not be reset: %s; continuing at offset 0",
+                        queue,
+                        error,
+                    )
             self._own(queue, 0, was=owned).pulls.awaits_topic = True
 
     async def release_all(self, drain_s: float) -> None:
@@ -380,10 +384,10 @@ class Assignment:
         is_idle = await owned.wait_idle(DRAIN_S if self._locks is None else ORDERED_DRAIN_S)
         if self._locks is not None and not is_idle:
             owned.unlock_attempts += 1
-            log.info("%s is released when its listener returns", owned.queue)
+            log.info("rebalance: %s is released when its listener returns", owned.queue)
             return False
         if owned.is_pull_dead(now):
-            log.warning("%s was not pulled for too long; it is dropped and assigned again", owned.queue)
+            log.warning("rebalance: %s was not pulled for too long; dropping it and assigning it again", owned.queue)
         if owned.was_locked_elsewhere:
             await self._forget_if_behind(owned.queue)
         self._drop(owned)

@@ -344,7 +344,10 @@ class AssignedMember(GroupMember):
                 ) from error
             except PocketMQError as error:
                 log.warning(
-                    "broker %s could not check the filter of topic %s: %s", data.broker_name, subscription.topic, error
+                    "broker %s could not check the filter of topic %s: %s; continuing without the check",
+                    data.broker_name,
+                    subscription.topic,
+                    error,
                 )
                 continue
             return

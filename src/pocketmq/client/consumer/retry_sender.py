@@ -105,7 +105,11 @@ class RetrySender:
         except MessageIllegal:
             return await self._send(dead_letter(message, self._group), message)
         except PocketMQError as error:
-            log.warning("message %s could not be moved to the dead letters: %s", message.message_id, error)
+            log.warning(
+                "message %s could not be moved to the dead letters: %s; delivering it again here",
+                message.message_id,
+                error,
+            )
             return False
         return True
 
@@ -116,6 +120,11 @@ class RetrySender:
         try:
             await self._deliver(copy)
         except PocketMQError as error:
-            log.warning("a copy of message %s could not be sent to %s: %s", message.message_id, copy.topic, error)
+            log.warning(
+                "a copy of message %s could not be sent to %s: %s; delivering the message again here",
+                message.message_id,
+                copy.topic,
+                error,
+            )
             return False
         return True

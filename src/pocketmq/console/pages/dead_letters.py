@@ -92,7 +92,7 @@ async def _letter(site: Site, visit: Visit) -> Letter:
     queue = MessageQueue(f"%DLQ%{group}", broker, read_field("queue", queue_id, partial(parse_whole, most=2**31 - 1)))
     found = await site.admin.dead_letters.in_queue(group, queue, at, at + 1)
     if not found:
-        raise NotFound(f"group {group} has no dead letter at {position}, or no longer")
+        raise NotFound(f"group {group} has no dead letter at {position}; it may have been deleted")
     return found[0]
 
 

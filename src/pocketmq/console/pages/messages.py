@@ -141,7 +141,7 @@ async def _message(site: Site, visit: Visit) -> StoredMessage:
     topic, message_id = visit.parts["topic"], visit.parts["message_id"]
     found = await site.cache.get(("message", topic, message_id), lambda: by_any_id(site, topic, message_id))
     if not found:
-        raise NotFound(f"topic {topic} has no message {message_id}, or no longer")
+        raise NotFound(f"topic {topic} has no message {message_id}; it may have been deleted")
     return found[-1]
 
 

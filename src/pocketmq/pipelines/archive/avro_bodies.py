@@ -115,13 +115,13 @@ def _described(schema: Any, known: dict[str, Any], within: tuple[str, ...]) -> t
         return types.MapType(types.StringType(), value), None if convert is None else values_of(convert)
     if kind in ("record", "error"):
         return _of_record(schema, known, within)
-    raise InvalidSetting(f"--schema: the Avro type {kind} has no equal in Spark")
+    raise InvalidSetting(f"--schema: the Avro type {kind} has no equivalent in Spark")
 
 
 def _of_record(schema: Any, known: dict[str, Any], within: tuple[str, ...]) -> tuple[types.DataType, Convert | None]:
     name = schema["name"]
     if name in within:
-        raise InvalidSetting(f"--schema: the Avro record {name} contains itself, which a table cannot")
+        raise InvalidSetting(f"--schema: the Avro record {name} is recursive, and a table cannot have recursive columns")
     fields, converts = [], {}
     for field in schema["fields"]:
         kind, convert = _described(field["type"], known, (*within, name))

@@ -124,7 +124,7 @@ def check_sink(sink: SinkSettings, spark: Mapping[str, str], *, is_remote: bool)
         raise InvalidSetting(
             "--schema needs --dead-letters TOPIC, for messages whose bodies do not fit"
             if sink.schema
-            else "--dead-letters has no effect without --schema, which says what fits"
+            else "--dead-letters has no effect without --schema, which defines valid bodies"
         )
     if sink.dead_letters in sink.topics:
         raise InvalidSetting(

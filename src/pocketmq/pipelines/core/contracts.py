@@ -155,7 +155,7 @@ def _checks(rule: Rule, number: int) -> list[Check]:
     texts = {kind: text for kind, text in words.items() if text}
     if not texts:
         raise InvalidSetting(
-            f"rule {number} of the contract checks nothing about {rule.column!r}; add one of {', '.join(words)}"
+            f"rule {number} of the contract has no check for the column {rule.column!r}; add one of {', '.join(words)}"
         )
     if rule.name and len(texts) == 1:
         return [Check(rule.name, rule, kind) for kind in texts]

@@ -211,7 +211,7 @@ def _with_report(summary: Summary, counted: list[Counts], made: list[str]) -> Su
         {"rule": rule, "broken": many, "share": f"{many / rows:.2%}"}
         for rule, many in sorted(by_rule.items(), key=lambda pair: -pair[1])
     ]
-    facts = {"good_rows": rows - bad, "dead_letters": bad, **({"topics_made": ", ".join(made)} if made else {})}
+    facts = {"good_rows": rows - bad, "dead_letters": bad, **({"topics_created": ", ".join(made)} if made else {})}
     return msgspec.structs.replace(summary, facts=facts, tables={"rules that rows broke": table} if table else {})
 
 

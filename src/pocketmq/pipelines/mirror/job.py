@@ -196,7 +196,7 @@ def run_mirror(spark: SparkSession, settings: MirrorSettings, run: Run) -> Summa
         offsets = read_map(state.read(STATE_FILE))
         moved = move_groups(settings.connection, settings.target_connection, settings.topics, settings.groups, offsets)
     tables = {"offsets at source and target": map_rows(offsets), **({"groups": moved} if settings.groups else {})}
-    return msgspec.structs.replace(summary, facts={"topics_made": ", ".join(made) or "none"}, tables=tables)
+    return msgspec.structs.replace(summary, facts={"topics_created": ", ".join(made) or "none"}, tables=tables)
 
 
 def plan_mirror(settings: MirrorSettings) -> Plan:

@@ -204,7 +204,11 @@ class ClientMetadata:
         try:
             hours = self.ask(query)
         except RemoteError as error:
-            log.info("Broker %s did not report its retention time: %s", broker, error)
+            log.info(
+                "Broker %s did not report its retention time: %s; warnings of deletion use the store times alone",
+                broker,
+                error,
+            )
             return None
         return int(hours) * _HOUR_MS if hours is not None and hours.isdecimal() else None
 
@@ -245,7 +249,7 @@ class ClientMetadata:
             for broker, error in failed.items():
                 if error.retriable or not isinstance(error, RemoteError):
                     raise error
-                log.info("Broker %s did not report its log state: %s", broker, error)
+                log.info("Broker %s did not report its log state: %s; not waiting for its queues", broker, error)
             return infos
 
         states = {broker: _log_state(infos) for broker, infos in self.ask(query).items()}

@@ -81,4 +81,8 @@ class ProgressListener(StreamingQueryListener):
                 )
                 self._publisher.publish(metadata, present)
         except PocketMQError as error:
-            log.warning("Publishing the offsets of the query to group %s failed: %s", self._group, error)
+            log.warning(
+                "Publishing the offsets of the query to group %s failed: %s; retrying after the next batch",
+                self._group,
+                error,
+            )

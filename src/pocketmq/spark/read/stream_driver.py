@@ -164,7 +164,11 @@ class OffsetPublisher:
         try:
             metadata.commit(self._group, changed)
         except PocketMQError as error:
-            log.warning("Publishing the offsets of the query to group %s failed: %s", self._group, error)
+            log.warning(
+                "Publishing the offsets of the query to group %s failed: %s; retrying after the next batch",
+                self._group,
+                error,
+            )
             return
         self._published.update(changed)
 

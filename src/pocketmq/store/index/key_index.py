@@ -146,7 +146,7 @@ class KeyIndex:
     def _is_sound(self, file: IndexFile | GrowingIndexFile, log_end: int, checkpoint_ms: int | None) -> bool:
         assert isinstance(file, IndexFile), "no key was added yet"
         if file.flaw:
-            log.warning("invalid header of %s: %s", file.path, file.flaw)
+            log.warning("invalid header of %s: %s; rebuilding the file from the log", file.path, file.flaw)
             return False
         if not file.header.is_empty and file.header.end_offset >= log_end:
             return False
@@ -158,7 +158,7 @@ class KeyIndex:
         try:
             return file.is_full or put_slots_right(self._files, file) >= 0
         except StoreDamaged as damage:
-            log.warning("%s", damage)
+            log.warning("%s; rebuilding the file from the log", damage)
             return False
 
     def _save_end(self) -> None:
@@ -275,7 +275,12 @@ class KeyIndex:
             if query.is_over or (not header.is_empty and header.begin_ms < begin_ms):
                 break
         if query.visits_left <= 0:
-            log.warning("query of key %r of %s stopped after %d index entries", key, topic, MAX_VISITED)
+            log.warning(
+                "query of key %r of %s stopped after %d index entries; the answer may lack messages",
+                key,
+                topic,
+                MAX_VISITED,
+            )
         return query.found
 
     # to the disk

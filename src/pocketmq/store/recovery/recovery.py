@@ -43,7 +43,7 @@ def recover(parts: StoreParts) -> RecoveryReport:
         log.info("created a new, empty store in %s", parts.settings.folder)
     else:
         level = logging.INFO if clean and not report.cut else logging.WARNING
-        log.log(level, "store %s opened %s", parts.settings.folder, report)
+        log.log(level, "opened the store in %s %s", parts.settings.folder, report)
     return report
 
 

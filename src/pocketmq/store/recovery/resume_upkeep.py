@@ -91,7 +91,7 @@ class ResumeUpkeep:
         self._parts.flusher.sync_files([folder], lambda: None)
 
     def _give_up(self, error: OSError) -> None:
-        log.warning("cannot update the resume file %s: %s", self._parts.resume.path, error)
+        log.warning("cannot update the resume file %s: %s; the next start takes longer", self._parts.resume.path, error)
         self._known_queues = -1
 
     def forget_topic(self, topic: str) -> None:
