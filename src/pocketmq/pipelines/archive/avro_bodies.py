@@ -121,7 +121,9 @@ def _described(schema: Any, known: dict[str, Any], within: tuple[str, ...]) -> t
 def _of_record(schema: Any, known: dict[str, Any], within: tuple[str, ...]) -> tuple[types.DataType, Convert | None]:
     name = schema["name"]
     if name in within:
-        raise InvalidSetting(f"--schema: the Avro record {name} is recursive, and a table cannot have recursive columns")
+        raise InvalidSetting(
+            f"--schema: the Avro record {name} is recursive, and a table cannot have recursive columns"
+        )
     fields, converts = [], {}
     for field in schema["fields"]:
         kind, convert = _described(field["type"], known, (*within, name))

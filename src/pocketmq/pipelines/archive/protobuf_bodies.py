@@ -115,7 +115,9 @@ def _well_known(files: Sequence[Any]) -> list[Any]:
 def protobuf_type(described: Any, within: tuple[str, ...] = ()) -> types.StructType:
     """The fields of a message type as columns; InvalidSetting if the type contains itself."""
     if described.full_name in within:
-        raise InvalidSetting(f"--schema: the Protobuf type {described.full_name} is recursive, and a table cannot have recursive columns")
+        raise InvalidSetting(
+            f"--schema: the Protobuf type {described.full_name} is recursive, and a table cannot have recursive columns"
+        )
     inner = (*within, described.full_name)
     return types.StructType([types.StructField(field.name, _column(field, inner)) for field in described.fields])
 
