@@ -41,11 +41,15 @@ def test_a_change_is_shown_asked_about_and_looked_at(own_cluster: RunningCluster
 def test_only_what_is_safe_to_change_is_changed(cluster: RunningCluster) -> None:
     mistyped = cluster.run("cluster", "config", "--set", "transactionTimeout=7000", "--yes")
     dangerous = cluster.run("cluster", "config", "--set", "storePathRootDir=/elsewhere", "--yes")
+    constant = cluster.run("cluster", "config", "--set", "aclEnable=true", "--yes")
+    useless = cluster.run("cluster", "config", "--set", "brokerFastFailureEnable=false", "--yes")
     refused = cluster.run("cluster", "config", "--set", "maxMessageSize=0", "--yes")
     elsewhere = cluster.run("cluster", "config", "broker-z", "--set", "traceOn=true", "--yes")
 
     assert (mistyped.exit_code, "did you mean transactionTimeOut?" in mistyped.stderr) == (64, True)
-    assert (dangerous.exit_code, "cannot change while a broker runs" in dangerous.stderr) == (64, True)
+    assert (dangerous.exit_code, "cannot change while a broker runs: the store" in dangerous.stderr) == (64, True)
+    assert (constant.exit_code, "cannot change while a broker runs: requests are" in constant.stderr) == (64, True)
+    assert (useless.exit_code, "it would have no effect: requests that waited" in useless.stderr) == (64, True)
     assert (refused.exit_code, "max_message_bytes = 0 must be" in refused.stdout) == (3, True)
     assert (elsewhere.exit_code, "unknown broker 'broker-z'" in elsewhere.stderr) == (64, True)
 

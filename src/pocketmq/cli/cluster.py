@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import pocketmq
-from pocketmq.broker.setting_keys import KEYS
+from pocketmq.broker.setting_keys import CONSTANTS, KEYS, WITHOUT_EFFECT
 from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_broker, require_brokers
 from pocketmq.cli.commands import CommandGroup, ExitCode, text_option
 from pocketmq.cli.output import (
@@ -27,8 +27,6 @@ from pocketmq.model.human import number, parse_pair, percent
 if TYPE_CHECKING:
     from pocketmq.client.admin.cluster import BrokerState
 
-CHANGEABLE: Final = frozenset(name for name, key in KEYS.items() if key.at_run_time)
-"""Settings that a PocketMQ broker accepts while it runs. Paths, names, addresses and roles need a restart."""
 _SETTINGS: Final = (Column("broker"), Column("name"), Column("value"))
 _CHANGES: Final = (Column("broker"), Column("name"), Column("before"), Column("after"))
 
@@ -75,11 +73,12 @@ def config(
 
 
 def _checked(changes: dict[str, str]) -> dict[str, str]:
+    """Refuse settings that an Apache broker would accept, but use only after its next start."""
     for name in changes:
-        if name not in CHANGEABLE:
-            near = difflib.get_close_matches(name, CHANGEABLE, 1, 0.6)
-            hint = f"did you mean {near[0]}?" if near else f"these settings can change: {', '.join(sorted(CHANGEABLE))}"
-            raise UsageError(f"{name} cannot change while a broker runs; {hint}")
+        if name in CONSTANTS:
+            raise UsageError(f"{name} cannot change while a broker runs: {CONSTANTS[name].why}")
+        if name in KEYS and not KEYS[name].at_run_time:
+            raise UsageError(f"{name} cannot change while a broker runs: {KEYS[name].why_not}")
     return changes
 
 
@@ -92,13 +91,22 @@ def _settings(cluster: Cluster, admin: "pocketmq.Admin", broker: str | None) -> 
 
 def _plan(before: Mapping[str, Mapping[str, str]], changes: Mapping[str, str]) -> list[dict[str, Any]]:
     for broker, settings in before.items():
-        if unknown := [name for name in changes if name not in settings]:
-            raise UsageError(f"broker {broker} has no setting {unknown[0]}")
+        for name in changes:
+            if name not in settings:
+                raise UsageError(f"broker {broker} has no setting {name}; {_reason(name, settings)}")
     return [
         {"broker": broker, "name": name, "before": settings[name], "after": value}
         for broker, settings in before.items()
         for name, value in changes.items()
     ]
+
+
+def _reason(name: str, settings: Mapping[str, str]) -> str:
+    """Why a broker does not have a setting, or how its name is written."""
+    if name in WITHOUT_EFFECT:
+        return f"it would have no effect: {WITHOUT_EFFECT[name]}"
+    near = difflib.get_close_matches(name, settings, 1, 0.6)
+    return f"did you mean {near[0]}?" if near else "`pocketmq cluster config` lists the settings"
 
 
 def _change(cluster: Cluster, changes: Mapping[str, str], plan: list[dict[str, Any]], *, as_json: bool) -> int:
