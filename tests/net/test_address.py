@@ -32,7 +32,21 @@ def test_a_port_may_be_left_out_where_there_is_a_default(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":", ":10911", "host:", "host:x", "host:-1", "host:65536", "host:1.5", "host:²", "[]:1", "[::1", "[::1]10911"],
+    [
+        "",
+        ":",
+        ":10911",
+        "host:",
+        "host:x",
+        "host:-1",
+        "host:65536",
+        "host:1.5",
+        "host:²",
+        "[]:1",
+        "[::1",
+        "[::1]10911",
+        "a b:1",
+    ],
 )
 def test_a_text_that_is_no_address_says_how_to_write_one(text: str) -> None:
     with pytest.raises(InvalidSetting, match="host:port"):

@@ -30,6 +30,8 @@ class Address(NamedTuple):
         host, port = _split(text.strip(), default_port)
         if not host:
             raise InvalidSetting(f"address {text!r} has no host; write it as host:port")
+        if any(map(str.isspace, host)):
+            raise InvalidSetting(f"address {text!r} has a space in its host; write it as host:port")
         if host.isascii() and host.isdigit():  # the system would take the number as an IPv4 address
             raise InvalidSetting(f"address {text!r} has the number {host} as its host; write it as host:port")
         if not (port.isascii() and port.isdigit()) or int(port) > LARGEST_PORT:

@@ -1,11 +1,12 @@
 """The options of consumers: their defaults are RocketMQ's, and what can never work is refused."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from pocketmq.client import LitePullConsumer, PushConsumer
+from pocketmq.client import LitePullConsumer, OffsetStore, PullConsumer, PushConsumer
 from pocketmq.client.cluster.identity import client_id
 from pocketmq.client.consumer.allocation import AVERAGE, Circle
 from pocketmq.client.consumer.settings import (
@@ -18,9 +19,18 @@ from pocketmq.client.consumer.settings import (
 )
 from pocketmq.client.settings import settings_of
 from pocketmq.errors import InvalidName, InvalidSetting
+from pocketmq.model import MessageQueue
 from pocketmq.protocol.bodies.clients import ConsumeFromWhere, MessageModel
 
 NOW_MS = 1_700_000_000_000
+
+
+class Nowhere(OffsetStore):
+    async def load(self, queue: MessageQueue) -> int | None:
+        return None
+
+    async def save(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
+        """Keeps nothing."""
 
 
 def push(**options: Any) -> PushSettings:
@@ -116,6 +126,12 @@ def test_where_a_new_group_begins(start_at: Any, where: ConsumeFromWhere, time_m
         ({"workers": (1, 2, 3)}, "workers"),
         ({"workers": True}, "workers"),
         ({"auto_commit": False}, "auto_commit = False requires ordered=True"),
+        ({"local_offsets": "/tmp"}, "local_offsets has no effect with broadcast=False; .* set broadcast=True"),
+        ({"broadcast": True, "allocation": "AVG"}, "allocation has no effect with broadcast=True"),
+        ({"suspend_ms": 200}, "suspend_ms has no effect with ordered=False; .* set ordered=True"),
+        ({"ordered": True, "max_span": 100}, "max_span has no effect with ordered=True"),
+        ({"processes": 2, "workers": 8}, "workers has no effect with processes"),
+        ({"broadcast": True, "offset_store": Nowhere(), "local_offsets": "/tmp"}, "no effect with an offset_store"),
     ],
 )
 def test_what_can_never_work_is_refused(options: dict[str, Any], said: str) -> None:
@@ -151,6 +167,19 @@ def test_an_argument_of_a_subscription_is_no_option(name: str) -> None:
         PushConsumer("127.0.0.1:9876", **options)
     with pytest.raises(InvalidSetting, match=rf"no option '{name}'; (it is an argument of subscribe|did you mean)"):
         LitePullConsumer("127.0.0.1:9876", **options)
+
+
+def test_tag_is_not_an_option_but_tags_is_an_argument() -> None:
+    options: dict[str, Any] = {"group": "G", "tag": "paid"}
+
+    with pytest.raises(InvalidSetting, match=r"no option 'tag'; tags is an argument of on\(\) and subscribe\(\)"):
+        PushConsumer("127.0.0.1:9876", **options)
+
+
+def test_a_blocking_consumer_does_not_choose_its_thread() -> None:
+    for kind in (PushConsumer, LitePullConsumer, PullConsumer):
+        with pytest.raises(InvalidSetting, match="own_thread has no effect on a blocking consumer"):
+            kind("127.0.0.1:9876", group="G", own_thread=True)
 
 
 def test_what_is_at_a_bound_is_accepted() -> None:

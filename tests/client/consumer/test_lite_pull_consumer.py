@@ -399,6 +399,17 @@ def test_a_broken_filter_is_refused() -> None:
     run(main())
 
 
+def test_an_argument_of_an_assignment_that_does_not_exist_is_refused() -> None:
+    unknown: dict[str, Any] = {"tag": "B"}
+
+    async def main() -> None:
+        async with real_cluster() as c:
+            with pytest.raises(UsageError, match="assign has no argument 'tag'; did you mean 'tags'"):
+                await c.lite_consumer().assign([], **unknown)
+
+    run(main())
+
+
 def test_iteration_ends_when_the_consumer_is_stopped() -> None:
     async def main() -> None:
         async with real_cluster() as c:

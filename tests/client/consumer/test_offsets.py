@@ -109,6 +109,22 @@ def test_a_broker_that_is_away_does_not_cost_the_offsets_of_the_others(caplog: p
     assert len([record for record in caplog.records if "could not be stored" in record.message]) == 1
 
 
+def test_a_failure_at_the_stop_is_logged_with_what_follows(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        calls, offsets = remote()
+        calls.away = {A}
+        offsets.move(A, 7)
+        await offsets.persist([A])
+        await offsets.persist([A], wait=True, is_last=True)
+
+    run(main())
+    said = [line for line in caplog.messages if "could not be stored" in line]
+    assert [line.rpartition("; ")[2] for line in said] == [
+        "retrying with the next commit",
+        "messages since the last commit are delivered again",
+    ]
+
+
 def test_the_first_offset_of_a_group_in_a_topic_of_a_broker_comes_before_the_others() -> None:
     """Apache's brokers lose one of two first ones that come at once."""
     queues = [MessageQueue(topic, broker, number) for topic in "TU" for broker in ("a", "b") for number in range(3)]

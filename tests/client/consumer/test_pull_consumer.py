@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.client.real_cluster import Basket, real_cluster, until
@@ -39,6 +40,19 @@ def test_pulls_say_what_they_found() -> None:
             assert not (unmatched.messages)
             assert not (at_the_end.messages)
             assert not (beyond.messages)
+
+    run(main())
+
+
+def test_an_argument_of_a_pull_that_does_not_exist_is_refused() -> None:
+    unknown: dict[str, Any] = {"tag": "B"}
+
+    async def main() -> None:
+        async with real_cluster(queues=1) as c, c.pull_consumer() as consumer:
+            with pytest.raises(UsageError, match="pull has no argument 'tag'; did you mean 'tags'"):
+                await consumer.pull(QUEUE, 0, **unknown)
+            with pytest.raises(UsageError, match="pull_block_if_not_found has no argument 'tag'"):
+                await consumer.pull_block_if_not_found(QUEUE, 0, **unknown)
 
     run(main())
 

@@ -470,7 +470,7 @@ def test_the_first_of_a_thousand_flow_controls_is_logged(caplog: pytest.LogCaptu
     assert len(said) == 3
     assert said[1] == (
         "the cached message count exceeds the threshold 40, so do flow control, minOffset=0, maxOffset=63, count=64, "
-        "size=0.0 MiB, span=63, pullRequest=T@broker-a:0 nextOffset=64, flowControlTimes=1001; "
+        "size=0.0001 MiB, span=63, pullRequest=T@broker-a:0 nextOffset=64, flowControlTimes=1001; "
         "next attempt in 50 ms"
     )
 

@@ -336,6 +336,20 @@ def test_messages_sent_in_batches_come_one_by_one() -> None:
     run(main())
 
 
+def test_a_start_with_the_address_of_a_broker_fails_at_once() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            broker = str(c.broker.address)
+            consumer = AsyncPushConsumer(broker, dependencies=c.dependencies(), group="G", own_thread=False)
+            await consumer.subscribe("T", Basket())
+
+            with pytest.raises(InvalidSetting, match=r"is not a name server.*looks like a broker"):
+                await consumer.start()
+            assert c.loop.time() < 5
+
+    run(main())
+
+
 def test_arguments_that_do_not_exist_are_refused_with_those_that_do() -> None:
     for consumer in (AsyncPushConsumer("a:9876", group="G"), PushConsumer("a:9876", group="G")):
         with pytest.raises(UsageError, match=r"on has no argument 'tag'; did you mean 'tags'"):

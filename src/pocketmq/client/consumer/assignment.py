@@ -281,7 +281,7 @@ class Assignment:
                     "listeners were still running when the consumer stopped; their messages are delivered again: %s",
                     busy,
                 )
-            await self._commit(self._ours(), wait=True)
+            await self._commit(self._ours(), wait=True, is_last=True)
             for owned in all_owned:
                 self._drop(owned)
             if self._locks is not None:
@@ -291,10 +291,10 @@ class Assignment:
         """Commit the offsets of all assigned queues."""
         await self._commit(self._ours())
 
-    async def _commit(self, queues: Sequence[ProcessQueue], *, wait: bool = False) -> None:
+    async def _commit(self, queues: Sequence[ProcessQueue], *, wait: bool = False, is_last: bool = False) -> None:
         for owned in queues:
             self._offsets.mark(owned.queue, owned.pulls.last_pulled)
-        await self._offsets.persist([owned.queue for owned in queues], wait=wait)
+        await self._offsets.persist([owned.queue for owned in queues], wait=wait, is_last=is_last)
 
     def _ours(self) -> list[ProcessQueue]:
         """The queues whose offset no other member can know better."""

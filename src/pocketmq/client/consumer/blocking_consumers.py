@@ -42,6 +42,7 @@ from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer, Q
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer, Pauses
 from pocketmq.client.consumer.settings import (
+    GroupOptions,
     GroupSettings,
     LitePullOptions,
     LitePullSettings,
@@ -53,6 +54,7 @@ from pocketmq.client.consumer.settings import (
 from pocketmq.client.hooks import Hooks, checked_hooks
 from pocketmq.client.running import run
 from pocketmq.client.settings import checked_seconds
+from pocketmq.errors import InvalidSetting
 from pocketmq.model import MessageQueue, StoredMessage
 
 C = TypeVar("C", bound=AsyncConsumer[Any, Any])
@@ -142,6 +144,13 @@ def configuring(
     return configure
 
 
+def _use_shared_thread(options: GroupOptions) -> None:
+    """All blocking clients of a process share one thread of the network."""
+    if "own_thread" in options:
+        raise InvalidSetting("option own_thread has no effect on a blocking consumer; only async consumers have it")
+    options["own_thread"] = False
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -162,7 +171,7 @@ class PushConsumer(BlockingConsumer[_PushCore, PushSettings]):
         **options: Unpack[PushOptions],
     ) -> None:
         hooks = checked_hooks(hooks)
-        options["own_thread"] = False  # the shared loop thread is used anyway
+        _use_shared_thread(options)
         super().__init__(lambda: _PushCore(name_servers, hooks=hooks, **options))
 
     # subscriptions
@@ -245,7 +254,7 @@ class PullConsumer(BlockingConsumer[AsyncPullConsumer, PullSettings]):
         **options: Unpack[PullOptions],
     ) -> None:
         hooks = checked_hooks(hooks)
-        options["own_thread"] = False  # the shared loop thread is used anyway
+        _use_shared_thread(options)
         super().__init__(lambda: AsyncPullConsumer(name_servers, hooks=hooks, **options))
         self._pool: ThreadPoolExecutor | None = None
 
@@ -307,7 +316,7 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer, LitePullSettings]
         **options: Unpack[LitePullOptions],
     ) -> None:
         hooks = checked_hooks(hooks)
-        options["own_thread"] = False  # the shared loop thread is used anyway
+        _use_shared_thread(options)
         super().__init__(
             lambda: AsyncLitePullConsumer(name_servers, on_queues_changed=on_queues_changed, hooks=hooks, **options)
         )
@@ -323,10 +332,12 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer, LitePullSettings]
     subscribe = configuring(AsyncLitePullConsumer.subscribe)
     unsubscribe = configuring(AsyncLitePullConsumer.unsubscribe)
 
-    def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None) -> None:
+    def assign(
+        self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None, **unknown: Never
+    ) -> None:
         """Read these queues, without regard to other members, instead of the ones assigned before."""
         chosen = list(queues)
-        self.configure(lambda core: core.assign(chosen, tags=tags, sql=sql))
+        self.configure(lambda core: core.assign(chosen, tags=tags, sql=sql, **unknown))
 
     queues_of = blocking(AsyncLitePullConsumer.queues_of)
     queues = blocking(AsyncLitePullConsumer.queues)

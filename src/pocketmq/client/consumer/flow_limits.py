@@ -117,4 +117,6 @@ def flow_control_text(
 
 
 def _mib(size: int) -> str:
-    return f"{size / _MIB:g} MiB" if not size % _MIB else f"{size / _MIB:.1f} MiB"
+    if not size % _MIB:
+        return f"{size // _MIB} MiB"
+    return f"{size / _MIB:.4f} MiB" if size < _MIB else f"{size / _MIB:.1f} MiB"

@@ -30,7 +30,7 @@ from pocketmq.client.consumer.settings import GroupSettings, RebalanceSettings
 from pocketmq.client.consumer.subscriptions import SubscriptionTable
 from pocketmq.client.hooks import HookList
 from pocketmq.codes import VERSION
-from pocketmq.errors import InvalidExpression, PocketMQError, RemoteError, ServerFailed, TopicNotFound
+from pocketmq.errors import InvalidExpression, InvalidSetting, PocketMQError, RemoteError, ServerFailed, TopicNotFound
 from pocketmq.files import Files
 from pocketmq.model import MessageQueue, StoredMessage, Subscription, TopicName
 from pocketmq.net import Repeating
@@ -316,6 +316,8 @@ class AssignedMember(GroupMember):
             except TopicNotFound:
                 log.debug("topic %s does not exist yet", topic)
                 self._first.missing(topic)
+            except InvalidSetting:
+                raise  # the addresses are not those of name servers
             except PocketMQError as error:
                 log.warning("no route for topic %s: %s; retrying", topic, error)
                 return

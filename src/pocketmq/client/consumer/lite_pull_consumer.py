@@ -90,8 +90,11 @@ class AsyncLitePullConsumer(AsyncConsumer[LitePullMember, LitePullSettings]):
         else:
             await self._run(self._member.unsubscribe(name))
 
-    async def assign(self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None) -> None:
+    async def assign(
+        self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None, **unknown: Never
+    ) -> None:
         """Read these queues, without regard to other members, instead of the ones assigned before."""
+        refuse_unknown("assign", unknown, ("tags", "sql"))
         chosen = [self._wire(queue) for queue in queues]
         filters = {queue.topic: filter_of(queue.topic, tags, sql) for queue in chosen}
         if self.is_new:

@@ -332,13 +332,18 @@ class Offsets:
         self._offsets.update(offsets)
         await self.store.save(offsets, wait=True)
 
-    async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Store the recorded offsets of these queues. After an error, they are stored with later ones."""
+    async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False, is_last: bool = False) -> None:
+        """Store the recorded offsets of these queues. After an error, they are stored with later ones, unless these are the last."""
         offsets = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
         try:
             await self.store.save(offsets, wait=wait)
         except PocketMQError as error:
-            if type(error).__name__ != self._last_error:
+            if is_last:
+                log.warning(
+                    "offsets could not be stored at the stop: %s; messages since the last commit are delivered again",
+                    error,
+                )
+            elif type(error).__name__ != self._last_error:
                 self._last_error = type(error).__name__
                 log.warning("offsets could not be stored: %s; retrying with the next commit", error)
         else:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Final, Unpack
+from typing import Final, Never, Unpack
 
 from msgspec.structs import replace
 
@@ -38,7 +38,7 @@ from pocketmq.errors import ServerFailed, UsageError
 from pocketmq.files import Files
 from pocketmq.model import MessageQueue, StoredMessage, Subscription
 from pocketmq.model.delay import delay_level_fault
-from pocketmq.model.names import wrap
+from pocketmq.model.names import refuse_unknown, wrap
 from pocketmq.model.retries import DEAD_LETTER_LEVEL
 from pocketmq.protocol.bodies.clients import ConsumeType
 from pocketmq.protocol.bodies.topics import ResetOffsets
@@ -189,6 +189,7 @@ log = logging.getLogger("pocketmq.client")
 
 DEFAULT_PULL = 32
 """Messages of one pull."""
+PULL_ARGUMENTS: Final = ("max_messages", "tags", "sql", "timeout_s")
 NEXT_TASK_S: Final = 0.2
 """When a task that returns None is called again; RocketMQ's scheduler has the same times."""
 FAILED_TASK_S: Final = 1.0
@@ -219,6 +220,7 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
 
     async def pull(
         self,
+        /,
         queue: MessageQueue,
         offset: int,
         max_messages: int = DEFAULT_PULL,
@@ -226,12 +228,15 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         tags: str | None = None,
         sql: str | None = None,
         timeout_s: float | None = None,
+        **unknown: Never,
     ) -> PullResult:
         """Messages of `queue` from `offset` on, without waiting for new ones."""
+        refuse_unknown("pull", unknown, PULL_ARGUMENTS)
         return await self._pull(queue, offset, max_messages, tags, sql, timeout_s, may_wait=False)
 
     async def pull_block_if_not_found(
         self,
+        /,
         queue: MessageQueue,
         offset: int,
         max_messages: int = DEFAULT_PULL,
@@ -239,8 +244,10 @@ class AsyncPullConsumer(AsyncConsumer[PullMember, PullSettings]):
         tags: str | None = None,
         sql: str | None = None,
         timeout_s: float | None = None,
+        **unknown: Never,
     ) -> PullResult:
         """As `pull`, but the broker waits for a message, up to `pull_wait_ms`."""
+        refuse_unknown("pull_block_if_not_found", unknown, PULL_ARGUMENTS)
         return await self._pull(queue, offset, max_messages, tags, sql, timeout_s, may_wait=True)
 
     async def send_back(self, message: StoredMessage, broker_name: str, *, delay_level: int = 0) -> None:

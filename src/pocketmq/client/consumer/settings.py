@@ -50,8 +50,16 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "processes": (1, 1000),
 }
 """RocketMQ's limits (`checkConfig`), and those of 32-bit numbers in requests."""
+_EFFECT: Final[dict[str, tuple[str, bool]]] = {
+    "local_offsets": ("broadcast", True),
+    "allocation": ("broadcast", False),
+    "suspend_ms": ("ordered", True),
+    "max_span": ("ordered", False),
+}
+"""Options that have an effect only with this value of another one."""
 WORKERS: Final = (1, 1000)
 """The limits of both numbers of `workers`."""
+DEFAULT_WORKERS: Final = 20
 DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
 """RocketMQ's name for a missing group. Its clients refuse it, too."""
 
@@ -67,6 +75,18 @@ def _check_bounds(settings: ClientSettings) -> None:
             nearest = min(max(value, low), high) if type(value) is int else default or max(low, 1)
             raise InvalidSetting(
                 f"option {name} = {value!r} must be a whole number from {low} to {high}, for example {name}={nearest}"
+            )
+
+
+def _refuse_without_effect(settings: ClientSettings) -> None:
+    """InvalidSetting for an option that another one makes useless."""
+    kind = type(settings)
+    defaults = dict(zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True))
+    for name, (other, needed) in _EFFECT.items():
+        is_given = name in defaults and getattr(settings, name) != defaults[name]
+        if is_given and getattr(settings, other, False) is not needed:
+            raise InvalidSetting(
+                f"option {name} has no effect with {other}={not needed}; remove it, or set {other}={needed}"
             )
 
 
@@ -89,6 +109,8 @@ def worker_range(workers: Workers) -> tuple[int, int]:
 
 def refuse_subscribe_arguments(options: Iterable[str], arguments: Iterable[str], where: str) -> None:
     """InvalidSetting for an option that is an argument of `where` instead."""
+    if "tag" in options:
+        raise InvalidSetting(f"there is no option 'tag'; tags is an argument of {where}")
     for name in ("topic", *arguments):
         if name in options:
             raise InvalidSetting(f"there is no option {name!r}; it is an argument of {where}")
@@ -194,7 +216,10 @@ class GroupSettings(ClientSettings, frozen=True, kw_only=True):
             raise InvalidSetting(
                 f"option offset_store = {self.offset_store!r} must be an object of a class that inherits from OffsetStore"
             )
+        if self.offset_store is not None and self.local_offsets is not None:
+            raise InvalidSetting("option local_offsets has no effect with an offset_store; remove one of them")
         _ = self.wire_group
+        _refuse_without_effect(self)
 
     @property
     def keeps_default_name(self) -> bool:
@@ -317,7 +342,7 @@ class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
     """Handle the messages of a queue one after the other, by one member of the group at a time."""
     auto_commit: bool = True
     """False, with `ordered`: commit handled messages only when a listener returns `COMMIT`; `ROLLBACK` repeats them."""
-    workers: Workers = 20
+    workers: Workers = DEFAULT_WORKERS
     """Concurrent calls of listeners: a number, or `(min, max)`. Threads above the minimum end after a minute without
     work."""
     processes: int | None = None
@@ -347,6 +372,10 @@ class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.max_workers
+        if self.processes is not None and self.workers != DEFAULT_WORKERS:
+            raise InvalidSetting(
+                "option workers has no effect with processes, whose number limits the calls; remove one of them"
+            )
         if not self.auto_commit and not self.ordered:
             raise InvalidSetting(
                 "option auto_commit = False requires ordered=True: without an order, messages are committed one by one"
