@@ -14,8 +14,7 @@ from pocketmq.client.admin.targets import Operations, check_limit, read_queue, s
 from pocketmq.client.received import readable
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import NotFound, ServerFailed, UsageError
-from pocketmq.model import MessageQueue, OffsetId, StoredMessage, TopicName
-from pocketmq.model.names import parse_topic
+from pocketmq.model import MessageQueue, OffsetId, StoredMessage, TopicName, parse_topic
 from pocketmq.net import Address
 from pocketmq.protocol.api.messages import ConsumeMessageDirectly, QueryMessage, SendMessageBack
 from pocketmq.protocol.bodies.clients import DirectConsumption

@@ -19,8 +19,7 @@ from itertools import count
 from pocketmq.client.settings import DEFAULT_INSTANCE, ClientSettings
 from pocketmq.clock import SystemClock
 from pocketmq.errors import WrongState
-from pocketmq.model import UniqueIds
-from pocketmq.model.message_id import pack_ip
+from pocketmq.model import UniqueIds, pack_ip
 from pocketmq.net import Address, reachable
 
 STREAM_MARK = "@STREAM"

@@ -15,8 +15,7 @@ from pocketmq.console.site import Action, ActionResult, Page, Site, Visit
 from pocketmq.console.snapshot import Snapshot
 from pocketmq.doctor import async_examine
 from pocketmq.errors import UsageError
-from pocketmq.model import is_internal_group
-from pocketmq.model.names import is_retry
+from pocketmq.model import is_internal_group, is_retry
 
 EXAMINATION_S: Final = 60.0
 """Steps without an answer take seconds each."""

@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.model import MessageQueue, QueueRange
-from pocketmq.model.names import DLQ_PREFIX
+from pocketmq.model import DLQ_PREFIX, MessageQueue, QueueRange
 from pocketmq.pipelines.archive.manifest import DataFile
 from pocketmq.pipelines.archive.reading import ReadLake
 from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned, state_files

@@ -22,9 +22,8 @@ from msgspec import Meta
 
 from pocketmq.clock import Clock
 from pocketmq.errors import InvalidSetting, PipelineFailed, PocketMQError, TopicNotFound, WrongState
-from pocketmq.model import MessageQueue, QueueRange
+from pocketmq.model import DLQ_PREFIX, MessageQueue, QueueRange
 from pocketmq.model import properties as names
-from pocketmq.model.names import DLQ_PREFIX
 from pocketmq.pipelines.archive.form import schema_of
 from pocketmq.pipelines.core.checkpoint import StateFiles
 from pocketmq.pipelines.core.libraries import Column, DataFrame, Observation, SparkSession, error_text, functions
