@@ -1,4 +1,4 @@
-"""Rules of the source that a reader relies on: one module reads the time, one touches the disk, names and docstrings.
+"""Rules of the source that a reader relies on: one module reads the time, one touches the disk, names, docstrings and sizes.
 
 Each guard takes one `Source` and yields a sentence for each fault. Each guard is tested on small sources that break its
 rule, so that none can pass because it finds nothing.
@@ -43,6 +43,13 @@ PATH_CALLS_IF_PATHLIB = words("chmod cwd glob home resolve samefile stat touch")
 """Words that other things have methods for too, so they count only in a module that imports pathlib."""
 
 IMPURE_MODULES = words("asyncio concurrent multiprocessing select selectors ssl subprocess")
+GET_ATTRIBUTES_LATE = {
+    "pocketmq.net.connection": "asyncio passes the transport to connection_made",
+    "pocketmq.testing.memory_transport": "a pipe and the two ends of its connection refer to each other",
+}
+MAX_MODULES = 450
+MAX_MODULE_LINES = 500
+MAX_FUNCTION_LINES = 60
 SHAPELESS_NAMES = ("Manager", "Impl", "Service", "Helper", "Helpers", "Util", "Utils", "Wrapper")
 
 
@@ -132,13 +139,44 @@ def has_no_docstring(source: Source) -> Iterator[str]:
         yield f"{source.module} opens without a docstring: say why the module exists"
 
 
+def is_too_long(source: Source) -> Iterator[str]:
+    if (lines := max((node.end_lineno or 0 for node in source.tree.body), default=0)) > MAX_MODULE_LINES:
+        yield f"{source.module} has {lines} lines: split it at a place where a reader may stop"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > MAX_FUNCTION_LINES:
+                yield f"{source.at(node)} {node.name} has {lines} lines: let it call functions with names of their own"
+
+
+def gets_an_attribute_late(source: Source) -> Iterator[str]:
+    """An attribute without a value: the object is not complete when its constructor returns."""
+    if source.module in GET_ATTRIBUTES_LATE:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Attribute):
+            yield f"{source.at(node)} declares {ast.unparse(node.target)} without a value: give it one in the constructor"
+
+
 Guard = Callable[[Source], Iterator[str]]
-GUARDS: list[Guard] = [reads_a_clock, touches_a_file, is_not_pure, has_a_shapeless_name, has_no_docstring]
+GUARDS: list[Guard] = [
+    reads_a_clock,
+    touches_a_file,
+    is_not_pure,
+    has_a_shapeless_name,
+    has_no_docstring,
+    is_too_long,
+    gets_an_attribute_late,
+]
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.__name__)
 def test_no_module_of_the_source(guard: Guard) -> None:
     assert [sentence for source in sources() for sentence in guard(source)] == []
+
+
+def test_the_source_has_few_modules() -> None:
+    assert len(sources()) <= MAX_MODULES, "merge modules with the only one that imports them before you add another"
 
 
 @pytest.mark.parametrize(
@@ -259,3 +297,19 @@ def test_a_shapeless_module_name_is_found(module: str) -> None:
 def test_a_missing_docstring_is_found() -> None:
     assert verdict(has_no_docstring, "pocketmq.net.pool", "import ssl")
     assert verdict(has_no_docstring, "pocketmq.net.pool", '"""Why."""') == []
+
+
+def test_a_long_module_or_function_is_found() -> None:
+    lines = "    pass\n" * (MAX_FUNCTION_LINES - 1)
+
+    assert verdict(is_too_long, "pocketmq.net.pool", f"def f():\n{lines}") == []
+    assert verdict(is_too_long, "pocketmq.net.pool", f"async def f():\n{lines}    pass\n")
+    assert verdict(is_too_long, "pocketmq.net.pool", "x = 1\n" * MAX_MODULE_LINES) == []
+    assert verdict(is_too_long, "pocketmq.net.pool", "x = 1\n" * (MAX_MODULE_LINES + 1))
+
+
+def test_an_attribute_without_a_value_is_found() -> None:
+    late = "class A:\n    def __init__(self):\n        self.task: int"
+
+    assert verdict(gets_an_attribute_late, "pocketmq.net.pool", late)
+    assert verdict(gets_an_attribute_late, "pocketmq.net.pool", f"{late} = 1") == []
