@@ -94,7 +94,7 @@ class LogOnDisk:
         self.log.load()
         self.preparer = FilePreparer(self.settings, self.files, self.clock, self.log.segments, self.making)
         self.pool = (
-            TransientPool(self.settings, self.clock, lambda _: None, self.writing)
+            TransientPool(self.settings, self.clock, lambda _: None, self.log.written_behind, self.writing)
             if self.settings.transient_pool
             else None
         )

@@ -42,7 +42,8 @@ class StoreParts:
         self.preparer = FilePreparer(settings, files, clock, self.log.segments, make_worker("pocketmq-files", post))
         self.pool = None
         if settings.transient_pool:
-            self.pool = TransientPool(settings, clock, post, make_worker("pocketmq-pool", post))
+            worker = make_worker("pocketmq-pool", post)
+            self.pool = TransientPool(settings, clock, post, self.log.written_behind, worker)
         self.writer = LogWriter(settings, clock, self.log, post, make_worker("pocketmq-log", post))
         self.flusher = Flusher(settings, clock, post, files, self.log, make_worker("pocketmq-sync", post))
         self.queues = Queues(settings, files)

@@ -303,7 +303,7 @@ def test_a_thread_writes_behind_on_a_real_disk(tmp_path: Path) -> None:
         folder=tmp_path, log_file_bytes=1 << 20, transient_pool=True, pool_buffers=3, pool_buffer_bytes=2000
     )
     log = CommitLog(settings, DiskFiles(), on_written=written.append)
-    pool = TransientPool(settings, SystemClock(), owner.post)
+    pool = TransientPool(settings, SystemClock(), owner.post, log.written_behind)
     log.begin(FilePreparer(settings, DiskFiles(), SystemClock(), log.segments), pool)
 
     for _ in range(200):
@@ -327,7 +327,7 @@ def test_three_threads_at_once_keep_order_over_many_files(tmp_path: Path) -> Non
     files, clock = DiskFiles(), SystemClock()
     log = CommitLog(settings, files, on_written=lambda upto: flusher.mark_written(upto, 0))
     preparer = FilePreparer(settings, files, clock, log.segments, Worker("files", owner.post))
-    pool = TransientPool(settings, clock, owner.post)
+    pool = TransientPool(settings, clock, owner.post, log.written_behind)
     flusher = Flusher(settings, clock, owner.post, files, log)
     log.begin(preparer, pool)
     flusher.begin(0)
@@ -356,7 +356,7 @@ def test_a_stalled_disk_fills_the_pool_and_never_blocks_the_owner() -> None:
         folder=ROOT, log_file_bytes=1 << 20, transient_pool=True, pool_buffers=2, pool_buffer_bytes=1024
     )
     log = CommitLog(settings, files)
-    pool = TransientPool(settings, SystemClock(), owner.post)
+    pool = TransientPool(settings, SystemClock(), owner.post, log.written_behind)
     log.begin(FilePreparer(settings, files, SystemClock(), log.segments), pool)
     stall = files.stall("write")
 
@@ -379,7 +379,7 @@ def test_closing_gives_up_on_a_disk_that_does_not_answer() -> None:
     files.make_dir(ROOT)
     settings = StoreSettings(folder=ROOT, log_file_bytes=1 << 20, transient_pool=True, close_timeout_ms=10)
     log = CommitLog(settings, files)
-    pool = TransientPool(settings, SystemClock(), OwnerThread().post)
+    pool = TransientPool(settings, SystemClock(), OwnerThread().post, log.written_behind)
     log.begin(FilePreparer(settings, files, SystemClock(), log.segments), pool)
     with files.stall("write") as stall:
         log.put((record_of(1000, log.reserve(1000)),))

@@ -171,8 +171,6 @@ class CommitLog(ReadableLog):
     def begin(self, preparer: FilePreparer, pool: TransientPool | None = None) -> None:
         """Open the log for writing, at its end."""
         preparer.begin()
-        if pool is not None:
-            pool.begin(self._written_behind)
         self._preparer, self._pool = preparer, pool
         self.start = self.segments.start
         self._is_recovered = True
@@ -472,7 +470,8 @@ class CommitLog(ReadableLog):
         except Exception:
             log.exception("transient pool could not pass its data to its thread; retrying at the next tick")
 
-    def _written_behind(self, upto: int) -> None:
+    def written_behind(self, upto: int) -> None:
+        """The transient pool has written the log up to this offset, or failed and has the old one."""
         advanced = upto > self.written
         if advanced:
             self.written = upto

@@ -44,9 +44,19 @@ Mark = tuple[int, int, Portion | None, int, int]
 
 
 class TransientPool:
-    """A ring of buffers and the thread that writes its content. Owned by the store's thread."""
+    """A ring of buffers and the thread that writes its content. Owned by the store's thread.
 
-    def __init__(self, settings: StoreSettings, clock: Clock, post: Post, worker: Worker | None = None) -> None:
+    `on_written` is called on the owner's thread with the end of the written log; after a failed write, with the same end again.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock,
+        post: Post,
+        on_written: Callable[[int], None],
+        worker: Worker | None = None,
+    ) -> None:
         self._clock = clock
         self._worker = worker or Worker("pocketmq-pool", post)
         self._buffer_bytes = settings.pool_buffer_bytes
@@ -56,7 +66,7 @@ class TransientPool:
         self._portions: deque[Portion] = deque()
         self._submitted = 0
         self._write_at = 0.0
-        self._on_written: Callable[[int], None] = lambda _: None
+        self._on_written = on_written
         self._upto = 0
         self.filled_bytes = 0
         """Bytes ever added."""
@@ -84,12 +94,6 @@ class TransientPool:
     def busy(self) -> bool:
         """Whether the thread is at work."""
         return self._worker.busy
-
-    def begin(self, on_written: Callable[[int], None]) -> None:
-        """Calls `on_written` on the owner's thread with the end of the written log; after a failed write, with the
-        same end again.
-        """
-        self._on_written = on_written
 
     def put(self, file: File, at: int, data: bytes, upto: int) -> None:
         """Copy `data`, which must fit into the free space; `write_behind` after the last piece of a turn."""
