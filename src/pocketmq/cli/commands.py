@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from pocketmq.clock import SystemClock
 from pocketmq.errors import PocketMQError, UsageError
 from pocketmq.files import find_program
 from pocketmq.net import LARGEST_PORT
@@ -170,3 +171,8 @@ def options(*decorators: Callable[[Any], Any]) -> Callable[[Callable[..., Any]],
         return command
 
     return decorate
+
+
+def current_ms() -> int:
+    """The time of this machine."""
+    return SystemClock().now_ms()

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pocketmq.cli.cluster_options import Cluster, cluster_options, complete_topic, limit_option, show_some
-from pocketmq.cli.commands import CommandGroup, text_option
+from pocketmq.cli.commands import CommandGroup, current_ms, text_option
 from pocketmq.cli.output import Change, Column, change_options, json_option, show_json, show_text, texts
-from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, ProtocolError, UsageError
 from pocketmq.model.human import count, duration, local_time
 from pocketmq.protocol.recall_handle import RecallHandle
@@ -40,7 +39,7 @@ def delay_commands() -> None:
 def ls(cluster: Cluster, topic: str | None, limit: int, as_json: bool) -> None:
     """List delayed messages, the soonest first."""
     found = _delayed(cluster, limit)
-    now_ms = SystemClock().now_ms()
+    now_ms = current_ms()
     rows = [_row(one, now_ms) for one in found.found if topic is None or one.topic == topic]
     more = "" if found.is_complete else "raise --limit to read them."
     show_some(rows, _COLUMNS, as_json=as_json, empty="No delayed messages.", more=more)
@@ -66,7 +65,7 @@ def cancel(
     """
     if not ids and not handles:
         raise UsageError("give IDs (see `pocketmq delay ls`) or --handle HANDLE")
-    now_ms = SystemClock().now_ms()
+    now_ms = current_ms()
     chosen = _chosen(_delayed(cluster, limit).found, ids) if ids else []
     chosen += [one for one in _of_handles(cluster, handles, limit) if one not in chosen]
     rows = [_row(one, now_ms) for one in chosen]

@@ -16,7 +16,7 @@ from pocketmq.cli.cluster_options import (
     show_named,
     topic_argument,
 )
-from pocketmq.cli.commands import CommandGroup, flag, parsed, text_option, yes_option
+from pocketmq.cli.commands import CommandGroup, current_ms, flag, parsed, text_option, yes_option
 from pocketmq.cli.output import (
     Change,
     Column,
@@ -30,7 +30,6 @@ from pocketmq.cli.output import (
     show_text,
     texts,
 )
-from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError, UsageError
 from pocketmq.model import MessageQueue
 from pocketmq.model.human import count, duration, number, offset, parse_queue, parse_start, time_ms
@@ -281,7 +280,7 @@ def _reset_to(topic: str, moment: str | datetime | timedelta | None, offsets: di
         case "earliest" | "latest" | datetime():
             return moment
         case timedelta():  # resolved once, so that the reset does what the plan showed
-            return time_ms(moment, SystemClock().now_ms())
+            return time_ms(moment, current_ms())
     raise UsageError(f"cannot reset to {moment!r}")
 
 

@@ -17,11 +17,10 @@ from rich.text import Text
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, topic_argument
-from pocketmq.cli.commands import CommandGroup, choice_option, flag, number_option, text_option
+from pocketmq.cli.commands import CommandGroup, choice_option, current_ms, flag, number_option, text_option
 from pocketmq.cli.msg_send import argument_bytes, send
 from pocketmq.cli.msg_trace import trace
 from pocketmq.cli.output import CELL_BODY_BYTES, body_cell, cell, json_option, screen, show_messages
-from pocketmq.clock import SystemClock
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
 from pocketmq.model import MessageQueue, OffsetId, StoredMessage
 from pocketmq.model.human import local_time, parse_queue, parse_time, time_ms
@@ -273,7 +272,7 @@ def _by_offset_id(admin: "pocketmq.Admin", topic: str, text: str) -> list[Stored
 
 
 def _times(since: datetime | timedelta | None, until: datetime | timedelta | None) -> tuple[int, int]:
-    now_ms = SystemClock().now_ms()
+    now_ms = current_ms()
     begin_ms = 0 if since is None else time_ms(since, now_ms)
     end_ms = _END_OF_TIME_MS if until is None else time_ms(until, now_ms)
     if begin_ms >= end_ms:

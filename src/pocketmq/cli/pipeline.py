@@ -20,11 +20,10 @@ from rich.live import Live
 from rich.text import Text
 
 import pocketmq
-from pocketmq.cli.commands import CommandGroup, ExitCode, parsed
+from pocketmq.cli.commands import CommandGroup, ExitCode, current_ms, parsed
 from pocketmq.cli.output import Column, numbers, show_facts, show_json, show_rows, show_text, texts
 from pocketmq.cli.pipeline_lake import lake_command
 from pocketmq.cli.pipeline_project import new, run
-from pocketmq.clock import SystemClock
 from pocketmq.files import DiskFiles
 from pocketmq.model.human import duration, number, parse_pair, size
 
@@ -264,7 +263,7 @@ def _callback(job: "Job[Any]") -> Callable[..., int]:
             path=path,
             flags={name: value for name, value in flags.items() if value is not None},
             files=DiskFiles(),
-            now_ms=SystemClock().now_ms(),
+            now_ms=current_ms(),
         )
         pocketmq.pipelines.check_master(settings.master, settings.remote)
         job.check(settings)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 import pocketmq
-from pocketmq.cli.commands import parsed
+from pocketmq.cli.commands import current_ms, parsed
 from pocketmq.cli.output import Column, json_option, show_rows, show_text, texts
-from pocketmq.clock import SystemClock
 from pocketmq.errors import UsageError
 from pocketmq.model.human import local_time, number, offset, parse_queue, parse_time, time_ms
 
@@ -97,5 +96,5 @@ def _found(
         broker, queue_id = queue or (None, None)
         return [file for one in topics for file in manifest.at_offset(one, at, broker=broker, queue_id=queue_id)]
     assert time is not None, "the caller checks that one is set"
-    moment = time_ms(time, SystemClock().now_ms())
+    moment = time_ms(time, current_ms())
     return [file for one in topics for file in manifest.at_time(one, moment)]

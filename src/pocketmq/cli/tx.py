@@ -6,9 +6,8 @@ import click
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, show_some
-from pocketmq.cli.commands import CommandGroup, flag, yes_option
+from pocketmq.cli.commands import CommandGroup, current_ms, flag, yes_option
 from pocketmq.cli.output import Change, Column, change_options, confirm, json_option, show_rows
-from pocketmq.clock import SystemClock
 from pocketmq.errors import ImpossibleRequest, PocketMQError
 from pocketmq.model.human import duration, number
 
@@ -48,13 +47,13 @@ def ls(cluster: Cluster, limit: int, given_up: bool, as_json: bool) -> None:
     if given_up:
         with cluster.admin() as admin:
             ended = admin.transactions.given_up(limit=limit)
-        now_ms = SystemClock().now_ms()
+        now_ms = current_ms()
         rows = [{**_row(one, one.broker, now_ms), "offset_id": one.offset_id} for one in ended]
         show_rows(rows, _COLUMNS, as_json=as_json, empty="No transactions whose checks have ended.")
         return
     with cluster.admin() as admin:
         found = admin.transactions.undecided(limit=limit)
-    now_ms = SystemClock().now_ms()
+    now_ms = current_ms()
     rows = [_row(one, one.broker, now_ms) for one in found.found]
     more = "" if found.is_complete else "not all half messages were read; raise --limit."
     show_some(rows, _COLUMNS, as_json=as_json, empty="No undecided transactions.", more=more)
@@ -73,7 +72,7 @@ def resolve(cluster: Cluster, transaction_id: str, is_commit: bool, limit: int, 
     """
     with cluster.admin() as admin:
         one = _open(admin, transaction_id, limit)
-    row = {**_row(one, one.broker, SystemClock().now_ms()), "decision": "commit" if is_commit else "rollback"}
+    row = {**_row(one, one.broker, current_ms()), "decision": "commit" if is_commit else "rollback"}
     change.show_plan([row], (*_COLUMNS, Column("decision")))
     if change.is_confirmed(f"{'Commit' if is_commit else 'Roll back'} transaction {transaction_id}?"):
         with cluster.admin() as admin:
@@ -110,7 +109,7 @@ def check(cluster: Cluster, transaction_id: str, limit: int, yes: bool, as_json:
             f"no transaction {transaction_id} whose checks have ended; `pocketmq tx ls --given-up` lists them"
         )
     one = ended[transaction_id]
-    row = _row(one, one.broker, SystemClock().now_ms())
+    row = _row(one, one.broker, current_ms())
     change = Change(dry_run=False, yes=yes, as_json=as_json)
     change.show_plan([row], _COLUMNS)
     confirm(f"Let {one.broker} check this transaction with group {one.producer_group} again?", yes=yes)
