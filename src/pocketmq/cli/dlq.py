@@ -21,12 +21,12 @@ from pocketmq.cli.commands import (
     text_option,
     yes_option,
 )
-from pocketmq.cli.msg import body_option
 from pocketmq.cli.output import (
     CELL_BODY_BYTES,
     Change,
     Column,
     body_cell,
+    body_option,
     change_options,
     confirm,
     json_option,

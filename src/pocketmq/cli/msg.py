@@ -17,10 +17,10 @@ from rich.text import Text
 
 import pocketmq
 from pocketmq.cli.cluster_options import Cluster, cluster_options, limit_option, topic_argument
-from pocketmq.cli.commands import CommandGroup, choice_option, current_ms, flag, number_option, text_option
+from pocketmq.cli.commands import CommandGroup, current_ms, flag, number_option, text_option
 from pocketmq.cli.msg_send import argument_bytes, send
 from pocketmq.cli.msg_trace import trace
-from pocketmq.cli.output import CELL_BODY_BYTES, body_cell, cell, json_option, screen, show_messages
+from pocketmq.cli.output import CELL_BODY_BYTES, body_cell, body_option, cell, json_option, screen, show_messages
 from pocketmq.errors import NotFound, PocketMQError, ProtocolError, UsageError
 from pocketmq.model import MessageQueue, OffsetId, StoredMessage
 from pocketmq.model.human import local_time, parse_queue, parse_time, time_ms
@@ -114,8 +114,6 @@ MAX_BY_KEY: Final = 64
 """The most messages that a broker returns for a key."""
 POLL_S: Final = 0.5
 """The pause between polls without new messages."""
-
-body_option = choice_option("--body", "form", "The format of bodies.", of=BodyForm, default=BodyForm.TEXT.value)
 
 
 def wait_for_next_poll() -> None:

@@ -26,7 +26,7 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pocketmq.cli.commands import ExitCode, flag, options, yes_option
+from pocketmq.cli.commands import ExitCode, choice_option, flag, options, yes_option
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import InvalidSetting
 from pocketmq.model import StoredMessage
@@ -203,6 +203,7 @@ def one_line(text: str) -> str:
 
 Row = Mapping[str, Any]
 
+body_option = choice_option("--body", "form", "The format of bodies.", of=BodyForm, default=BodyForm.TEXT.value)
 json_option = flag("--json", "as_json", "Print JSON, one object per line, instead of a table.")
 
 
