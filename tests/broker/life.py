@@ -6,7 +6,7 @@ It saves its progress on request, ends cleanly or by a crash, and continues from
 from collections.abc import Callable
 
 import msgspec
-from tests.store.kit import HOST
+from tests.store.kit import HOST, messages_in
 from tests.store.open_store import OpenStore
 
 from pocketmq.broker.delivery.delays import Delays
@@ -17,7 +17,6 @@ from pocketmq.broker.messages import Appender, Draft, StoredPosition
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse, TimerSettings
 from pocketmq.model.message import StoredMessage
 from pocketmq.protocol.bodies.topics import DelayOffsets
-from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles
 from pocketmq.testing.disk.model import Survives
 
@@ -100,13 +99,7 @@ class Life:
 
     def got(self, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
         """What consumers of a queue can read."""
-        found: list[StoredMessage] = []
-        offset = self.store.min_offset(topic, queue_id)
-        while offset < self.store.max_offset(topic, queue_id):
-            result = self.store.read(topic, queue_id, offset, 32)
-            found += decode_records(result.body())
-            offset = result.next_offset
-        return found
+        return messages_in(self.store, topic, queue_id)
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         return [message.body for message in self.got(topic, queue_id)]

@@ -14,13 +14,13 @@ from typing import Any, TypeVar, cast
 from msgspec.structs import replace
 from tests.broker.running import SMALL_STORE, Client, hold_while_the_store_works, workers_of
 from tests.net.talk import BRISK, until
+from tests.store.kit import messages_in
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.model.message import StoredMessage
 from pocketmq.net.address import Address
 from pocketmq.protocol.bodies.topics import TopicConfig
-from pocketmq.protocol.record import decode_records
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, run
 from pocketmq.testing.disk.model import Survives
 
@@ -97,14 +97,7 @@ def make_topic(broker: Broker, name: str = "T", queues: int = 4) -> None:
 
 def stored(broker: Broker, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
     """Every message of a queue, as readers get them."""
-    store = broker.parts.state.store
-    found: list[StoredMessage] = []
-    offset = store.min_offset(topic, queue_id)
-    while offset < store.max_offset(topic, queue_id):
-        result = store.read(topic, queue_id, offset, 32)
-        found += decode_records(result.body())
-        offset = result.next_offset
-    return found
+    return messages_in(broker.parts.state.store, topic, queue_id)
 
 
 def bodies(broker: Broker, topic: str = "T", queue_id: int = 0) -> list[bytes]:

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, Protocol, cast
 
 from msgspec.structs import replace
 from tests.net.talk import BRISK
+from tests.store.kit import messages_in
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.settings import BrokerSettings
@@ -33,7 +34,6 @@ from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.frames import Frame, split_frames
-from pocketmq.protocol.record import decode_records
 from pocketmq.store.layout import KnownSizes, find_layout
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.tools.findings import Finding, Severity
@@ -235,13 +235,7 @@ class RunningBroker:
 
     def stored(self, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
         """Every message of a queue, as readers get them."""
-        found: list[StoredMessage] = []
-        offset = self.store.min_offset(topic, queue_id)
-        while offset < self.store.max_offset(topic, queue_id):
-            result = self.store.read(topic, queue_id, offset, 32)
-            found += decode_records(result.body())
-            offset = result.next_offset
-        return found
+        return messages_in(self.store, topic, queue_id)
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         return [message.body for message in self.stored(topic, queue_id)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.running import hold_while_the_store_works
+from tests.store.kit import messages_in
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.messages import Draft
@@ -26,7 +27,6 @@ from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
 from pocketmq.net.network import Network
 from pocketmq.protocol.bodies.topics import TopicConfig
-from pocketmq.protocol.record import decode_records
 from pocketmq.store.settings import StoreSettings
 from pocketmq.testing import FakeClock, FaultyFiles, MemoryNetwork, VirtualLoop, Weather
 
@@ -178,14 +178,8 @@ class RealCluster:
 
     def stored(self, topic: str, queue_id: int = 0, broker: str | None = None) -> list[StoredMessage]:
         """All messages of a queue that are still there."""
-        store = (self.broker if broker is None else self.brokers[broker]).parts.state.store
-        found: list[StoredMessage] = []
-        offset = store.min_offset(topic, queue_id)
-        while offset < store.max_offset(topic, queue_id):
-            part = store.read(topic, queue_id, offset, 1000)
-            found += decode_records(part.body())
-            offset = part.next_offset
-        return found
+        chosen = self.broker if broker is None else self.brokers[broker]
+        return messages_in(chosen.parts.state.store, topic, queue_id)
 
 
 @asynccontextmanager

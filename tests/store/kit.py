@@ -9,11 +9,13 @@ from typing import TypeVar
 import msgspec
 
 from pocketmq.errors import ProtocolError
-from pocketmq.protocol.record import BLANK_SIZE, MAGIC_BLANK, decode_record, encode_record, record_size
+from pocketmq.model import StoredMessage
+from pocketmq.protocol.record import BLANK_SIZE, MAGIC_BLANK, decode_record, decode_records, encode_record, record_size
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.flushing import Flusher
 from pocketmq.store.log.preparing import FilePreparer
 from pocketmq.store.log.transient_pool import TransientPool
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.settings import StoreSettings
 from pocketmq.store.worker import Worker
 from pocketmq.testing import FakeClock, FaultyFiles
@@ -22,6 +24,18 @@ ROOT = Path("/store")
 LOG_FILE_BYTES = 4096
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 T = TypeVar("T")
+
+
+def messages_in(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
+    """Every message of a queue, as readers get them."""
+    found: list[StoredMessage] = []
+    offset = store.min_offset(topic, queue_id)
+    while offset < store.max_offset(topic, queue_id):
+        result = store.read(topic, queue_id, offset, 32)
+        found += decode_records(result.body())
+        assert result.next_offset > offset
+        offset = result.next_offset
+    return found
 
 
 class HandWorker(Worker):

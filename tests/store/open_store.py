@@ -6,10 +6,9 @@ from random import Random
 from typing import Self
 
 import msgspec
-from tests.store.kit import HOST, ROOT, HandWorker
+from tests.store.kit import HOST, ROOT, HandWorker, messages_in
 
 from pocketmq.model.names import parse_topic
-from pocketmq.protocol.record import decode_records
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queues.consume_queue import Arrival, ConsumeQueue
 from pocketmq.store.settings import StoreSettings
@@ -114,14 +113,7 @@ class OpenStore:
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         """Every message of a queue, as readers get them."""
-        found: list[bytes] = []
-        offset = self.store.min_offset(topic, queue_id)
-        while offset < self.store.max_offset(topic, queue_id):
-            result = self.store.read(topic, queue_id, offset, 32)
-            found += [message.body for message in decode_records(result.body())]
-            assert result.next_offset > offset
-            offset = result.next_offset
-        return found
+        return [message.body for message in messages_in(self.store, topic, queue_id)]
 
     def names(self, folder: str) -> list[str]:
         return self.disk.list(ROOT / folder)
