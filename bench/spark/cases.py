@@ -1,6 +1,7 @@
 """The ways through the rows that are measured: ours, Parquet's and Kafka's, as a batch and as a stream, to nowhere and to Parquet."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.spark.stage import FEW, Kafka, Rows, address_of
 from pocketmq.pipelines import Progress, Run
 from pocketmq.pipelines.archive.job import run_archive
+from pocketmq.pipelines.archive.manifest import read_manifest
 from pocketmq.pipelines.archive.settings import ArchiveSettings
 
 VALUE: Final = "value binary"
@@ -25,6 +27,31 @@ NOOP_BYTES_AIM: Final = 500e6
 """Bytes of bodies of 1 KB a second into noop."""
 SINK_AIM: Final = 150_000.0
 PARQUET_SHARE_AIM: Final = 0.6
+ARCHIVE_CPU_AIM: Final = 1.4
+"""CPU of an archive for a row, beside Spark's copy of the same rows from Parquet to Parquet."""
+ARCHIVE_SHARE_AIM: Final = 0.6
+"""Of the rate of `--engine direct`."""
+ARCHIVED: Final = "archive, all columns"
+DIRECT: Final = f"{ARCHIVED}, --engine direct"
+IN_LAKE: Final = ("topic", "brokerName", "queueId", "queueOffset", "value", "storeTimestamp")
+"""The columns of a lake for `--select value`: the manifest needs the others."""
+PER_BATCH: Final = 1_000_000
+KAFKA_COLUMNS: Final = {
+    "topic": "topic",
+    "brokerName": "'broker-a'",
+    "queueId": "partition",
+    "queueOffset": "offset",
+    "msgId": "properties['UNIQ_KEY']",
+    "keys": "string(key)",
+    "tags": "properties['TAGS']",
+    "value": "value",
+    "properties": "properties",
+    "bornTimestamp": "timestamp",
+    "storeTimestamp": "timestamp",
+    "reconsumeTimes": "0",
+}
+"""The columns of a lake, made of Kafka's. Headers have the properties."""
+_PROPERTIES: Final = "map_from_entries(transform(headers, h -> struct(h.key, string(h.value)))) AS properties"
 
 
 class Case(NamedTuple):
@@ -40,11 +67,19 @@ class Case(NamedTuple):
     rate_aim: float | None = None
     has_share_aim: bool = False
     """At least `PARQUET_SHARE_AIM` of Parquet's rate, where Parquet has such a case, and less CPU than Kafka's."""
+    has_archive_aims: bool = False
+    """At most `ARCHIVE_CPU_AIM` times the CPU of Parquet's copy, faster than Kafka, and `ARCHIVE_SHARE_AIM` of `DIRECT`."""
 
     @property
     def comparison(self) -> str:
         """Cases with the same take turns. Those that write somewhere are one: most of their time is the writing."""
+        if self.is_archive:
+            return "archives"
         return self.what if self.what.endswith(NOOP) else "writes"
+
+    @property
+    def is_archive(self) -> bool:
+        return self.what.startswith("archive")
 
 
 class Ways:
@@ -109,11 +144,15 @@ class Ways:
             yield Case(KAFKA, "sink, at-least-once", rows, self._kafka_write)
 
     def _archives(self) -> Iterator[Case]:
-        """The pipeline `archive`, with its manifest, beside Parquet's own copy of the same rows."""
-        rows = self._rows
-        yield Case(OURS, "archive, all columns", rows.total, lambda: self._archived())
-        yield Case(OURS, "archive, value only", rows.total, lambda: self._archived(select=["value"]))
-        yield Case(OURS, "archive, all columns, --engine direct", rows.total, lambda: self._archived(engine="direct"))
+        """The pipeline `archive`, with its manifest, beside Spark's copies of equal columns: from Parquet, and from Kafka."""
+        total = self._rows.long_total
+        for what, only in ((ARCHIVED, False), ("archive, value only", True)):
+            yield Case(PARQUET, what, total, partial(self._copied, only))
+            chosen = {"select": ["value"]} if only else {}
+            yield Case(OURS, what, total, partial(self._archived, **chosen), has_archive_aims=True)
+            if self._kafka is not None:
+                yield Case(KAFKA, what, total, partial(self._kafka_archived, only))
+        yield Case(OURS, DIRECT, total, partial(self._archived, engine="direct"))
 
     # frames
 
@@ -133,6 +172,16 @@ class Ways:
         frame = self._spark.read.parquet(folder)
         return frame.select("value") if only_value else frame
 
+    def _kafka_lake(self, only_value: bool) -> DataFrame:
+        reader = self._spark.readStream.format("kafka").options(
+            **self._kafka_options(self._rows.long_topic, only_value)
+        )
+        frame = reader.option("maxOffsetsPerTrigger", str(PER_BATCH)).load()
+        names = IN_LAKE if only_value else tuple(KAFKA_COLUMNS)
+        if not only_value:
+            frame = frame.selectExpr("*", _PROPERTIES)
+        return frame.selectExpr(*(f"{KAFKA_COLUMNS[name]} AS {name}" for name in names))
+
     def _kafka_batch(self, topic: str, only_value: bool) -> DataFrame:
         frame = self._spark.read.format("kafka").options(**self._kafka_options(topic, only_value)).load()
         return frame.select("value") if only_value else frame
@@ -148,6 +197,13 @@ class Ways:
 
     # runs
 
+    def _copied(self, only_value: bool) -> None:
+        frame = self._spark.read.parquet(self._rows.long_parquet)
+        self._to_parquet(frame.select(*IN_LAKE) if only_value else frame)
+
+    def _kafka_archived(self, only_value: bool) -> float:
+        return self._drained(self._kafka_lake(only_value), "parquet", self._rows.long_total)
+
     def _to_parquet(self, frame: DataFrame) -> None:
         with TemporaryDirectory(dir=self._folder) as place:
             frame.write.mode("overwrite").parquet(place)
@@ -160,11 +216,11 @@ class Ways:
             def tell(progress: Progress) -> None:
                 took_ms[progress.batch] = progress.took_ms
 
-            settings = ArchiveSettings(
-                namesrv=self._name_server, topics=[self._rows.topic], lake=folder, compact=False, **more
-            )
-            summary = run_archive(self._spark, settings, Run(report=tell))
-        assert summary.messages == self._rows.total, f"the lake has {summary.messages} messages of {self._rows.total}"
+            told = {"topics": [self._rows.long_topic], "max_messages": PER_BATCH, "compact": False, **more}
+            settings = ArchiveSettings(namesrv=self._name_server, lake=folder, **told)
+            run_archive(self._spark, settings, Run(report=tell))
+            found, total = read_manifest(Path(folder)).rows, self._rows.long_total
+        assert found == total, f"the lake has {found} messages of {total}"
         return sum(took_ms.values()) / 1000
 
     def _drained(self, frame: DataFrame, sink: str, total: int) -> float:

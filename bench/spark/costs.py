@@ -1,4 +1,4 @@
-"""What a run costs: seconds by the clock, and CPU of the server, of Python's workers and of Java, as Linux counts it.
+"""What a run costs: seconds by the clock, and CPU of the server, of Python (workers and driver) and of Java, as Linux counts it.
 
 Broker, workers and Java share the cores of one machine: what one of them saves, the others have.
 """
@@ -38,8 +38,8 @@ def taken(run: Callable[[], float | None], server_pid: int | None, java_pid: int
     seconds = perf_counter() - start
     server_s = cpu_s(server_pids) - server_before
     python_s, java_s = (now - before for now, before in zip(_spark(java_pid), spark_before, strict=True))
-    own_s = _own_s() - own_before + server_s + python_s + java_s
-    others = disturbed(machine_before, moment(), own_s)
+    python_s += _own_s() - own_before
+    others = disturbed(machine_before, moment(), server_s + python_s + java_s)
     return Shot(seconds if told is None else told, server_s, python_s, java_s, others)
 
 

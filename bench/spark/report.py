@@ -1,11 +1,21 @@
 """The tables: rows a second, beside Parquet and Kafka in the same rounds, and the CPU of everybody who took part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mode
 from typing import NamedTuple
 
 from bench.broker.sheets import Sheet, verdict
-from bench.spark.cases import KAFKA, OURS, PARQUET, PARQUET_SHARE_AIM, Case
+from bench.spark.cases import (
+    ARCHIVE_CPU_AIM,
+    ARCHIVE_SHARE_AIM,
+    ARCHIVED,
+    DIRECT,
+    KAFKA,
+    OURS,
+    PARQUET,
+    PARQUET_SHARE_AIM,
+    Case,
+)
 from bench.spark.costs import Shot
 
 
@@ -35,10 +45,11 @@ HEADINGS = (
     "aims",
 )
 NOTES = (
-    "server, Python, Java: microseconds of CPU for a row, all threads, user and system; us/row is their sum",
+    "server, Python, Java: microseconds of CPU for a row, all threads, user and system, with the driver; us/row is their sum",
     "quickest: krow/s of one round; its distance from the median shows how much the machine was disturbed",
     "of Parquet, of Kafka: rate by rate; per core: rows for a second of CPU beside Kafka's",
     "streams: rows by the time of the triggers that brought them; CPU with the start of the query",
+    "archive: into Parquet, beside Spark's copies of equal columns from Parquet and from Kafka, in batches of a million rows",
 )
 
 
@@ -74,7 +85,19 @@ def aims(measured: Measured, results: Results) -> str:
             said.append(f"≥ {PARQUET_SHARE_AIM:.0%} of Parquet: {verdict(share >= PARQUET_SHARE_AIM)}")
         if (kafka := results.get((KAFKA, case.what))) is not None:
             said.append(f"ahead of Kafka per core: {verdict(_cost(measured) < _cost(kafka))}")
-    return ", ".join(said)
+    return ", ".join([*said, *(_archive_aims(measured, results) if case.has_archive_aims else ())])
+
+
+def _archive_aims(measured: Measured, results: Results) -> Iterator[str]:
+    what = measured.case.what
+    if (parquet := results.get((PARQUET, what))) is not None:
+        times = _cost(measured) / max(_cost(parquet), 1e-9)
+        yield f"≤ {ARCHIVE_CPU_AIM} times Parquet's CPU: {times:.2f}, {verdict(times <= ARCHIVE_CPU_AIM)}"
+    if (kafka := results.get((KAFKA, what))) is not None:
+        yield f"faster than Kafka: {verdict(_rate(measured) > _rate(kafka))}"
+    if what == ARCHIVED and (direct := results.get((OURS, DIRECT))) is not None:
+        share = _rate(measured) / _rate(direct)
+        yield f"≥ {ARCHIVE_SHARE_AIM:.0%} of direct: {share:.0%}, {verdict(share >= ARCHIVE_SHARE_AIM)}"
 
 
 def _per_core(measured: Measured, results: Results) -> str:
