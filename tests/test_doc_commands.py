@@ -1,6 +1,7 @@
 """Every command of the documentation runs as it stands, with sample data, or a reason says why no test can run it."""
 
 import re
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,11 +9,14 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 from click.testing import CliRunner
+from tests.cli.program import ACCOUNTS, SECRET, ended, programs, ready
 from tests.doc_pages import PAGES, Command, commands
+from tests.net.certificates import make_authority, make_certificate
 
 import pocketmq
 from pocketmq.cli import main
 from pocketmq.cli.commands import ExitCode
+from pocketmq.console.users import hash_password
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,16 +47,23 @@ NOT_PROGRAMS_OF_OURS = {
     "systemctl": "changes this machine",
     "sudo": "changes this machine",
 }
+SERVERS = {
+    "serve": ("--namesrv-port", "0", "--broker-port", "0", "--console-port", "0"),
+    "nameserver": ("--port", "0"),
+    "broker": ("--port", "0"),
+    "console": ("--port", "0"),
+}
+"""Programs that run until they are stopped, with any free port instead of their own."""
 NOT_RUN = {
-    r"serve\b.*": "runs until it is stopped; tests/cli/test_serve.py starts it",
     r"console user .*": "asks for a password; tests/cli/test_console.py gives one",
-    r"(nameserver|broker|console)\b.*": "runs until it is stopped; tests/cli starts each of them",
+    r"(serve|nameserver|broker|console)\b.*": "runs until it is stopped; another test here starts it and stops it",
     r"demo\b.*": "takes two minutes; tests/demo runs it",
     r"pipeline run\b.*": "starts a Spark Connect of its own; `make spark-places` does",
     r"pipeline archive .* --table .*": "needs a library of Maven",
     r"pipeline \w+ --config \S+ --(master|remote) .*": "needs a cluster of Spark; `make spark-cluster` has one",
 }
 """Commands of ours, without the first word. Their options are read all the same."""
+OTHER_MACHINE = re.compile(r"\b10\.0\.0\.\d+\b")
 QUICKLY = {"--continuous": "--once", "10m": "0s"}
 """Words that would let a command run for long, and what it is given instead."""
 EXIT_CODES = {"doctor --topic orders --group billing": ExitCode.REFUSED}
@@ -65,6 +76,11 @@ def reason_not_to_run(command: Command) -> str | None:
         return NOT_PROGRAMS_OF_OURS.get(program)
     text = " ".join(words)
     return next((reason for known, reason in NOT_RUN.items() if re.fullmatch(known, text)), None)
+
+
+def is_server(command: Command) -> bool:
+    kind = command.words[1:2]
+    return command.words[0] == "pocketmq" and kind != () and kind[0] in SERVERS and command.words[2:3] != ("user",)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -114,6 +130,40 @@ def test_the_commands_of_pipelines_run(
         before = {"replay --dlq billing": lambda: leave_dead_letter(server.name_server)}
         places = {"10.0.0.7:9876": server.name_server, "10.1.0.7:9876": other.name_server}
         run_all(commands(page), server.name_server, tmp_path, monkeypatch, places, before)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_server, commands(page)))])
+def test_the_servers_of_a_page_start_and_stop(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this machine, with free ports. What a page starts later may use what it started before."""
+    write_files_of_servers(tmp_path)
+    with pocketmq.Server() as server, programs(tmp_path) as start:
+        monkeypatch.setenv("NAMESRV_ADDR", server.name_server)
+        places = {"10.0.0.5:9876": server.name_server, "5557": "0", "0.0.0.0": "127.0.0.1", "&": "--json"}
+        running = []
+        for number, command in enumerate(filter(is_server, commands(page))):
+            kind, *words = (places.get(word, word) for word in command.words[1:])
+            words = [OTHER_MACHINE.sub("127.0.0.1", word) for word in words]
+            data = [] if kind == "console" else ["--data", f"data-{number}"]
+            process = start(kind, *words, *SERVERS[kind], *data, "--json", OPERATOR_SECRET=SECRET)
+            told = ready(process)
+            if kind == "nameserver":
+                places["10.0.0.7:9876"] = told["address"]
+            running.append(process)
+        for process in reversed(running):
+            process.send_signal(signal.SIGINT)
+            log = ended(process)
+            assert (process.returncode, [line for line in log.splitlines() if " ERROR " in line]) == (0, [])
+
+
+def write_files_of_servers(folder: Path) -> None:
+    """Accounts, settings, users and a certificate, under the names that the pages use."""
+    broker = '[[account]]\naccess_key = "brokers"\nsecret = "of brokers"\nclusters = { DefaultCluster = ["Update"] }\n'
+    (folder / "accounts.toml").write_text(ACCOUNTS + broker)
+    (folder / "broker.conf").write_text("brokerName=broker-a\nbrokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n")
+    (folder / "console.users").write_text(f"ada:operator:{hash_password('correct horse')}\n")
+    server = make_certificate(folder, make_authority(folder))
+    server.cert.rename(folder / "server.pem")
+    server.key.rename(folder / "server.key")
 
 
 def run_all(

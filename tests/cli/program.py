@@ -43,10 +43,12 @@ def programs(folder: Path, *command: str) -> Iterator[Start]:
         started.append(process)
         return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def ready(process: Program) -> dict[str, Any]:
