@@ -25,16 +25,6 @@ from pocketmq.testing import FaultyFiles
 FOLDER = ROOT / "consumequeue"
 
 
-@pytest.fixture
-def disk() -> FaultyFiles:
-    return FaultyFiles()
-
-
-@pytest.fixture
-def queues(disk: FaultyFiles) -> Queues:
-    return queues_on(disk)
-
-
 def entered(queues: Queues, touched: set[ConsumeQueue]) -> None:
     """Entries came to these queues, as a turn brings them."""
     for queue in touched:

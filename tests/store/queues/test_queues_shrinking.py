@@ -22,16 +22,6 @@ from pocketmq.testing import FaultyFiles
 FOLDER = ROOT / "consumequeue"
 
 
-@pytest.fixture
-def disk() -> FaultyFiles:
-    return FaultyFiles()
-
-
-@pytest.fixture
-def queues(disk: FaultyFiles) -> Queues:
-    return queues_on(disk)
-
-
 # cutting
 
 

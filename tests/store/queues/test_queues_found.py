@@ -29,16 +29,6 @@ from pocketmq.testing import FaultyFiles
 FOLDER = ROOT / "consumequeue"
 
 
-@pytest.fixture
-def disk() -> FaultyFiles:
-    return FaultyFiles()
-
-
-@pytest.fixture
-def queues(disk: FaultyFiles) -> Queues:
-    return queues_on(disk)
-
-
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 19, 20, 21, 30])
 def test_loading_finds_where_each_queue_ends(disk: FaultyFiles, queues: Queues, count: int) -> None:
     disk.make_dir(FOLDER / "T" / "0")
