@@ -49,7 +49,7 @@ def test_the_list_of_packages_names_each_of_them() -> None:
     assert there - {name.rstrip("/") for name in named_files(section("The packages"))} == set()
 
 
-def test_the_table_of_locks_has_every_module_that_makes_one() -> None:
+def test_the_table_of_locks_has_every_module_that_creates_one() -> None:
     made = {
         source.module.replace(".", "/").removeprefix("pocketmq/") + ".py"
         for source in sources()
@@ -67,6 +67,6 @@ def test_the_table_of_locks_has_every_module_that_makes_one() -> None:
         "import threading as t\nchanged = t.Condition()",
     ],
 )
-def test_a_lock_is_found(text: str) -> None:
+def test_locks_in_a_source_are_found(text: str) -> None:
     assert makes_a_lock(Source("pocketmq.made", ast.parse(text)))
     assert not makes_a_lock(Source("pocketmq.made", ast.parse("import asyncio\nlock = asyncio.Lock()")))

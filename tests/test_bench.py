@@ -25,7 +25,7 @@ def ticking(step_s: float) -> Callable[[], float]:
     return lambda: next(reading) * step_s
 
 
-def test_every_subject_is_printed_with_its_candidates_and_its_aim(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_subject_is_printed_with_its_candidates_and_its_goal(capsys: pytest.CaptureFixture[str]) -> None:
     main(TINY)
 
     printed = capsys.readouterr().out
@@ -37,7 +37,7 @@ def test_every_subject_is_printed_with_its_candidates_and_its_aim(capsys: pytest
         assert subject.aim_us is None or f"≤ {subject.aim_us:g}" in printed
 
 
-def test_the_aims_are_those_of_the_hot_path() -> None:
+def test_the_goals_are_those_of_the_hot_path() -> None:
     aims = {subject.name: subject.aim_us for subject in all_subjects()}
 
     assert aims["send header decode"] == 0.8
@@ -52,7 +52,7 @@ def test_every_subject_has_a_peer_and_the_first_candidate_is_ours() -> None:
         assert subject.messages > 1
 
 
-def test_words_choose_subjects(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_select_subjects(capsys: pytest.CaptureFixture[str]) -> None:
     main(["batch", *TINY])
 
     printed = capsys.readouterr().out
@@ -61,14 +61,14 @@ def test_words_choose_subjects(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["nothing is called so"], ["--rounds", "0"]])
-def test_a_run_that_would_measure_nothing_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_measurements_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
 
     assert "python -m bench" in capsys.readouterr().err
 
 
-def test_it_runs_as_a_command() -> None:
+def test_the_benchmark_runs_as_a_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "frame", *TINY],
         cwd=ROOT,
@@ -82,7 +82,7 @@ def test_it_runs_as_a_command() -> None:
     assert "FrameSplitter" in done.stdout
 
 
-def test_candidates_take_turns_and_another_one_begins_each_round() -> None:
+def test_candidates_take_turns_and_each_round_starts_with_another() -> None:
     log: list[str] = []
     subject = Subject("s", 1, [named(log, "a"), named(log, "b"), named(log, "c")])
 
@@ -91,7 +91,7 @@ def test_candidates_take_turns_and_another_one_begins_each_round() -> None:
     assert "".join(log[-12:]) == "abcbcacababc"
 
 
-def test_a_round_is_as_long_as_asked_and_told_per_message() -> None:
+def test_a_round_has_the_requested_length_and_reports_per_message() -> None:
     log: list[str] = []
 
     (timing,) = measure(Subject("s", 10, [named(log, "a")]), rounds=3, round_ms=50, timer=ticking(0.001))
@@ -119,7 +119,7 @@ def test_median_and_minimum_are_over_the_rounds() -> None:
     assert timing.min_us == pytest.approx(2e6)
 
 
-def test_the_garbage_collector_is_off_meanwhile_and_on_again_afterwards() -> None:
+def test_the_garbage_collector_is_off_during_a_measurement() -> None:
     seen: list[bool] = []
 
     measure(Subject("s", 1, [Candidate("a", lambda: seen.append(gc.isenabled()))]), rounds=1, round_ms=0)
@@ -136,7 +136,7 @@ def test_the_best_peer_is_the_quickest_that_is_not_ours() -> None:
     assert best_peer([ours]) is None
 
 
-def test_an_aim_is_met_up_to_its_number_by_the_median() -> None:
+def test_a_goal_is_met_up_to_its_number_by_the_median() -> None:
     candidate = Candidate("ours", lambda: None, ours=True)
 
     assert "ok" in verdict(Timing(candidate, 0.8, 0.7), 0.8)

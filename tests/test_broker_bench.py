@@ -104,7 +104,7 @@ def budget_in(folder: Path, seconds: float = 100, spare_s: float = 0) -> Budget:
 # shots
 
 
-def test_a_line_of_a_generator_is_a_shot_and_unknown_fields_do_no_harm() -> None:
+def test_a_line_of_a_generator_is_a_measurement_and_unknown_fields_are_ignored() -> None:
     line = (
         '{"mode":"send","rate":1.5,"p50_us":1,"p99_us":2,"p999_us":3,"server_us":4,"errors":1,"lost":2,"acked":10,'
         '"stored":7,"generator_cpu":0.5,"server_rss_mb":30.1}'
@@ -116,17 +116,17 @@ def test_a_line_of_a_generator_is_a_shot_and_unknown_fields_do_no_harm() -> None
     assert found.wrong == 1 + 2 + 3
 
 
-def test_what_nobody_looked_for_is_not_missing() -> None:
+def test_unsearched_messages_do_not_count_as_missing() -> None:
     assert shot(stored=-1).wrong == 0
 
 
 @pytest.mark.parametrize("printed", ["", "no json\n", '{"rate":1}\n'])
-def test_a_generator_that_prints_no_shot_has_measured_nothing(printed: str) -> None:
+def test_a_generator_without_output_has_measured_nothing(printed: str) -> None:
     with pytest.raises(NotMeasured, match="printed"):
         read_shot(printed)
 
 
-def test_each_number_of_a_result_is_the_median_of_all_shots_and_wrong_ones_add_up() -> None:
+def test_each_number_is_the_median_of_all_measurements_and_errors_add_up() -> None:
     found = middle([shot(10, 3), shot(30, 1, errors=2), shot(20, 2, lost=1)])
 
     assert (found.rate, found.server_us, found.wrong, found.shots) == (20, 2, 3, 3)
@@ -141,11 +141,11 @@ def test_each_number_of_a_result_is_the_median_of_all_shots_and_wrong_ones_add_u
         (Shape("oneway", 1, 1, 100), "oneway, 100 B"),
     ],
 )
-def test_a_load_is_named_by_what_is_in_flight(shape: Shape, text: str) -> None:
+def test_a_load_is_named_by_its_messages_in_flight(shape: Shape, text: str) -> None:
     assert str(shape) == text
 
 
-def test_both_generators_understand_the_words_for_every_load() -> None:
+def test_both_generators_accept_the_arguments_of_every_load() -> None:
     for shape in {*all_shapes(), *sync_shapes()}:
         options, _ = read_options(["--json", *shape.words()])
 
@@ -156,7 +156,7 @@ def test_both_generators_understand_the_words_for_every_load() -> None:
 # aims and tables
 
 
-def test_every_aim_of_the_plan_stands_at_a_load_that_is_measured() -> None:
+def test_every_goal_of_the_plan_belongs_to_a_measured_load() -> None:
     assert set(AIMS) <= set(all_shapes())
     assert AIMS[SEND].times == AIMS[Shape("send", 1, 64, 100)].times == 3
     assert (AIMS[BATCH].times, AIMS[PULL].times) == (1.5, 2)
@@ -171,13 +171,11 @@ def test_every_aim_of_the_plan_stands_at_a_load_that_is_measured() -> None:
         (None, result(100, 10), ""),
     ],
 )
-def test_aims_are_met_or_missed_and_not_judged_without_the_other_broker(
-    ours: Result | None, theirs: Result | None, said: str
-) -> None:
+def test_without_the_other_broker_goals_are_not_judged(ours: Result | None, theirs: Result | None, said: str) -> None:
     assert aims_cell(Aim(times=3, rate=200), ours, theirs) == said
 
 
-def test_rates_and_costs_stand_beside_the_other_broker_with_their_ratios() -> None:
+def test_rates_and_costs_are_shown_beside_the_other_broker_with_their_ratios() -> None:
     both = Outcome(SEND, {OURS: result(3000, 5), APACHE: result(1000, 20)}, [])
     alone = Outcome(Shape("oneway", 1, 1, 100), {OURS: result(50, 1)}, ["something was wrong"])
 
@@ -189,13 +187,13 @@ def test_rates_and_costs_stand_beside_the_other_broker_with_their_ratios() -> No
     assert rate_sheet("t", [both], has_aims=True).rows[0][-1].startswith("≥ 3 times: met")
 
 
-def test_times_to_the_answer_are_shown_where_there_is_an_answer() -> None:
+def test_times_to_the_answer_are_shown_for_answered_requests() -> None:
     outcomes = [Outcome(SEND, {OURS: result()}, []), Outcome(Shape("oneway", 1, 1, 100), {OURS: result()}, [])]
 
     assert latency_sheet("t", outcomes).rows == [["send 16 × 64, 100 B", "100", "200", "300", "–", "–", "–"]]
 
 
-def test_a_missed_aim_is_bold_in_the_documents() -> None:
+def test_a_missed_goal_is_bold_in_the_documents() -> None:
     sheet = Sheet("title", ["load", "aims"], [["a", "x: missed, y: met"]], ["a note"])
 
     assert as_markdown(sheet).splitlines() == [
@@ -209,7 +207,7 @@ def test_a_missed_aim_is_bold_in_the_documents() -> None:
     ]
 
 
-def test_results_are_a_page_of_their_own(tmp_path: Path) -> None:
+def test_results_are_written_to_their_own_page(tmp_path: Path) -> None:
     write(["today", "here"], [Sheet("t", ["h"], [["c"]])], BROKER, tmp_path)
 
     text = (tmp_path / "broker.md").read_text("utf-8")
@@ -228,7 +226,7 @@ def test_the_results_in_the_documentation_have_the_form_that_the_benchmark_write
 # what bounds a run
 
 
-def test_nothing_begins_when_the_time_or_the_disk_is_used_up(tmp_path: Path) -> None:
+def test_no_measurement_starts_without_time_or_disk_space(tmp_path: Path) -> None:
     now, free = [0.0], [10 * GIB]
     budget = Budget(0, tmp_path, GIB, clock=lambda: now[0], free_bytes=lambda _: free[0])
 
@@ -246,14 +244,14 @@ def test_nothing_begins_when_the_time_or_the_disk_is_used_up(tmp_path: Path) -> 
         budget.check()
 
 
-def test_disturbed_shots_are_taken_again_while_there_is_time_to_spare(tmp_path: Path) -> None:
+def test_disturbed_measurements_are_repeated_while_time_remains(tmp_path: Path) -> None:
     budget = Budget(2.5, tmp_path, GIB)
 
     assert not budget.may_repeat(CALM, 1)
     assert [budget.may_repeat(0.5, 1) for _ in range(3)] == [True, True, False]
 
 
-def test_the_runs_are_as_short_as_they_promise() -> None:
+def test_runs_are_as_short_as_documented() -> None:
     assert sum(DEFAULT.seconds.values()) <= 725
     assert sum(QUICK.seconds.values()) <= 115
     assert DEFAULT.seconds.keys() == QUICK.seconds.keys() == program.SECTIONS.keys()
@@ -263,7 +261,7 @@ def test_the_runs_are_as_short_as_they_promise() -> None:
     assert DEFAULT.log_gib[-1] == 8
 
 
-def test_what_others_had_is_what_neither_was_idle_nor_ours() -> None:
+def test_the_time_of_other_programs_is_neither_idle_nor_ours() -> None:
     before = moment(f"cpu  {TICKS} 0 0 {TICKS} 0 0 0 0 0 0\ncpu0 …")
     after = moment(f"cpu  {3 * TICKS} 0 0 {2 * TICKS} 0 0 0 {TICKS} 9 9\ncpu0 …")
 
@@ -276,7 +274,7 @@ def test_what_others_had_is_what_neither_was_idle_nor_ours() -> None:
 # contests
 
 
-def test_servers_take_turns_and_another_one_is_first_in_each_round(tmp_path: Path) -> None:
+def test_servers_take_turns_and_each_round_starts_with_another(tmp_path: Path) -> None:
     said: list[str] = []
     generator = scripted({"a": [shot(1), shot(3), shot(2)], "b": [shot(10), shot(30), shot(20)]})
     contest = Contest([target("a"), target("b")], generator, Pace(1, 0), 3, budget_in(tmp_path), said.append)
@@ -288,7 +286,7 @@ def test_servers_take_turns_and_another_one_is_first_in_each_round(tmp_path: Pat
     assert said == ["title: a 2/s 10.00 us, b 20/s 10.00 us"]
 
 
-def test_a_server_that_fails_is_left_alone_and_the_reason_is_told(tmp_path: Path) -> None:
+def test_a_failed_server_is_skipped_and_the_reason_reported(tmp_path: Path) -> None:
     generator = scripted({"a": [NotMeasured("it broke")], "b": [shot(1, errors=3), shot(2)]})
     contest = Contest([target("a"), target("b")], generator, Pace(1, 0), 2, budget_in(tmp_path), lambda _: None)
 
@@ -300,14 +298,14 @@ def test_a_server_that_fails_is_left_alone_and_the_reason_is_told(tmp_path: Path
     assert "b: 3 requests went wrong" in outcome.notes[1]
 
 
-def test_of_a_disturbed_shot_and_its_second_try_the_calmer_one_counts(tmp_path: Path) -> None:
+def test_of_a_disturbed_measurement_and_its_repetition_the_calmer_one_is_used(tmp_path: Path) -> None:
     generator = scripted({"a": [shot(1, disturbed=0.5), shot(2, disturbed=0.2), shot(3, disturbed=0.9)]})
     contest = Contest([target("a")], generator, Pace(1, 0), 2, budget_in(tmp_path, spare_s=1), lambda _: None)
 
     assert contest.run(SEND).results["a"].rate == 2.5
 
 
-def test_a_load_is_told_with_the_shots_for_which_there_was_time(tmp_path: Path) -> None:
+def test_a_load_is_reported_with_its_completed_measurements(tmp_path: Path) -> None:
     now = [0.0]
     budget = Budget(0, tmp_path, GIB, clock=lambda: now[0])
     budget.grant(2.5)
@@ -321,7 +319,7 @@ def test_a_load_is_told_with_the_shots_for_which_there_was_time(tmp_path: Path) 
         contest.run(SEND)
 
 
-def test_how_quiet_the_machine_was_is_told_and_what_a_busy_one_means() -> None:
+def test_the_load_of_the_machine_is_reported_and_explained() -> None:
     quiet = Outcome(SEND, {OURS: middle([shot(disturbed=0.01)] * 3)}, [])
     busy = Outcome(SEND, {OURS: middle([shot(disturbed=0.5)])}, [])
 
@@ -348,7 +346,7 @@ def load(port: int, *words: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("words", [["--conns", "2", "--window", "8"], ["--mode", "batch", "--batch", "4"]])
-def test_every_acknowledged_message_is_stored_in_a_place_of_its_own(broker: int, words: list[str]) -> None:
+def test_every_acknowledged_message_has_its_own_position(broker: int, words: list[str]) -> None:
     told = load(broker, "--topic", "stored", "--queues", "2", *words)
 
     assert told["acked"] == told["stored"]
@@ -364,7 +362,7 @@ def test_messages_without_answers_are_counted_in_the_queues(broker: int) -> None
     assert told["lost"] == 0
 
 
-def test_pulls_go_round_and_every_record_is_the_one_that_was_asked_for(broker: int) -> None:
+def test_pulls_rotate_over_queues_and_every_record_is_the_requested_one(broker: int) -> None:
     filled = load(broker, "--topic", "pulled", "--queues", "1", "--count", "20", "--window", "4")
     told = load(broker, "--mode", "pull", "--topic", "pulled", "--queues", "1", "--pull-max", "3", "--count", "30")
 
@@ -372,7 +370,7 @@ def test_pulls_go_round_and_every_record_is_the_one_that_was_asked_for(broker: i
     assert told["acked"] == 90
 
 
-def test_a_queue_with_too_little_in_it_is_not_pulled_from(broker: int) -> None:
+def test_a_queue_with_too_few_messages_is_not_pulled(broker: int) -> None:
     with Line(broker) as line:
         line.create_topic("empty", 1)
     with pytest.raises(NotMeasured, match="holds 0 messages"):
@@ -386,14 +384,14 @@ def test_sends_to_several_topics_create_them(broker: int) -> None:
         assert [line.stored(f"several0000{number}", 1) for number in range(3)] == [3, 2, 2]
 
 
-def test_refusals_are_counted_and_the_first_one_is_told(broker: int) -> None:
+def test_refusals_are_counted_and_the_first_one_is_shown(broker: int) -> None:
     told = load(broker, "--topic", "x" * 200, "--no-create", "--no-verify", "--count", "3")
 
     assert (told["errors"], told["acked"]) == (3, 0)
     assert "x" * 20 in str(told["first_error"])
 
 
-def test_it_runs_as_a_command_and_tells_people_or_programs(broker: int) -> None:
+def test_the_module_runs_as_a_command_with_text_or_json_output(broker: int) -> None:
     command = [sys.executable, "-m", "bench.broker.load", "--port", str(broker), "--count", "5", "--warm", "0"]
 
     for words, expected in ([], "messages/s"), (["--json"], '"acked":5'):
@@ -402,7 +400,7 @@ def test_it_runs_as_a_command_and_tells_people_or_programs(broker: int) -> None:
         assert expected in done.stdout
 
 
-def test_nobody_there_is_said_in_one_line() -> None:
+def test_an_unreachable_server_is_reported_in_one_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench.broker.load", "--port", "1"],
         cwd=ROOT,
@@ -420,19 +418,19 @@ def test_nobody_there_is_said_in_one_line() -> None:
 @pytest.mark.parametrize(
     "words", [["--conns", "0"], ["--conns", "1000", "--window", "1000"], ["--mode", "pull", "--topics", "2"]]
 )
-def test_options_that_make_no_sense_are_refused(words: list[str]) -> None:
+def test_impossible_options_are_refused(words: list[str]) -> None:
     with pytest.raises(SystemExit):
         read_options(words)
 
 
-def test_a_share_of_all_values_is_not_above_its_percentile() -> None:
+def test_percentiles_of_merged_values_are_correct() -> None:
     assert percentile([], 0.5) == 0
     assert percentile([7.0], 0.999) == 7
     assert percentile(range(100), 0.5) == 50
     assert percentile(range(100), 0.99) == 99
 
 
-def test_places_that_are_given_twice_or_left_out_are_found() -> None:
+def test_duplicate_and_missing_positions_are_found() -> None:
     for places, is_true in [
         ([], True),
         ([7, 5, 6], True),
@@ -453,7 +451,7 @@ def test_places_that_are_given_twice_or_left_out_are_found() -> None:
     assert not batches.is_true
 
 
-def test_records_of_a_pull_are_walked_and_foreign_ones_refused() -> None:
+def test_records_of_a_pull_are_parsed_and_foreign_ones_refused() -> None:
     body = b"".join(record(sample) for sample in SAMPLES[3:6])
 
     assert count_records(body, 3) == 3
@@ -471,7 +469,7 @@ def filled(text: bytes, **numbers: int) -> Command:
     return decode_command(frame)
 
 
-def test_a_filled_format_is_the_request_with_other_numbers() -> None:
+def test_a_filled_template_is_the_request_with_other_numbers() -> None:
     send = filled(send_format("t", 1, 4, 130), opaque=FIRST_OPAQUE + 7, born=1_700_000_000_001, id0=0xAB)
     pull = filled(pull_format("t", 1, 32), opaque=FIRST_OPAQUE, offset=12)
 
@@ -483,7 +481,7 @@ def test_a_filled_format_is_the_request_with_other_numbers() -> None:
     assert int(pull.ext["queueOffset"]) == 12
 
 
-def test_each_message_of_a_batch_has_an_id_of_its_own() -> None:
+def test_each_message_of_a_batch_has_its_own_id() -> None:
     batch = filled(batch_format("t", 0, 1, 100, 3), opaque=FIRST_OPAQUE, born=1, id0=1, id1=2, id2=3)
 
     properties = [properties for _, _, properties in decode_batch(batch.body)]
@@ -495,9 +493,7 @@ def test_each_message_of_a_batch_has_an_id_of_its_own() -> None:
 
 
 @pytest.mark.usefixtures("with_our_generator")
-def test_a_small_run_measures_a_real_broker_and_leaves_nothing_behind(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_small_run_measures_a_real_broker_and_stops_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program.main(["null", "start", "async", "--without-apache", "--folder", str(tmp_path)], default=TINY)
 
     printed = capsys.readouterr().out
@@ -511,7 +507,7 @@ def test_a_small_run_measures_a_real_broker_and_leaves_nothing_behind(
     assert "bench.broker.load" in printed
 
 
-def test_growth_is_told_for_each_size_beside_a_new_broker(
+def test_growth_is_shown_for_each_size_beside_a_new_broker(
     broker: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
@@ -563,7 +559,7 @@ def with_our_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "sentence"),
     [(["nothing"], "there are: start, async"), (["--folder", "nowhere/at/all"], "is not a folder")],
 )
-def test_a_run_that_would_measure_nothing_is_refused(
+def test_a_run_without_measurements_is_refused(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -577,5 +573,5 @@ def test_a_disk_without_enough_space_is_refused_with_both_sizes(tmp_path: Path) 
     assert "may need 1048576.0 GiB" in program.missing_space(tmp_path, TINY._replace(disk_bytes=2**20 * GIB))
 
 
-def test_why_there_is_no_apache_broker_is_one_sentence() -> None:
+def test_the_absence_of_the_apache_broker_is_explained_in_one_sentence() -> None:
     assert "\n" not in reason_without_apache()

@@ -26,12 +26,12 @@ def result(rate: float, client_us: float) -> Result:
         (999, 5.1, "≥ 1,000/s: missed, ≤ 5 us: missed"),
     ],
 )
-def test_aims_are_judged_as_they_are(rate: float, client_us: float, said: str) -> None:
+def test_goals_are_judged_by_their_direction(rate: float, client_us: float, said: str) -> None:
     assert aims(ROW, 100, result(rate, client_us)) == said
     assert aims(ROW, 1024, result(rate, client_us)) == ""
 
 
-def test_another_client_stands_beside_with_how_many_times_as_fast_ours_is() -> None:
+def test_another_client_is_shown_with_the_ratio_to_ours() -> None:
     redis, java = Peer(REDIS, {("w512", 100): Beside(500.0, 7.0)}), Peer(JAVA, {}, "Java: not installed")
 
     shown = sheet({(ROW, 100): result(1_000, 4.0)}, [redis, java], ["a note"])
@@ -41,7 +41,7 @@ def test_another_client_stands_beside_with_how_many_times_as_fast_ours_is() -> N
     assert beside(ROW, 1024, result(1, 1), redis) == ["–", "", ""]
 
 
-def test_what_the_tools_write_is_read() -> None:
+def test_output_of_the_tools_is_parsed() -> None:
     lines = [
         json.dumps({"row": f"py redis {row}", "size": 100, "rate": rate, "client_us": 10 * rate})
         for row, rate in (("w1", 1), ("w1", 3), ("w1", 2), ("e2e", 9))
@@ -53,7 +53,7 @@ def test_what_the_tools_write_is_read() -> None:
     assert middle_rates([java], "java ") == {("sync1", 100): Beside(5.0, 1.0)}
 
 
-def test_who_is_not_installed_is_said_not_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     [peer] = measure([REDIS], [ROW], [100], TINY, 1.0)
@@ -62,7 +62,7 @@ def test_who_is_not_installed_is_said_not_to_be(monkeypatch: pytest.MonkeyPatch)
     assert peer.problem.startswith("redis-py: ")
 
 
-def test_shots_travel_as_text_and_the_middle_one_counts() -> None:
+def test_results_are_passed_as_text_and_the_median_is_used() -> None:
     shots = [Measured(messages=count, seconds=1.0, client_us=1.0) for count in (5, 1, 3)]
 
     assert middle(shots).messages == 3
@@ -98,7 +98,7 @@ def test_a_small_run_measures_every_kind_of_load(capsys: pytest.CaptureFixture[s
         ([50.0], False),
     ],
 )
-def test_memory_is_flat_when_the_last_third_needs_no_more(samples: list[float], said: bool) -> None:
+def test_memory_is_flat_if_the_last_third_needs_no_more(samples: list[float], said: bool) -> None:
     assert is_flat(samples) is said
 
 

@@ -43,7 +43,7 @@ def test_uptime_counts_milliseconds_and_never_falls() -> None:
     assert readings == sorted(readings)
 
 
-def test_a_steady_clock_follows_an_even_wall_clock() -> None:
+def test_a_steady_clock_follows_a_regular_wall_clock() -> None:
     wall = FakeClock()
     clock = SteadyClock(wall)
 
@@ -55,7 +55,7 @@ def test_a_steady_clock_follows_an_even_wall_clock() -> None:
 
 
 @pytest.mark.parametrize("step_ms", [101, 3_600_000, 80 * 3_600_000])
-def test_a_step_ahead_is_followed_when_it_has_lasted(step_ms: int) -> None:
+def test_a_forward_step_takes_effect_after_the_confirmation_time(step_ms: int) -> None:
     wall = FakeClock()
     clock = SteadyClock(wall, 300_000)
     wall.step_ms(step_ms)
@@ -68,7 +68,7 @@ def test_a_step_ahead_is_followed_when_it_has_lasted(step_ms: int) -> None:
     assert clock.now_ms() == wall.now_ms()
 
 
-def test_a_step_back_is_followed_at_once_and_so_is_the_return() -> None:
+def test_a_backward_step_and_its_return_take_effect_at_once() -> None:
     wall = FakeClock()
     clock = SteadyClock(wall)
     wall.step_ms(-3_600_000)
@@ -133,7 +133,7 @@ def test_a_pause_between_two_readings_is_not_logged(step_ms: int, caplog: pytest
     assert caplog.records == []
 
 
-def test_a_step_that_grows_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_growing_step_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     steady = SteadyClock(clock)
 
@@ -149,7 +149,7 @@ def test_a_step_that_grows_is_logged_once_and_so_is_its_end(caplog: pytest.LogCa
     ]
 
 
-def test_time_that_the_machine_slept_is_no_step() -> None:
+def test_a_suspend_of_the_machine_is_not_a_step() -> None:
     wall = FakeClock()
     clock = SteadyClock(wall)
 
@@ -158,7 +158,7 @@ def test_time_that_the_machine_slept_is_no_step() -> None:
     assert clock.now_ms() == wall.now_ms()
 
 
-def test_the_time_is_certain_when_the_clock_has_run_for_a_while() -> None:
+def test_the_time_is_certain_after_the_clock_has_run_for_a_while() -> None:
     wall = FakeClock()
     clock = SteadyClock(wall, 300_000)
     at_first = clock.settled_ms()

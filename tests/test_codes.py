@@ -62,7 +62,7 @@ RESPONSES_THAT_A_CLIENT_DECIDES_BY = {
 
 
 @pytest.mark.parametrize("enum", ENUMS)
-def test_no_two_names_share_a_number(enum: type[IntEnum | StrEnum]) -> None:
+def test_names_have_different_numbers(enum: type[IntEnum | StrEnum]) -> None:
     assert list(enum.__members__) == [member.name for member in enum]
 
 
@@ -70,7 +70,7 @@ def test_requests_of_a_java_client_have_their_numbers() -> None:
     assert {name: RequestCode[name].value for name in REQUESTS_OF_A_JAVA_CLIENT} == REQUESTS_OF_A_JAVA_CLIENT
 
 
-def test_responses_that_a_client_decides_by_have_their_numbers() -> None:
+def test_responses_that_clients_depend_on_have_their_numbers() -> None:
     known = {name: ResponseCode[name].value for name in RESPONSES_THAT_A_CLIENT_DECIDES_BY}
 
     assert known == RESPONSES_THAT_A_CLIENT_DECIDES_BY
@@ -95,7 +95,7 @@ def test_the_version_we_announce_is_the_newest_that_we_know() -> None:
     assert max(Version) == VERSION
 
 
-def test_versions_that_open_a_gate_are_known() -> None:
+def test_versions_with_feature_changes_are_known() -> None:
     gates = {Version.V3_0_11: 37, Version.V3_4_9: 121, Version.V4_1_0_SNAPSHOT: 232, Version.V4_9_3: 399}
 
     assert all(version == number for version, number in gates.items())
@@ -107,9 +107,9 @@ def test_versions_that_open_a_gate_are_known() -> None:
     ("text", "expected"),
     [("UPPER", "UPPER"), ("upper", "UPPER"), ("LOWER", "LOWER"), ("lower", "LOWER"), ("x", "LOWER")],
 )
-def test_a_boundary_is_lower_unless_it_spells_upper(text: str, expected: str) -> None:
+def test_every_boundary_except_upper_is_lower(text: str, expected: str) -> None:
     assert BoundaryType(text) == expected
 
 
-def test_header_encodings_are_the_top_byte_of_the_header_word() -> None:
+def test_the_highest_byte_of_the_header_word_is_the_encoding() -> None:
     assert (HeaderEncoding.JSON, HeaderEncoding.ROCKETMQ) == (0, 1)

@@ -45,7 +45,7 @@ def changed(found: Snapshot, at: int, **fields: Any) -> Snapshot:
     return {**found, ("Kept", 0): queue}
 
 
-def test_without_java_everything_is_skipped_with_a_reason_and_nothing_fails(
+def test_without_java_everything_is_skipped_with_a_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = program.PAGE.read_text("utf-8")
@@ -71,7 +71,7 @@ def test_without_the_starter_of_brokers_everything_is_skipped(
     assert "POCKETMQ_PEERS" in capsys.readouterr().out
 
 
-def test_a_word_that_no_scenario_has_and_a_folder_in_use_are_refused(tmp_path: Path) -> None:
+def test_an_unknown_scenario_and_a_folder_in_use_are_refused(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
 
     for arguments in (["no such scenario"], ["--keep", str(tmp_path)]):
@@ -90,7 +90,7 @@ def test_a_check_fails_with_its_flaws_and_passes_without() -> None:
     assert (bad.verdict, bad.note) == (Verdict.FAIL, "one; two; three (and 1 more)")
 
 
-def test_a_scenario_that_breaks_off_fails_where_it_was_and_skips_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_scenario_fails_at_its_step_and_skips_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
     def run(trial: Trial) -> None:
         trial.expect("first", [])
         raise ValueError("the disk burns")
@@ -139,7 +139,7 @@ def test_a_section_of_the_page_is_replaced_and_the_others_stay(tmp_path: Path) -
     )
 
 
-def test_any_field_that_differs_is_told() -> None:
+def test_every_differing_field_is_reported() -> None:
     expected = kept(0, 3, 6)
     others: dict[str, object] = {
         "body": b"6 other",
@@ -158,7 +158,7 @@ def test_any_field_that_differs_is_told() -> None:
         assert f": {name} is " in flaw
 
 
-def test_more_messages_than_expected_are_a_flaw_unless_the_topic_grows() -> None:
+def test_more_messages_than_expected_are_a_fault_unless_the_topic_grows() -> None:
     less, more = kept(0, 3), kept(0, 3, 6)
 
     assert list(differences(less, more)) == ["Kept:0 has 3 messages instead of 2"]
@@ -166,7 +166,7 @@ def test_more_messages_than_expected_are_a_flaw_unless_the_topic_grows() -> None
     assert list(differences(more, less, growing=["Kept"])) == ["Kept:0 has 2 messages instead of 3"]
 
 
-def test_an_acknowledged_message_must_be_in_its_place() -> None:
+def test_an_acknowledged_message_must_be_at_its_offset() -> None:
     found = kept(0, 3, 6)
 
     assert list(numbered.flaws_of(found, [Placed(3, 1, 1000)])) == []
@@ -174,7 +174,7 @@ def test_an_acknowledged_message_must_be_in_its_place() -> None:
     assert "there is 3" in next(numbered.flaws_of(found, [Placed(6, 1, 2000)]))
 
 
-def test_what_was_never_acknowledged_must_be_whole_and_in_order() -> None:
+def test_unacknowledged_messages_must_be_complete_and_in_order() -> None:
     found = kept(0, 3, 6)
 
     assert "not what was sent" in next(numbered.flaws_of(changed(found, 1, body=b"3 torn"), []))
@@ -182,14 +182,14 @@ def test_what_was_never_acknowledged_must_be_whole_and_in_order() -> None:
     assert "the log goes back" in next(numbered.flaws_of(changed(found, 2, log_offset=10), []))
 
 
-def test_acknowledgements_survive_their_trip_through_a_pipe() -> None:
+def test_acknowledgements_are_read_unchanged_from_a_pipe() -> None:
     placed = Placed(1_000_007, 12, 34_567)
 
     assert Placed.parse(placed.line()) == placed
 
 
 @pytest.mark.parametrize("version", apache.VERSIONS)
-def test_the_sample_is_stored_as_it_should_read_and_found_sound(version: str, tmp_path: Path) -> None:
+def test_the_sample_is_stored_correctly_and_verified_as_sound(version: str, tmp_path: Path) -> None:
     drafts = sample(version, SMALL.largest_body)
     with OurStore(tmp_path / "store", SMALL) as ours:
         written = ours.append(drafts)

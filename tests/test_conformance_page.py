@@ -26,7 +26,7 @@ def outcome(check: str, column: str, verdict: Verdict = Verdict.PASS, note: str 
     return Outcome("small files", check, column, verdict, note)
 
 
-def test_what_was_written_is_read_back(page: Path) -> None:
+def test_a_written_page_is_parsed_unchanged(page: Path) -> None:
     found = [
         outcome("reads <all>", NEW),
         outcome("reads <all>", OLD, Verdict.DIFFERS, "a * is a sign"),
@@ -50,7 +50,7 @@ def test_a_column_that_was_not_run_stays_with_its_date(page: Path) -> None:
     assert section.dates[OLD] == "2020-02-03"
 
 
-def test_a_column_that_cannot_be_run_here_does_not_wipe_out_what_is_known(page: Path) -> None:
+def test_a_column_that_cannot_run_here_keeps_its_known_results(page: Path) -> None:
     write_part(page, "Store", (NEW, OLD), [outcome("reads", NEW)])
 
     skipped = [outcome("reads", column, Verdict.SKIPPED, "no Java") for column in (NEW, OLD)]
@@ -60,13 +60,13 @@ def test_a_column_that_cannot_be_run_here_does_not_wipe_out_what_is_known(page: 
     assert found == {NEW: (Verdict.PASS, ""), OLD: (Verdict.SKIPPED, "no Java")}
 
 
-def test_a_new_table_comes_before_the_last_words(page: Path) -> None:
+def test_a_new_table_precedes_the_last_paragraph(page: Path) -> None:
     write_part(page, "Store", (NEW,), [outcome("reads", NEW)])
 
     assert re.findall("^## (.+)$", page.read_text("utf-8"), re.MULTILINE) == ["Features", "Store", LAST_HEADING]
 
 
-def test_the_summary_shows_the_worst_check_of_a_feature_and_why(page: Path) -> None:
+def test_the_summary_shows_the_worst_check_of_a_feature_with_its_reason(page: Path) -> None:
     name = COLUMNS[0].name
     found = [
         Outcome("JSON headers", "a push consumer: pulls", name, Verdict.PASS),
@@ -83,7 +83,7 @@ def test_the_summary_shows_the_worst_check_of_a_feature_and_why(page: Path) -> N
     assert re.search(r"^\[\d+\] on purpose", text, re.MULTILINE)
 
 
-def test_every_pattern_of_a_feature_means_a_check_that_there_is() -> None:
+def test_every_pattern_of_a_feature_matches_a_check() -> None:
     by_heading = {part.heading: part for part in PARTS.values()}
     for feature in FEATURES:
         assert feature.why or feature.checks, feature.name
@@ -102,7 +102,7 @@ def _checks(part: Part, column: str) -> list[str]:
     return [f"{one.name}: {check}" for one in part.scenarios if one.is_for(column) for check in one.checks]
 
 
-def test_jobs_of_a_part_come_in_their_order_and_one_that_cannot_be_run_says_why(tmp_path: Path) -> None:
+def test_jobs_of_a_part_run_in_order_and_an_impossible_one_has_a_reason(tmp_path: Path) -> None:
     def run(trial: Trial) -> None:
         trial.expect("works", [])
 

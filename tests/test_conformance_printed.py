@@ -31,14 +31,14 @@ def judged(found: list[str], *purposes: Purpose) -> Outcome:
     return outcome
 
 
-def test_ids_addresses_and_numbers_of_a_run_mean_nothing() -> None:
+def test_ids_addresses_and_numbers_of_a_run_are_ignored() -> None:
     one = SENT.format("7F0000010D5F4E0E2F2A49F631770000", "7F00000100004A4200000000000053BD", 0, 7)
     other = SENT.format("FD" + 54 * "0", "7F000001000052760000000000000000", 1, 0)
 
     assert flaws(one, other) == []
 
 
-def test_what_a_message_is_does_mean_something() -> None:
+def test_the_content_of_a_message_is_compared() -> None:
     same = MESSAGE.format(4711, 1794732071406, 99, "KEYS=a, TAGS=b", "1, 2")
 
     assert flaws(same, MESSAGE.format(1, 2, 99, "TAGS=b, KEYS=a", "1, 2")) == []
@@ -52,7 +52,7 @@ def test_what_a_message_is_does_mean_something() -> None:
         assert unexpected.startswith("not expected: consumed")
 
 
-def test_a_body_that_is_a_moment_may_be_another_one() -> None:
+def test_a_body_that_is_a_time_may_differ() -> None:
     def due(text: str, crc: int) -> str:
         return MESSAGE.format(1, 1, crc, "KEYS=a", ", ".join(map(str, text.encode())))
 
@@ -60,7 +60,7 @@ def test_a_body_that_is_a_moment_may_be_another_one() -> None:
     assert flaws(due("due 1", 1), due("due 2", 2)) != []
 
 
-def test_lines_may_come_in_any_order_but_as_often() -> None:
+def test_lines_may_have_any_order_but_equal_counts() -> None:
     assert flaws("a\nb\n", "b\na\n") == []
     assert flaws("a\n", "a\na\n") == ["not expected: a"]
     assert flaws_of(Printed("a\n", 0), Printed("a\na\n", 0), "5.3.3", once=True) == []
@@ -85,7 +85,7 @@ def test_columns_may_be_as_wide_as_their_numbers() -> None:
     assert lines_of("StayTopic   broker-a   0\n") != lines_of("StayTopic   broker-a   0     4\n")
 
 
-def test_properties_that_a_release_does_not_store_are_left_out_for_it_alone() -> None:
+def test_properties_that_a_release_does_not_store_are_ignored_for_it_alone() -> None:
     theirs = MESSAGE.format(1, 1, 1, "KEYS=a", "1")
     ours = MESSAGE.format(1, 1, 1, "KEYS=a, MSG_REGION=DefaultRegion, TRACE_ON=true, WAIT=true", "1")
 
@@ -93,7 +93,7 @@ def test_properties_that_a_release_does_not_store_are_left_out_for_it_alone() ->
     assert flaws(theirs, ours, "5.3.3") != []
 
 
-def test_a_difference_is_on_purpose_only_where_it_is_said_so() -> None:
+def test_differences_are_on_purpose_only_if_listed() -> None:
     purpose = Purpose("no pop here", "subj", "pop")
 
     assert judged([]).verdict is Verdict.PASS
@@ -106,7 +106,7 @@ def test_a_difference_is_on_purpose_only_where_it_is_said_so() -> None:
     assert explained("4.9.7", "subject", "pop", [old]) == old
 
 
-def test_without_recordings_the_parts_that_need_them_are_skipped(
+def test_without_recordings_the_dependent_parts_are_skipped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(apache, "GOLDEN", tmp_path / "nothing")
@@ -116,7 +116,7 @@ def test_without_recordings_the_parts_that_need_them_are_skipped(
     assert capsys.readouterr().out.count("skipped, as there is no") == 3
 
 
-def test_a_part_that_is_not_there_is_refused() -> None:
+def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(SystemExit):
         program.main(["--part", "nothing"])
 
@@ -134,7 +134,7 @@ def test_every_captured_command_is_run_once_with_its_gaps_filled(version: str) -
 
 
 @needs_golden
-def test_what_sends_a_message_again_comes_behind_what_was_captured_without_it() -> None:
+def test_repeated_sends_follow_the_captured_conversations() -> None:
     lines = [command.line for command in commands.captured("5.3.3")]
 
     (again,) = [line for line in lines if line.startswith("queryMsgById") and "-s true" in line]
@@ -143,7 +143,7 @@ def test_what_sends_a_message_again_comes_behind_what_was_captured_without_it() 
 
 
 @needs_golden
-def test_every_conversation_that_was_captured_is_held() -> None:
+def test_every_captured_conversation_is_replayed() -> None:
     for version in apache.VERSIONS:
         for mode in ("json", "binary"):
             captured = {path.stem for path in (apache.GOLDEN / "wire" / version / mode).glob("*.txt")}
@@ -151,14 +151,14 @@ def test_every_conversation_that_was_captured_is_held() -> None:
 
 
 @needs_golden
-def test_the_recordings_are_the_same_as_themselves() -> None:
+def test_recordings_match_themselves() -> None:
     for version in apache.VERSIONS:
         texts = [command.printed for command in commands.captured(version)]
         texts += [conversations.captured(version, "json", name) for name in conversations.names(version, "json")]
         assert [flaw for text in texts for flaw in flaws_of(text, text, version)] == []
 
 
-def test_every_reason_is_given_once() -> None:
+def test_every_reason_is_used_once() -> None:
     for purposes in (conversations.PURPOSES, subcommands.PURPOSES):
         reasons = [(purpose.why, purpose.version) for purpose in purposes]
         assert len(set(reasons)) == len(reasons)

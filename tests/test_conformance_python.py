@@ -40,7 +40,7 @@ class MemoryStage(Stage):
 
 
 @pytest.mark.parametrize(("kind", "act"), ACTS, ids=[f"{kind}: {act.check}" for kind, act in ACTS])
-def test_an_act_that_is_played_with_apaches_brokers_succeeds_with_ours(kind: str, act: Act) -> None:
+def test_a_scene_recorded_with_apache_succeeds_with_our_broker(kind: str, act: Act) -> None:
     async def main() -> list[str]:
         async with real_cluster(topics=(), trace_topic=True, transaction=CHECKS) as cluster:
             return await played(act, MemoryStage(cluster), ACT_S)

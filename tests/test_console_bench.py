@@ -25,7 +25,7 @@ def window(rate: float, server_us: float) -> Shot:
     )
 
 
-def test_the_middle_windows_tell_by_how_much_sends_fall() -> None:
+def test_the_middle_windows_show_the_loss_of_sends() -> None:
     alone = [window(100_000, 5.0), window(102_000, 5.0), window(20_000, 5.0)]
     beside = [window(99_000, 5.1), window(98_000, 5.1), window(10_000, 5.1)]
 
@@ -36,14 +36,14 @@ def test_the_middle_windows_tell_by_how_much_sends_fall() -> None:
     assert "the rate drops by +2.00%, CPU time rises by +2.00%" in rates.lines()[3]
 
 
-def test_windows_that_differ_by_themselves_are_noise() -> None:
+def test_windows_with_a_large_spread_are_noise() -> None:
     steady = SendRates("ours", [window(rate, 1) for rate in (100, 101, 100, 99)], [window(90, 1)])
     restless = SendRates("ours", [window(rate, 1) for rate in (100, 50, 100, 60)], [window(90, 1)])
 
     assert steady.noise < 0.02 < restless.noise
 
 
-def test_its_browsers_load_pages_and_keep_their_streams_open() -> None:
+def test_browsers_of_the_benchmark_load_pages_and_keep_streams_open() -> None:
     async def watch(url: str) -> tuple[int, int]:
         async with watchers(url, ["/", "/topics"]) as watched, asyncio.timeout(30):
             while not (watched.pages >= 2 and watched.events >= 2):  # noqa: ASYNC110 there is no event for it

@@ -194,7 +194,7 @@ BROKER = broker_defaults()
 
 
 @pytest.mark.parametrize("heading", DIFFERENCES)
-def test_every_row_describes_both_sides_and_why(heading: str) -> None:
+def test_every_row_describes_both_sides_and_the_reason(heading: str) -> None:
     assert [row for row in rows(heading) if len(row) != 4 or not row[0] or not row[2] or not row[3]] == []
     assert [row for row in rows(heading) if not row[1] and row[0] != "`mqadmin brokerStatus`"] == []
 

@@ -143,7 +143,7 @@ def run_page(page: str, name_server: str, folder: Path, names: dict[str, Any]) -
             exec(compile(text.replace("'/data/", f"'{folder}/"), str(block), "exec"), names)
 
 
-def test_no_page_is_forgotten() -> None:
+def test_every_page_is_tested() -> None:
     with_code = {page for page in PAGES if any(block.language == "python" for block in blocks(page))}
 
     assert with_code == {*ELSEWHERE, *ON_A_SERVER, *ON_SPARK}

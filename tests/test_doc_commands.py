@@ -84,7 +84,7 @@ def is_server(command: Command) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_command_is_ours_or_has_a_reason_not_to_be_run(page: str) -> None:
+def test_a_command_is_ours_or_has_a_reason_not_to_run(page: str) -> None:
     others = [command for command in commands(page) if command.words[0] != "pocketmq"]
 
     assert [str(command) for command in others if reason_not_to_run(command) is None] == []
@@ -235,14 +235,14 @@ def test_the_first_commands_of_the_readme_are_found() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_is_installed_first_is_the_checkout(page: str) -> None:
+def test_the_first_installation_is_from_the_checkout(page: str) -> None:
     """No package index has PocketMQ yet."""
     installs = [command.words for command in commands(page) if command.words[:2] == ("pip", "install")]
 
     assert [words for words in installs if any(word.startswith("pocketmq") for word in words)] == []
 
 
-def test_what_is_not_run_is_on_a_page() -> None:
+def test_every_exception_is_on_a_page() -> None:
     """A reason that no command needs any more goes."""
     texts = [" ".join(command.words[1:]) for page in PAGES for command in commands(page)]
 
@@ -252,6 +252,6 @@ def test_what_is_not_run_is_on_a_page() -> None:
 @pytest.mark.parametrize(
     "line", ["topic creat orders", "topic create orders --queues many", "pipeline replay --sinc 2d"]
 )
-def test_a_command_that_cannot_be_is_found(line: str) -> None:
+def test_an_impossible_command_is_detected(line: str) -> None:
     with pytest.raises(click.UsageError):
         parse(line.split())

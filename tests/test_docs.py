@@ -16,7 +16,7 @@ TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
-def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+def test_every_link_to_a_file_has_a_target(document: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8"))
 
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
@@ -72,7 +72,7 @@ def test_every_page_of_the_docs_is_in_the_navigation_of_the_website() -> None:
     assert set(re.findall(r"[\w/-]+\.md", navigation)) == {page for page in pages if not page.startswith("generated/")}
 
 
-def test_every_make_command_says_what_it_does() -> None:
+def test_every_make_command_has_a_description() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
 
     assert {"help", "check", "test", "bench"} <= set(TARGETS)

@@ -67,14 +67,14 @@ def open_files() -> set[str]:
     return found
 
 
-def test_blocking_code_gets_a_server_that_keeps_messages() -> None:
+def test_blocking_code_gets_a_server_that_stores_messages() -> None:
     with pocketmq.Server() as server:
         assert send(server, b"first") == 0
         assert send(server, b"second") == 1
         assert bodies(server) == [b"first", b"second"]
 
 
-def test_asynchronous_code_gets_one_in_its_own_loop() -> None:
+def test_async_code_gets_a_server_in_its_own_loop() -> None:
     async def main() -> None:
         before, loops_before = own_threads(), loop_threads()
         async with pocketmq.Server() as server:
@@ -106,7 +106,7 @@ def test_it_is_ready_soon() -> None:
     assert took_s < READY_S * SLOWNESS
 
 
-def test_a_temporary_folder_goes_with_it() -> None:
+def test_a_temporary_folder_is_removed_with_the_server() -> None:
     with pocketmq.Server() as server:
         send(server, b"x")
         folder = server.data
@@ -115,7 +115,7 @@ def test_a_temporary_folder_goes_with_it() -> None:
     assert not folder.exists()
 
 
-def test_a_folder_that_was_given_is_kept_and_found_again(tmp_path: Path) -> None:
+def test_a_given_folder_is_kept_and_can_be_used_again(tmp_path: Path) -> None:
     with pocketmq.Server(tmp_path / "data") as server:
         send(server, b"kept")
         assert server.data == tmp_path / "data"
@@ -133,7 +133,7 @@ def test_log_files_keep_the_size_that_they_have(tmp_path: Path) -> None:
         assert bodies(server) == [b"kept"]
 
 
-def test_several_run_at_once_and_share_nothing() -> None:
+def test_several_servers_run_at_once_and_share_nothing() -> None:
     with pocketmq.Server() as first, pocketmq.Server() as second, pocketmq.Server() as third:
         send(second, b"x")
         send(second, b"y")
@@ -143,7 +143,7 @@ def test_several_run_at_once_and_share_nothing() -> None:
         assert bodies(second) == [b"x", b"y"]
 
 
-def test_nothing_is_left_behind() -> None:
+def test_a_stopped_server_leaves_no_threads_and_files() -> None:
     with pocketmq.Server() as server:
         send(server, b"x")
     before = open_files(), {thread.ident for thread in threading.enumerate()}
@@ -200,12 +200,12 @@ def test_an_invalid_flush_mode() -> None:
         pocketmq.Server(flush="often")
 
 
-def test_an_address_that_others_reach_has_to_be_meant() -> None:
+def test_an_address_that_others_reach_needs_an_explicit_argument() -> None:
     with pytest.raises(InvalidSetting, match="open_to_the_network_without_authentication"):
         pocketmq.Server(host="0.0.0.0")
 
 
-def test_a_start_that_fails_leaves_nothing_behind() -> None:
+def test_a_failed_start_leaves_nothing_running() -> None:
     with pocketmq.Server():
         pass
     threads, files = threading.active_count(), open_files()
@@ -255,7 +255,7 @@ def test_a_forked_child_leaves_server_and_data_to_its_parent() -> None:
         assert server.data.is_dir()
 
 
-def test_importing_pocketmq_does_not_bring_the_broker_in() -> None:
+def test_importing_pocketmq_does_not_import_the_broker() -> None:
     code = "import sys, pocketmq; print(*sys.modules); pocketmq.Server; print(*sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -265,7 +265,7 @@ def test_importing_pocketmq_does_not_bring_the_broker_in() -> None:
     assert "pocketmq.broker.broker" in after
 
 
-def test_a_name_that_is_not_there_is_told() -> None:
+def test_an_unknown_name_is_reported() -> None:
     with pytest.raises(AttributeError, match="module 'pocketmq' has no attribute 'Sever'"):
         _ = pocketmq.Sever  # type: ignore[attr-defined]
 
@@ -318,7 +318,7 @@ def test_with_accounts_python_clients_work_signed_and_not_otherwise(accounts: Pa
 
 
 @pytest.mark.parametrize("mutual", [False, True], ids=["server", "mutual"])
-def test_with_tls_python_clients_work_by_it_and_plain_text_is_turned_away(tmp_path: Path, mutual: bool) -> None:
+def test_with_tls_python_clients_connect_and_plain_text_is_refused(tmp_path: Path, mutual: bool) -> None:
     authority = make_authority(tmp_path)
     certificate = make_certificate(tmp_path, authority)
     client_ca = authority.cert if mutual else None
@@ -378,12 +378,12 @@ def test_a_child_of_a_fork_that_exits_leaves_the_data_of_its_parent_alone() -> N
     assert (done.stdout, done.returncode) == ("True True\nFalse\n", 0), done.stderr
 
 
-def test_an_argument_that_does_not_exist_is_refused_with_the_one_that_is_meant() -> None:
+def test_an_unknown_argument_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(UsageError, match=r"Server has no argument 'broker_prot'; did you mean 'broker_port'"):
         pocketmq.Server(broker_prot=0)  # type: ignore[arg-type]
 
 
-def test_every_argument_can_be_meant_by_one_that_does_not_exist() -> None:
+def test_every_argument_has_a_misspelling_that_suggests_it() -> None:
     arguments = inspect.signature(pocketmq.Server).parameters
 
     assert set(SERVER_ARGUMENTS) == arguments.keys() - {"unknown"}

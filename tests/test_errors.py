@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_error_hangs_on_the_one_tree_and_answers_three_questions(kind: type[PocketMQError]) -> None:
+def test_every_error_is_in_the_tree_and_has_three_attributes(kind: type[PocketMQError]) -> None:
     assert issubclass(kind, PocketMQError)
     assert isinstance(kind.code, ResponseCode)
     assert kind.code is not ResponseCode.SUCCESS
@@ -50,13 +50,13 @@ def test_every_error_hangs_on_the_one_tree_and_answers_three_questions(kind: typ
     assert inspect.getdoc(kind)
 
 
-def test_the_tree_was_really_walked() -> None:
+def test_the_complete_tree_is_checked() -> None:
     assert len(CLASSES) > 30
     assert len(REMOTE) > 20
 
 
 @pytest.mark.parametrize("kind", REMOTE)
-def test_a_code_becomes_the_error_that_stands_for_it(kind: type[RemoteError]) -> None:
+def test_a_code_becomes_its_error(kind: type[RemoteError]) -> None:
     error = error_for(kind.code, "because")
 
     assert type(error) is kind
@@ -65,7 +65,7 @@ def test_a_code_becomes_the_error_that_stands_for_it(kind: type[RemoteError]) ->
     assert str(error) == f"{kind.code.name} ({kind.code.value}): because"
 
 
-def test_no_two_remote_errors_share_a_code() -> None:
+def test_remote_errors_have_different_codes() -> None:
     assert len({kind.code for kind in REMOTE}) == len(REMOTE)
 
 
@@ -107,14 +107,14 @@ def test_an_error_survives_a_copy_and_a_pickle(error: PocketMQError) -> None:
         assert vars(again) == vars(error)
 
 
-def test_errors_are_also_what_python_programmers_expect() -> None:
+def test_errors_also_inherit_from_pythons_exceptions() -> None:
     assert issubclass(UsageError, ValueError)
     assert issubclass(InvalidName, ValueError)
     assert issubclass(CallTimedOut, TimeoutError)
     assert issubclass(WrongState, RuntimeError)
 
 
-def test_a_retry_may_help_when_the_line_or_the_load_was_to_blame_and_never_when_the_value_was() -> None:
+def test_errors_of_network_and_load_are_retriable_and_errors_of_values_are_not() -> None:
     assert NetworkError.retriable
     assert ConnectionLost.retriable
     assert SystemBusy.retriable
@@ -124,12 +124,12 @@ def test_a_retry_may_help_when_the_line_or_the_load_was_to_blame_and_never_when_
     assert not RemoteError.retriable
 
 
-def test_too_many_calls_is_the_callers_doing_although_nothing_was_answered() -> None:
+def test_too_many_calls_is_a_fault_of_the_caller() -> None:
     assert issubclass(TooManyCalls, NetworkError)
     assert TooManyCalls.fault is Fault.CALLER
 
 
-def test_an_unsigned_request_is_refused_with_what_to_do() -> None:
+def test_an_unsigned_request_is_refused_with_advice() -> None:
     unsigned, other = NoPermission("username cannot be null.", 16), NoPermission("check signature failed.", 16)
 
     assert str(unsigned).startswith("NO_PERMISSION (16): username cannot be null. The request is not signed")

@@ -20,7 +20,7 @@ def promised_output(source: str) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
-def test_an_example_prints_what_it_promises(example: Path) -> None:
+def test_an_example_prints_its_documented_output(example: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(example)], capture_output=True, text=True, timeout=60, cwd=ROOT
     )
@@ -31,11 +31,11 @@ def test_an_example_prints_what_it_promises(example: Path) -> None:
     assert done.stdout.strip()
 
 
-def test_there_are_examples() -> None:
+def test_the_examples_exist() -> None:
     assert {"send_and_consume", "async_service", "pytest_fixture"} <= {example.stem for example in EXAMPLES}
 
 
-def test_the_readme_shows_an_example_word_for_word() -> None:
+def test_the_readme_contains_an_example_unchanged() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     example = (ROOT / "examples" / "send_and_consume.py").read_text("utf-8")
     shown = readme.partition("```python\n")[2].partition("```")[0]

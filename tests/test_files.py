@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def test_disk_files_are_files(files: DiskFiles, path: Path) -> None:
+def test_files_on_disk_have_the_interface(files: DiskFiles, path: Path) -> None:
     door: Files = files
 
     with door.open(path, create=True) as file:
@@ -50,7 +50,7 @@ def test_disk_files_are_files(files: DiskFiles, path: Path) -> None:
         assert opened.path == path
 
 
-def test_what_was_written_is_read_at_any_offset(files: DiskFiles, path: Path) -> None:
+def test_written_bytes_are_read_at_any_offset(files: DiskFiles, path: Path) -> None:
     with files.open(path, create=True) as file:
         file.write_at(0, b"hello")
         file.write_at(8, memoryview(b"world"))
@@ -71,7 +71,7 @@ def test_a_read_is_short_only_at_the_end_of_the_file(files: DiskFiles, path: Pat
 
 
 @given(st.binary(min_size=1, max_size=200), st.lists(st.integers(1, 50), min_size=1, max_size=20))
-def test_a_system_that_moves_few_bytes_at_a_time_still_moves_all(data: bytes, steps: list[int]) -> None:
+def test_short_reads_and_writes_of_the_system_are_continued(data: bytes, steps: list[int]) -> None:
     disk = bytearray(len(data))
     turns = itertools.cycle(steps)
 
@@ -93,7 +93,7 @@ def test_a_system_that_moves_few_bytes_at_a_time_still_moves_all(data: bytes, st
         assert file.read_at(0, len(data) + 10) == data
 
 
-def test_a_disk_that_takes_nothing_is_full(files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_writes_nothing_is_full(files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with files.open(path, create=True) as file:
         monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: 0)
 
@@ -103,7 +103,7 @@ def test_a_disk_that_takes_nothing_is_full(files: DiskFiles, path: Path, monkeyp
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_a_write_that_may_not_wait_fails_if_the_disk_would_block(
+def test_a_nonblocking_write_fails_if_the_disk_would_block(
     files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def blocks(*_: object) -> int:
@@ -121,7 +121,7 @@ def test_a_write_that_may_not_wait_fails_if_the_disk_would_block(
         assert file.read_at(0, 10) == b"abc"
 
 
-def test_on_a_file_system_that_cannot_tell_every_write_waits(
+def test_on_a_file_system_without_nonblocking_writes_every_write_waits(
     files: DiskFiles, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -139,7 +139,7 @@ def test_on_a_file_system_that_cannot_tell_every_write_waits(
     assert len(asked) == 1
 
 
-def test_a_missing_file_is_made_only_when_asked(files: DiskFiles, path: Path) -> None:
+def test_a_missing_file_is_created_only_with_create(files: DiskFiles, path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         files.open(path)
     assert files.status(path) is None
@@ -149,7 +149,7 @@ def test_a_missing_file_is_made_only_when_asked(files: DiskFiles, path: Path) ->
     assert files.read(path) == b""
 
 
-def test_opening_with_create_keeps_what_is_there(files: DiskFiles, path: Path) -> None:
+def test_opening_with_create_keeps_existing_bytes(files: DiskFiles, path: Path) -> None:
     path.write_bytes(b"old")
 
     with files.open(path, create=True) as file:
@@ -193,7 +193,7 @@ def test_sync_waits_for_bytes_and_for_names(files: DiskFiles, path: Path, monkey
     assert synced == ["fdatasync", "fsync"]
 
 
-def test_later_writes_show_in_a_map(files: DiskFiles, path: Path) -> None:
+def test_later_writes_are_visible_in_a_map(files: DiskFiles, path: Path) -> None:
     with files.open(path, create=True) as file:
         file.truncate(10)
         view = file.map(10)
@@ -203,7 +203,7 @@ def test_later_writes_show_in_a_map(files: DiskFiles, path: Path) -> None:
     assert view.readonly
 
 
-def test_a_map_lives_after_unlink_and_close(files: DiskFiles, path: Path) -> None:
+def test_a_map_stays_valid_after_unlink_and_close(files: DiskFiles, path: Path) -> None:
     path.write_bytes(b"hello")
     with files.open(path) as file:
         view = file.map(5)
@@ -214,7 +214,7 @@ def test_a_map_lives_after_unlink_and_close(files: DiskFiles, path: Path) -> Non
     assert bytes(view) == b"hello"
 
 
-def test_a_map_covers_the_bytes_asked_for_even_if_none(files: DiskFiles, path: Path) -> None:
+def test_a_map_covers_the_requested_bytes_even_if_none(files: DiskFiles, path: Path) -> None:
     path.write_bytes(b"hello")
 
     with files.open(path) as file:
@@ -222,7 +222,7 @@ def test_a_map_covers_the_bytes_asked_for_even_if_none(files: DiskFiles, path: P
         assert bytes(file.map(0)) == b""
 
 
-def test_closing_twice_is_harmless_and_never_closes_somebody_elses_file(files: DiskFiles, path: Path) -> None:
+def test_closing_twice_is_harmless_and_never_closes_another_file(files: DiskFiles, path: Path) -> None:
     first = files.open(path, create=True)
     first.close()
     with files.open(path) as second:
@@ -279,7 +279,7 @@ def test_a_lock_excludes_other_processes_until_it_is_closed(files: DiskFiles, pa
     assert lock_in_another_process(path)
 
 
-def test_whether_a_file_is_locked_can_be_asked_without_taking_it(files: DiskFiles, path: Path) -> None:
+def test_a_lock_can_be_queried_without_taking_it(files: DiskFiles, path: Path) -> None:
     path.write_bytes(b"lock")
 
     with files.open(path) as owner, files.open(path, write=False) as other:
@@ -297,7 +297,7 @@ def test_a_lock_excludes_a_second_opening_in_the_same_process(files: DiskFiles, 
         assert not second.lock()
 
 
-def test_status_tells_size_age_kind_and_mode(files: DiskFiles, path: Path) -> None:
+def test_status_reports_size_age_kind_and_mode(files: DiskFiles, path: Path) -> None:
     path.write_bytes(b"hello")
     path.chmod(0o640)
     os.utime(path, ns=(0, 1_700_000_000_123_456_789))
@@ -309,7 +309,7 @@ def test_status_tells_size_age_kind_and_mode(files: DiskFiles, path: Path) -> No
     assert folder.is_dir
 
 
-def test_nothing_below_a_plain_file_has_a_status(files: DiskFiles, path: Path) -> None:
+def test_paths_below_a_plain_file_have_no_status(files: DiskFiles, path: Path) -> None:
     path.write_bytes(b"")
 
     assert files.status(path / "below") is None
@@ -323,7 +323,7 @@ def test_names_in_a_folder_are_sorted_and_a_missing_folder_has_none(files: DiskF
     assert files.list(tmp_path / "missing") == []
 
 
-def test_folders_are_made_with_their_parents_and_removed_when_empty(files: DiskFiles, tmp_path: Path) -> None:
+def test_folders_are_created_with_their_parents_and_removed_when_empty(files: DiskFiles, tmp_path: Path) -> None:
     folder = tmp_path / "consumequeue" / "T" / "0"
 
     files.make_dir(folder)
@@ -335,7 +335,7 @@ def test_folders_are_made_with_their_parents_and_removed_when_empty(files: DiskF
         files.remove_dir(tmp_path / "consumequeue")
 
 
-def test_replace_gives_the_new_file_the_old_ones_name(files: DiskFiles, tmp_path: Path) -> None:
+def test_replace_gives_the_new_file_the_name_of_the_old_one(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "new").write_bytes(b"new")
     (tmp_path / "old").write_bytes(b"old")
 
@@ -345,14 +345,14 @@ def test_replace_gives_the_new_file_the_old_ones_name(files: DiskFiles, tmp_path
     assert files.list(tmp_path) == ["old"]
 
 
-def test_usage_tells_how_full_the_disk_is(files: DiskFiles, tmp_path: Path) -> None:
+def test_usage_reports_the_used_part_of_the_disk(files: DiskFiles, tmp_path: Path) -> None:
     usage = files.usage(tmp_path)
 
     assert 0 <= usage.free <= usage.total
     assert 0 <= usage.used_ratio <= 1
 
 
-def test_what_is_kept_for_the_administrator_is_neither_used_nor_free(
+def test_space_reserved_for_the_administrator_is_neither_used_nor_free(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bfree=800, f_bavail=200)
@@ -364,15 +364,13 @@ def test_what_is_kept_for_the_administrator_is_neither_used_nor_free(
     assert usage.used_ratio == 0.5, "as df says, and Apache's broker"
 
 
-def test_a_disk_without_size_counts_as_full() -> None:
+def test_a_disk_of_size_zero_counts_as_full() -> None:
     assert DiskUsage(total=0, free=0).used_ratio == 1
     assert DiskUsage(total=100, free=25).used_ratio == 0.75
 
 
 @pytest.mark.parametrize("old", [None, b"", b"a much longer old table"])
-def test_an_atomic_write_leaves_the_new_table_and_nothing_else(
-    files: DiskFiles, tmp_path: Path, old: bytes | None
-) -> None:
+def test_an_atomic_write_leaves_only_the_new_table(files: DiskFiles, tmp_path: Path, old: bytes | None) -> None:
     table = tmp_path / "topics.json"
     if old is not None:
         table.write_bytes(old)
@@ -383,7 +381,7 @@ def test_an_atomic_write_leaves_the_new_table_and_nothing_else(
     assert files.list(tmp_path) == ["topics.json"]
 
 
-def test_an_atomic_write_overwrites_what_a_crash_left_behind(files: DiskFiles, tmp_path: Path) -> None:
+def test_an_atomic_write_overwrites_remains_of_a_crash(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "topics.json.tmp").write_bytes(b"half of an older, longer table")
 
     write_atomically(files, tmp_path / "topics.json", b"{}")
@@ -407,7 +405,7 @@ def test_an_atomic_write_that_fails_leaves_the_old_table(
     assert files.read(table) == b"old"
 
 
-def test_an_atomic_write_syncs_the_bytes_before_the_name_and_the_name_at_last(
+def test_an_atomic_write_syncs_the_bytes_then_renames_then_syncs_the_name(
     files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
@@ -430,7 +428,7 @@ def test_an_atomic_write_syncs_the_bytes_before_the_name_and_the_name_at_last(
     assert steps == ["pwrite", "fdatasync", "replace", "fsync"]
 
 
-def test_a_walk_finds_every_file_below_in_name_order(files: DiskFiles, tmp_path: Path) -> None:
+def test_every_file_below_a_folder_is_listed_in_name_order(files: DiskFiles, tmp_path: Path) -> None:
     for name in ("b/2", "b/1", "a", "c/d/e"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -439,7 +437,7 @@ def test_a_walk_finds_every_file_below_in_name_order(files: DiskFiles, tmp_path:
     assert list(files_below(files, tmp_path / "missing")) == []
 
 
-def test_what_is_removed_whole_goes_with_everything_in_it_but_not_what_its_links_lead_to(tmp_path: Path) -> None:
+def test_removing_a_folder_removes_its_content_but_not_the_targets_of_links(tmp_path: Path) -> None:
     outside, folder = tmp_path / "outside", tmp_path / "folder"
     (folder / "deep").mkdir(parents=True)
     outside.mkdir()
@@ -458,7 +456,7 @@ def test_what_is_removed_whole_goes_with_everything_in_it_but_not_what_its_links
     assert list(outside.iterdir()) == []
 
 
-def test_a_temporary_folder_is_private_and_goes_with_everything_in_it() -> None:
+def test_a_temporary_folder_is_private_and_removed_with_its_content() -> None:
     with temporary_folder("pocketmq-") as folder:
         (folder / "a").mkdir()
         (folder / "a" / "b").write_bytes(b"x")
@@ -469,9 +467,7 @@ def test_a_temporary_folder_is_private_and_goes_with_everything_in_it() -> None:
     assert not folder.exists()
 
 
-def test_what_is_said_on_the_error_stream_goes_to_a_file_for_a_while(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_error_stream_can_be_redirected_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log"
     with diverted_errors(log) as errors:
         os.write(2, b"of this process\n")
@@ -483,7 +479,7 @@ def test_what_is_said_on_the_error_stream_goes_to_a_file_for_a_while(
     assert capfd.readouterr().err == "as before\nafterwards\n"
 
 
-def test_what_is_said_on_the_error_stream_is_heard_also_when_it_is_said_later(
+def test_redirected_output_of_the_error_stream_is_also_read_later(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     heard: list[str] = []
@@ -505,7 +501,7 @@ def test_what_is_said_on_the_error_stream_is_heard_also_when_it_is_said_later(
     assert capfd.readouterr().err == "afterwards\n"
 
 
-def test_the_last_words_of_what_failed_are_heard_before_the_failure() -> None:
+def test_the_last_output_of_a_failure_is_read_before_the_error() -> None:
     heard: list[str] = []
 
     with pytest.raises(subprocess.CalledProcessError), captured_errors(heard.append):
@@ -514,7 +510,7 @@ def test_the_last_words_of_what_failed_are_heard_before_the_failure() -> None:
     assert heard == ["no room"]
 
 
-def test_a_file_becomes_a_program_for_whoever_may_read_it(tmp_path: Path) -> None:
+def test_a_file_can_be_made_executable(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(b"#!/bin/sh\n")
     program.chmod(0o640)
@@ -527,7 +523,7 @@ def test_a_file_becomes_a_program_for_whoever_may_read_it(tmp_path: Path) -> Non
 # who may read
 
 
-def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         DiskFiles().make_dir(tmp_path / "a" / "b")
@@ -549,7 +545,7 @@ def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
     }
 
 
-def test_a_temporary_folder_is_removed_with_the_process_that_made_it_and_no_other() -> None:
+def test_a_temporary_folder_is_removed_only_by_the_process_that_created_it() -> None:
     program = """
 import os, sys
 from pocketmq.files import temporary_folder
@@ -567,7 +563,7 @@ print(folder, folder.exists())
     assert not Path(folder).exists()
 
 
-def test_a_folder_is_writable_only_where_files_can_be_created(tmp_path: Path) -> None:
+def test_a_folder_is_writable_if_files_can_be_created_in_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
 
     assert may_write_in(tmp_path)

@@ -34,7 +34,7 @@ def test_an_unknown_compression_is_refused(kind: int) -> None:
 
 
 @given(INT32, st.sampled_from(Compression))
-def test_a_compression_survives_among_the_other_bits(sys_flag: int, compression: Compression) -> None:
+def test_a_compression_is_found_among_other_bits(sys_flag: int, compression: Compression) -> None:
     marked = with_compression(sys_flag, compression)
 
     assert compression_of(marked) is compression
@@ -46,7 +46,7 @@ def test_the_default_client_marks_zlib_as_java_does() -> None:
     assert with_compression(0, Compression.ZLIB) == 0x301
 
 
-def test_the_bits_of_sys_flag() -> None:
+def test_the_bits_of_sys_flag_have_their_values() -> None:
     bits = [SysFlag.COMPRESSED, SysFlag.MULTI_TAGS, SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6]
 
     assert bits == [0x1, 0x2, 0x10, 0x20]
@@ -60,7 +60,7 @@ def test_a_transactions_end_is_the_transaction_bits_of_sys_flag() -> None:
     assert TransactionState(0) is TransactionState.UNKNOWN
 
 
-def test_a_lite_pull_suspends_carries_its_subscription_and_says_so() -> None:
+def test_a_lite_pull_has_the_flags_for_suspend_and_subscription() -> None:
     assert PullFlag.SUSPEND | PullFlag.SUBSCRIPTION | PullFlag.LITE_PULL == 22
     assert (PullFlag.COMMIT_OFFSET, PullFlag.CLASS_FILTER) == (1, 8)
 
@@ -69,7 +69,7 @@ def test_a_lite_pull_suspends_carries_its_subscription_and_says_so() -> None:
     ("perm", "text"),
     [(0, "---"), (Perm.READ, "R--"), (Perm.WRITE, "-W-"), (Perm.READ_WRITE, "RW-"), (7, "RWX"), (1, "--X")],
 )
-def test_a_permission_reads_as_mqadmin_prints_it(perm: int, text: str) -> None:
+def test_a_permission_is_printed_as_by_mqadmin(perm: int, text: str) -> None:
     assert perm_text(perm) == text
 
 

@@ -16,7 +16,7 @@ SEED = 20
 
 
 @pytest.mark.parametrize("trial", TRIALS.values(), ids=TRIALS)
-def test_whoever_sends_what_nobody_should_send_breaks_nothing(trial: object, tmp_path: Path) -> None:
+def test_invalid_frames_break_no_server(trial: object, tmp_path: Path) -> None:
     assert callable(trial)
 
     told = asyncio.run(trial(tmp_path / "trial", SECONDS, SEED))
@@ -24,13 +24,13 @@ def test_whoever_sends_what_nobody_should_send_breaks_nothing(trial: object, tmp
     assert told.partition(" ")[0].replace(",", "").isdigit()
 
 
-def test_there_is_a_frame_to_begin_with_for_every_request() -> None:
+def test_every_request_has_a_frame_to_mutate() -> None:
     frames = [decode_command(frame) for whole in requests() for frame in split_frames(whole)]
 
     assert len({command.code for command in frames}) > 100
 
 
-def test_the_same_dice_do_the_same_to_a_frame() -> None:
+def test_equal_seeds_mutate_a_frame_equally() -> None:
     def changed(seed: int) -> list[bytes]:
         mutations = Mutations(random.Random(seed))
         return [mutations.of(frame) for frame in requests()[:200]]
@@ -39,7 +39,7 @@ def test_the_same_dice_do_the_same_to_a_frame() -> None:
     assert sum(one != frame for one, frame in zip(changed(1), requests()[:200], strict=True)) > 100
 
 
-def test_an_answer_is_made_to_fit_another_request() -> None:
+def test_an_answer_is_adapted_to_another_request() -> None:
     (frame,) = split_frames(with_opaque(requests()[-1], 77))
 
     assert decode_command(frame).opaque == 77

@@ -273,11 +273,11 @@ GUARDS: list[Guard] = [
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.__name__)
-def test_no_module_of_the_source(guard: Guard) -> None:
+def test_no_module_of_the_source_breaks_the_layers(guard: Guard) -> None:
     assert [sentence for source in sources() for sentence in guard(source)] == []
 
 
-def test_the_guards_look_at_all_packages() -> None:
+def test_the_rules_cover_all_packages() -> None:
     seen = {source.module for source in sources()}
 
     assert {"pocketmq", "pocketmq.clock", "pocketmq.files", "pocketmq.model", "pocketmq.model.message"} <= seen
@@ -342,7 +342,7 @@ def test_an_import_up_or_sideways_is_found(module: str, text: str) -> None:
         ("pocketmq.errors", "import enum, pocketmq_extras"),
     ],
 )
-def test_an_import_down_the_ladder_is_fine(module: str, text: str) -> None:
+def test_an_import_down_the_layers_is_allowed(module: str, text: str) -> None:
     assert verdict(imports_up_or_sideways, module, text) == []
 
 
@@ -378,18 +378,18 @@ def test_an_import_inside_a_function_is_found(text: str) -> None:
     ["import json", "try:\n    import uvloop\nexcept ImportError:\n    uvloop = None"]
     + [f"def f():\n    import {library}" for library in OPTIONAL_LIBRARIES],
 )
-def test_an_import_at_the_top_or_of_an_optional_library_is_fine(text: str) -> None:
+def test_an_import_at_the_top_or_of_an_optional_library_is_allowed(text: str) -> None:
     assert verdict(imports_inside_a_function, "pocketmq.net.pool", text) == []
 
 
-def test_few_packages_may_import_what_is_asked_for_by_name() -> None:
+def test_only_listed_packages_import_by_name() -> None:
     late = "def __getattr__(name):\n    from pocketmq.embedded import Server"
 
     assert verdict(imports_inside_a_function, "pocketmq", late) == []
     assert verdict(imports_inside_a_function, "pocketmq.broker.broker", late)
 
 
-def test_only_named_modules_import_parts_of_their_own_package_when_they_are_called() -> None:
+def test_only_listed_modules_import_parts_of_their_package_in_functions() -> None:
     part = "def reader():\n    from pocketmq.spark.read.batch_reader import TopicReader"
 
     assert verdict(imports_inside_a_function, "pocketmq.spark.source", part) == []
@@ -408,7 +408,7 @@ def test_no_module_of_the_connector_imports_the_front_of_its_package() -> None:
 
 
 @pytest.mark.parametrize("module", ["pocketmq.common", "pocketmq.attic.old", "other"])
-def test_a_package_that_the_ladder_does_not_know_is_found(module: str) -> None:
+def test_an_unlisted_package_is_found(module: str) -> None:
     assert "give it a row in MAY_IMPORT" in verdict(is_in_no_known_package, module, "")[0]
 
 
@@ -445,7 +445,7 @@ def test_an_import_of_a_forbidden_sibling_is_found(module: str, text: str) -> No
         ("pocketmq.model.names", "from pocketmq.model import queue"),
     ],
 )
-def test_an_import_of_a_lower_sibling_is_fine(module: str, text: str) -> None:
+def test_an_import_of_a_lower_sibling_is_allowed(module: str, text: str) -> None:
     assert verdict(imports_a_forbidden_sibling, module, text) == []
 
 
@@ -463,7 +463,7 @@ def test_a_row_names_only_rows_above_it(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", INNER)
-def test_a_row_names_nothing_that_is_not_imported(package: str) -> None:
+def test_every_row_names_a_used_import(package: str) -> None:
     used: dict[str, set[str]] = {own: set() for own in INNER[package]}
     for source in sources():
         _, within, own, *_ = (*source.module.split("."), "", "")
@@ -488,7 +488,7 @@ def test_a_row_names_nothing_that_is_not_imported(package: str) -> None:
         ("    arrivals/  a sub-package is marked so\n    filters   what is read", ""),
     ],
 )
-def test_a_list_of_modules_that_is_not_right_is_found(listed: str, fault: str) -> None:
+def test_a_wrong_list_of_modules_is_found(listed: str, fault: str) -> None:
     text = f'"""A package.\n\n{MODULES}\n\n{listed}\n"""'
 
     found = list(misses_a_module_in_its_docstring(Source("pocketmq.broker.reads", ast.parse(text), is_package=True)))

@@ -31,14 +31,14 @@ def test_both_thresholds_are_set() -> None:
 
 
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"])
-def test_who_has_set_them_is_left_alone(name: str) -> None:
+def test_settings_of_the_user_are_kept(name: str) -> None:
     malloc = Malloc()
 
     assert not set_limits(KEPT, {name: "1"}, malloc.mallopt)
     assert malloc.asked == []
 
 
-def test_a_system_that_has_no_such_thing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_the_setting_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
 
     assert not keep_freed(KEPT, {})
@@ -65,7 +65,7 @@ print(kept, faults(20))
 """
 
 
-def test_buffers_of_a_server_that_come_again_are_not_mapped_again() -> None:
+def test_repeated_buffers_of_a_server_are_not_mapped_again() -> None:
     unset = {name: text for name, text in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
 
     said = subprocess.run(

@@ -80,19 +80,19 @@ def test_importing_pocketmq_is_quick() -> None:
     assert import_s - bare_s < MAX_IMPORT_S
 
 
-def test_importing_pocketmq_brings_in_nothing_heavy_and_nothing_optional() -> None:
+def test_importing_pocketmq_imports_nothing_heavy_and_nothing_optional() -> None:
     loaded = {name.partition(".")[0] for name in run_python("import sys, pocketmq; print(*sys.modules)").split()}
 
     assert {"pocketmq", "msgspec"} <= loaded
     assert loaded & (HEAVY | OPTIONAL) == set()
 
 
-def test_the_version_is_the_one_that_was_installed() -> None:
+def test_the_version_is_that_of_the_installed_package() -> None:
     assert pocketmq.__version__ == importlib.metadata.version("pocketmq")
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", pocketmq.__version__)
 
 
-def test_public_names_are_there() -> None:
+def test_public_names_exist() -> None:
     assert [name for name in pocketmq.__all__ if not hasattr(pocketmq, name)] == []
     assert pocketmq.__all__ == sorted(pocketmq.__all__)
 
@@ -105,14 +105,14 @@ def test_the_core_needs_three_libraries() -> None:
     assert core == {"msgspec", "click", "rich"}
 
 
-def test_extras_are_those_that_the_documents_name() -> None:
+def test_extras_are_the_documented_ones() -> None:
     extras = importlib.metadata.metadata("pocketmq").get_all("Provides-Extra")
 
     expected = {"speed", "compression", "prometheus", "spark", "schemas", "console", "otel", "all", "test", "docs"}
     assert set(extras or []) == expected
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert resources.files("pocketmq").joinpath("py.typed").is_file()
 
 
@@ -126,7 +126,7 @@ def wheel_of(folder: Path, *, pure: bool) -> tuple[str, set[str]]:
         return wheel.name, set(archive.namelist())
 
 
-def test_a_wheel_holds_the_package_its_types_its_licence_and_nothing_else(tmp_path: Path) -> None:
+def test_a_wheel_contains_only_the_package_its_types_and_its_licence(tmp_path: Path) -> None:
     name, held = wheel_of(tmp_path, pure=True)
 
     assert name == f"pocketmq-{pocketmq.__version__}-py3-none-any.whl"
@@ -137,7 +137,7 @@ def test_a_wheel_holds_the_package_its_types_its_licence_and_nothing_else(tmp_pa
     assert [one for one in held if one.endswith((".c", ".h", ".so"))] == []
 
 
-def test_with_a_compiler_a_wheel_also_holds_the_compiled_twin_and_is_for_this_kind_of_machine(tmp_path: Path) -> None:
+def test_with_a_compiler_a_wheel_contains_the_twins_and_is_platform_specific(tmp_path: Path) -> None:
     if compiled.built is None:
         pytest.skip("there is no C compiler here, or POCKETMQ_PURE was set when this was installed")
 
@@ -153,7 +153,7 @@ def test_constraints_are_plain_pins() -> None:
     assert [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line)] == []
 
 
-def test_everything_that_the_tests_bring_in_is_pinned() -> None:
+def test_all_packages_of_the_tests_are_pinned() -> None:
     needed = everything_needed_for("pocketmq", frozenset({"test"}))
 
     assert "pytest" in needed

@@ -12,7 +12,7 @@ from bench.pipelines.__main__ import main
 from bench.pipelines.processes import costs_below
 
 
-def test_a_process_is_counted_with_those_that_it_started() -> None:
+def test_a_process_is_measured_with_its_children() -> None:
     busy = "import sys; sum(range(1_000_000)); print('ready', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -26,7 +26,7 @@ def test_a_process_is_counted_with_those_that_it_started() -> None:
     assert costs[os.getpid()].cpu_s > 0
 
 
-def test_a_pipeline_that_is_not_measured_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_pipeline_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["archvie"])
 

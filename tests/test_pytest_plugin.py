@@ -56,33 +56,33 @@ def run_pytest(folder: Path, test: str, *args: str) -> subprocess.CompletedProce
     )
 
 
-def test_each_test_gets_a_server_of_its_own_and_all_get_one_together(tmp_path: Path) -> None:
+def test_each_test_gets_its_own_server_and_a_session_one_shared_server(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, USES_BOTH)
 
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_test_run_without_them_does_not_pay_for_them(tmp_path: Path) -> None:
+def test_a_test_run_without_the_fixtures_imports_no_server(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, USES_NONE)
 
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_they_say_what_they_are(tmp_path: Path) -> None:
+def test_the_fixtures_have_descriptions(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "", "--fixtures")
 
     assert "rocketmq -- " in done.stdout
     assert "An empty name server and broker for one test" in done.stdout
 
 
-def test_the_plugin_is_found_where_the_package_is_installed() -> None:
+def test_the_plugin_is_found_if_the_package_is_installed() -> None:
     found = importlib.metadata.entry_points(group="pytest11", name="pocketmq")
 
     assert [entry.value for entry in found] == ["pocketmq.pytest_plugin"]
 
 
 @pytest.mark.parametrize("name", ["rocketmq", "rocketmq_session"])
-def test_the_guide_tells_of_the_fixture(name: str) -> None:
+def test_the_guide_describes_the_fixtures(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs" / "guides" / "testing.md").read_text("utf-8")
 
 

@@ -13,11 +13,11 @@ ADDED = {"cluster", "node_type", "node_id", "le"}
 
 
 @pytest.mark.parametrize("page", generated_pages(), ids=lambda page: page.name)
-def test_a_generated_page_is_what_the_code_says(page: Path) -> None:
+def test_a_generated_page_matches_the_code(page: Path) -> None:
     assert page.read_text("utf-8") == written(page), f"{page.name} is stale: run `{COMMAND}`"
 
 
-def test_every_reference_page_but_three_is_generated() -> None:
+def test_every_reference_page_except_three_is_generated() -> None:
     by_hand = {page.name for page in FOLDER.glob("*.md")} - {page.name for page in generated_pages()}
 
     assert by_hand == {"differences.md", "sql92.md", "nameserver.md"}

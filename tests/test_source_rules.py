@@ -171,7 +171,7 @@ GUARDS: list[Guard] = [
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.__name__)
-def test_no_module_of_the_source(guard: Guard) -> None:
+def test_no_module_of_the_source_breaks_the_rules(guard: Guard) -> None:
     assert [sentence for source in sources() for sentence in guard(source)] == []
 
 
@@ -211,7 +211,7 @@ def test_a_clock_read_is_found(text: str) -> None:
         "import time\nzone = time.timezone",
     ],
 )
-def test_a_time_that_was_given_is_fine(text: str) -> None:
+def test_a_time_passed_as_an_argument_is_allowed(text: str) -> None:
     assert verdict(reads_a_clock, "pocketmq.broker.delivery.delays", text) == []
 
 
@@ -271,7 +271,7 @@ def test_a_file_call_is_found(text: str) -> None:
         "status.is_dir",
     ],
 )
-def test_a_call_through_files_is_fine(text: str) -> None:
+def test_a_call_through_files_is_allowed(text: str) -> None:
     assert verdict(touches_a_file, "pocketmq.store.segment", text) == []
 
 
@@ -284,13 +284,13 @@ def test_waiting_in_a_pure_package_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("ending", SHAPELESS_NAMES)
-def test_a_shapeless_class_name_is_found(ending: str) -> None:
+def test_a_class_name_without_meaning_is_found(ending: str) -> None:
     assert verdict(has_a_shapeless_name, "pocketmq.broker.topics", f"class Topic{ending}: ...")
     assert verdict(has_a_shapeless_name, "pocketmq.broker.topics", f"class {ending}Failed: ...") == []
 
 
 @pytest.mark.parametrize("module", ["pocketmq.net.utils", "pocketmq.broker.topic_manager", "pocketmq.helpers"])
-def test_a_shapeless_module_name_is_found(module: str) -> None:
+def test_a_module_name_without_meaning_is_found(module: str) -> None:
     assert verdict(has_a_shapeless_name, module, "")
 
 

@@ -31,7 +31,7 @@ def test_every_subject_is_printed_with_its_candidates(capsys: pytest.CaptureFixt
     assert "≥ 0.7" in printed
 
 
-def test_words_choose_subjects(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_select_subjects(capsys: pytest.CaptureFixture[str]) -> None:
     main(["sink", *TINY], subjects=SUBJECTS)
 
     printed = capsys.readouterr().out
@@ -40,7 +40,7 @@ def test_words_choose_subjects(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["nothing is called so"], ["--rounds", "0"]])
-def test_a_run_that_would_measure_nothing_is_refused(arguments: list[str]) -> None:
+def test_a_run_without_measurements_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(arguments, subjects=SUBJECTS)
 
@@ -53,7 +53,7 @@ def result(who: str, what: str, taken: Shot, **more: Any) -> tuple[tuple[str, st
     return (who, what), Measured(Case(who, what, 1_000_000, lambda: None, **more), taken, taken.seconds / 2)
 
 
-def test_a_row_stands_beside_parquet_and_kafka_and_its_aims() -> None:
+def test_a_row_is_shown_beside_parquet_kafka_and_its_goals() -> None:
     what = "batch, all columns, to noop"
     results = dict(
         [
@@ -79,7 +79,7 @@ def test_a_cost_too_small_to_be_shown_has_no_sign() -> None:
     assert row[6:10] == ["0.00", "0.00", "1.00", "1.00"]
 
 
-def test_without_kafka_a_row_has_nothing_to_say_of_it() -> None:
+def test_without_kafka_a_row_has_no_ratio_to_it() -> None:
     results = dict([result("PocketMQ", "sink", shot(10.0, 1.0, 1.0, 1.0), rate_aim=150_000.0)])
 
     ((_, rate, _, _, *beside, per_core, aims),) = sheet(results, 1024, ["why"]).rows
@@ -88,7 +88,7 @@ def test_without_kafka_a_row_has_nothing_to_say_of_it() -> None:
     assert aims == "≥ 150 krow/s: missed"
 
 
-def test_a_run_is_counted_with_the_processes_that_it_started_and_that_ended() -> None:
+def test_a_run_is_measured_with_its_child_processes() -> None:
     busy = [sys.executable, "-c", "sum(range(3_000_000))"]
 
     found = taken(lambda: subprocess.run(busy, check=True).returncode + 7.0, None, os.getpid())
@@ -99,7 +99,7 @@ def test_a_run_is_counted_with_the_processes_that_it_started_and_that_ended() ->
     assert middle([shot(1.0, 1, 2, 3), shot(5.0, 0, 9, 4), shot(2.0, 2, 1, 5)]) == Shot(2.0, 1, 2, 4, 0.1)
 
 
-def test_the_start_of_a_query_stands_beside_what_spark_needs_for_itself() -> None:
+def test_the_start_of_a_query_is_shown_beside_the_cost_of_spark() -> None:
     cases = [Case(who, "stream, value only, to noop", 7, lambda: None) for who in ("PocketMQ", "Kafka")]
 
     found = starts(cases, {}, os.getpid(), rounds=1)
@@ -112,6 +112,6 @@ def test_the_start_of_a_query_stands_beside_what_spark_needs_for_itself() -> Non
 
 
 @pytest.mark.parametrize("arguments", [["--rows", "0"], ["--rounds", "0"]])
-def test_a_run_on_spark_that_would_measure_nothing_is_refused(arguments: list[str]) -> None:
+def test_a_run_on_spark_without_measurements_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         end_to_end.main(arguments)

@@ -77,7 +77,7 @@ def test_every_size_of_turn_and_body_is_printed_beside_its_peers(printed: str) -
         ("append to a log of", "≤ 1.2"),
     ],
 )
-def test_every_aim_stands_beside_its_row_and_is_met_or_missed(printed: str, subject: str, aim: str) -> None:
+def test_every_goal_is_shown_beside_its_row_as_met_or_missed(printed: str, subject: str, aim: str) -> None:
     (line,) = [line for line in printed.splitlines() if line.startswith(f"│ {subject}")]
 
     assert f" {aim} " in line
@@ -100,11 +100,11 @@ def test_every_aim_stands_beside_its_row_and_is_met_or_missed(printed: str, subj
         "memory, log of",
     ],
 )
-def test_what_has_no_aim_is_printed_too(printed: str, subject: str) -> None:
+def test_rows_without_a_goal_are_printed_too(printed: str, subject: str) -> None:
     assert f"│ {subject}" in printed
 
 
-def test_words_choose_sections_and_it_runs_as_a_command(tmp_path: Path) -> None:
+def test_arguments_select_sections_and_the_module_runs_as_a_command(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench.store", "index", *FAST, "--folder", str(tmp_path)],
         cwd=ROOT,
@@ -127,7 +127,7 @@ def test_words_choose_sections_and_it_runs_as_a_command(tmp_path: Path) -> None:
         (["--folder", "nowhere/at/all"], "is not a folder"),
     ],
 )
-def test_a_run_that_would_measure_nothing_is_refused(
+def test_a_run_without_measurements_is_refused(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -142,7 +142,7 @@ def test_a_disk_without_enough_space_is_refused_with_both_sizes(tmp_path: Path) 
     assert "leave out --full" not in missing_space(tmp_path, QUICK._replace(disk_bytes=2**20 * GIB))
 
 
-def test_the_quick_run_is_small_and_the_full_one_as_large_as_promised() -> None:
+def test_the_quick_run_is_small_and_the_full_run_has_its_documented_size() -> None:
     assert QUICK.disk_bytes <= 3 * GIB
     assert FULL.start_bytes == 4 * GIB
     assert FULL.log_marks[-1] == 20 * GIB
@@ -161,7 +161,7 @@ def test_a_process_that_does_not_close_its_store_has_crashed(tmp_path: Path) -> 
     assert clean.records == 0
 
 
-def test_messages_that_find_no_room_are_stored_in_a_later_turn(tmp_path: Path) -> None:
+def test_messages_without_space_are_stored_in_a_later_turn(tmp_path: Path) -> None:
     small_pool = {"transient_pool": True, "pool_buffers": 2, "pool_buffer_bytes": 1024}
     with HostedStore(tmp_path / "store", **small_pool) as hosted:
         hosted.append(in_turns(hosted.queues(1), drafts(64, 100), 64))
@@ -171,7 +171,7 @@ def test_messages_that_find_no_room_are_stored_in_a_later_turn(tmp_path: Path) -
         assert hosted.store.find_by_key(TOPIC, key_of(63), 1)[0].queue_offset == 63
 
 
-def test_sqlite_finds_what_it_was_given(tmp_path: Path) -> None:
+def test_sqlite_returns_the_stored_messages(tmp_path: Path) -> None:
     with (
         closing(SqliteQueues(tmp_path / "queues", "FULL", 2)) as queues,
         closing(SqliteKeys(tmp_path / "keys")) as keys,
@@ -185,12 +185,12 @@ def test_sqlite_finds_what_it_was_given(tmp_path: Path) -> None:
         assert keys.find("a") == [1, 3]
 
 
-def test_memory_and_file_system_are_known(tmp_path: Path) -> None:
+def test_memory_and_file_system_are_reported(tmp_path: Path) -> None:
     assert memory().own > 2**20
     assert file_system(tmp_path) != "an unknown file system"
 
 
-def test_an_aim_is_met_up_to_its_number_by_the_median() -> None:
+def test_a_goal_is_met_up_to_its_number_by_the_median() -> None:
     row = Row("s", "c", median=2.0, least=1.0, unit="us", aim=2.0)
 
     assert "ok" in verdict(row)

@@ -3,7 +3,7 @@
 from pocketmq.access.accounts import Access, Action, Resource
 
 
-def test_words_are_rocketmqs() -> None:
+def test_words_for_permissions_are_those_of_rocketmq() -> None:
     assert [resource.value for resource in Resource] == ["Cluster", "Topic", "Group"]
     assert [action.value for action in Action] == ["Pub", "Sub", "Create", "Update", "Delete", "Get", "List"]
 

@@ -32,7 +32,7 @@ def test_a_pattern_is_a_name_or_the_beginning_of_names(pattern: str, name: str |
     assert Rights({pattern: [PUB]}).allow((PUB,), name) is fits
 
 
-def test_one_of_the_wanted_actions_is_enough_and_rights_add_up() -> None:
+def test_one_of_the_required_actions_is_enough_and_permissions_add_up() -> None:
     rights = Rights({"a": [PUB], "a*": [SUB], "*": [GET]})
 
     assert rights.allow((SUB, PUB), "a")
@@ -55,7 +55,7 @@ def test_kinds_of_resources_have_rights_of_their_own() -> None:
     assert not who.may(Resource.CLUSTER, (UPDATE,), None)
 
 
-def test_an_administrator_may_do_everything() -> None:
+def test_topics_groups_and_clusters_have_separate_permissions() -> None:
     who = account(ADMIN, is_admin=True)
 
     assert all(who.may(resource, (action,), name) for resource in Resource for action in Action for name in ("x", None))
@@ -86,7 +86,7 @@ def test_retry_and_dead_letter_topics_belong_to_their_group(prefix: str) -> None
         ("a-name", False),
     ],
 )
-def test_an_account_may_be_bound_to_addresses(host: str, may: bool) -> None:
+def test_an_account_may_be_limited_to_source_addresses(host: str, may: bool) -> None:
     networks = tuple(ip_network(text) for text in ("10.1.0.0/16", "127.0.0.1", "fd00::/64"))
 
     assert account(sources=networks).may_come_from(host) is may
@@ -108,7 +108,7 @@ def test_the_first_account_that_may_registers_brokers() -> None:
     assert Accounts([monitor, broker, admin]).registrar("DefaultCluster") is broker
 
 
-def test_no_secret_is_shown() -> None:
+def test_the_first_account_with_the_permission_registers_brokers() -> None:
     shown = [repr(account()), str(account()), f"{account()}", repr(Accounts([account()])), repr([account()])]
 
     assert not any(USER.secret in text for text in shown)

@@ -25,7 +25,7 @@ def one(rows: str, **environment: str) -> Accounts:
     return read(f"[[account]]\n{rows}", environment)
 
 
-def test_accounts_have_keys_secrets_rights_and_addresses() -> None:
+def test_secrets_are_not_shown() -> None:
     accounts = read(
         f"""
         [[account]]
@@ -60,7 +60,7 @@ def test_a_secret_may_be_in_the_environment() -> None:
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_a_secret_may_be_in_a_file_beside(end: str) -> None:
+def test_a_secret_may_be_in_a_file_in_the_same_folder(end: str) -> None:
     disk = FaultyFiles()
     put_file(disk, SECRET + end, FILE.parent / "orders.secret")
 
@@ -69,7 +69,7 @@ def test_a_secret_may_be_in_a_file_beside(end: str) -> None:
     assert account.credentials.secret == SECRET
 
 
-def test_a_secret_file_may_be_elsewhere(tmp_path: Path) -> None:
+def test_a_secret_file_may_be_in_another_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     file = tmp_path / "conf" / "accounts.toml"
     file.parent.mkdir()
@@ -92,7 +92,7 @@ def test_a_secret_file_may_be_elsewhere(tmp_path: Path) -> None:
         ("[[account]]\n" + SIGNED + "[[account]]\n" + SIGNED, "two accounts have access key 'orders'"),
     ],
 )
-def test_a_file_that_is_none_is_refused_with_its_name(text: str, why: str) -> None:
+def test_an_invalid_file_is_refused_with_its_name(text: str, why: str) -> None:
     with pytest.raises(InvalidSetting) as refusal:
         read(text)
 
@@ -138,7 +138,7 @@ def test_a_file_that_is_none_is_refused_with_its_name(text: str, why: str) -> No
         (f'{SIGNED}sources = ["my-host"]', "sources: 'my-host' does not appear to be an IPv4 or IPv6 network"),
     ],
 )
-def test_a_mistake_is_told_with_the_account_that_it_is_in(rows: str, why: str) -> None:
+def test_an_error_names_the_account_that_has_the_mistake(rows: str, why: str) -> None:
     with pytest.raises(InvalidSetting) as refusal:
         one(rows, SHORT="hush")
 
@@ -148,12 +148,12 @@ def test_a_mistake_is_told_with_the_account_that_it_is_in(rows: str, why: str) -
     assert refusal.value.__cause__ is None
 
 
-def test_the_second_account_is_called_so() -> None:
+def test_the_second_account_is_named_by_its_number() -> None:
     with pytest.raises(InvalidSetting, match=r"account 2 \('b'\)"):
         read(f'[[account]]\n{SIGNED}[[account]]\naccess_key = "b"')
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match=r"none\.toml: the file cannot be read: No such file"):
         read_accounts(DiskFiles(), tmp_path / "none.toml", {})
 
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read("#" * (MAX_FILE_BYTES + 1))
 
 
-def test_named_clusters_may_be_changed_and_all_of_them_looked_at() -> None:
+def test_an_account_may_change_named_clusters_and_read_all_clusters() -> None:
     (account,) = one(f'{SIGNED}clusters = {{ "DefaultCluster" = ["Update"], "*" = ["Get"] }}')
 
     assert account.may(Resource.CLUSTER, (Action.UPDATE,), "DefaultCluster")

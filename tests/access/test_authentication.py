@@ -57,7 +57,7 @@ both_encodings = pytest.mark.parametrize("encoding", list(HeaderEncoding), ids=l
 
 
 @both_encodings
-def test_a_request_that_is_signed_by_who_may_is_let_through(encoding: HeaderEncoding) -> None:
+def test_a_request_signed_by_an_account_with_permission_is_accepted(encoding: HeaderEncoding) -> None:
     check = authentication(ACCESS, SENDER, account(ADMIN, is_admin=True))
     request = request_of(SEND, encoding)
     request.body = b"body"
@@ -69,7 +69,7 @@ def test_a_request_that_is_signed_by_who_may_is_let_through(encoding: HeaderEnco
 
 
 @both_encodings
-def test_refusals_are_told_in_the_words_of_apache(encoding: HeaderEncoding) -> None:
+def test_refusals_have_the_words_of_apache(encoding: HeaderEncoding) -> None:
     check = authentication(ACCESS, account(topics={"Other": ALL_ACTIONS}))
     request = request_of(SEND, encoding)
     forged = Credentials(USER.access_key, "not the secret")
@@ -104,13 +104,13 @@ def changed_requests() -> list[Command]:
 
 
 @pytest.mark.parametrize("request_", changed_requests())
-def test_a_request_that_was_changed_on_the_way_is_refused(request_: Command) -> None:
+def test_a_request_that_was_changed_in_transit_is_refused(request_: Command) -> None:
     check = authentication(ACCESS, account(is_admin=True))
 
     assert refusal(check, over_the_wire(request_)) == "check signature failed."
 
 
-def test_a_request_may_be_sent_again_as_rocketmq_signs_no_time() -> None:
+def test_a_request_may_be_repeated_because_rocketmq_signs_no_time() -> None:
     check = authentication(ACCESS, SENDER)
     request = over_the_wire(signed(request_of(SEND)))
 
@@ -118,7 +118,7 @@ def test_a_request_may_be_sent_again_as_rocketmq_signs_no_time() -> None:
         check.check(Peer(), request)
 
 
-def test_a_field_that_old_clients_add_after_signing_is_not_signed() -> None:
+def test_a_field_that_old_clients_add_after_signing_is_not_verified() -> None:
     check = authentication(ACCESS, account(topics={TOPIC: [Action.GET]}))
     query = request_of(RequestCode.QUERY_MESSAGE)
     del (query.ext or {})["_UNIQUE_KEY_QUERY"]
@@ -142,7 +142,7 @@ def test_a_security_token_is_signed_and_otherwise_ignored() -> None:
 
 
 @needs_golden
-def test_what_java_clients_signed_is_let_through_and_what_they_signed_wrongly_is_not() -> None:
+def test_requests_of_java_clients_are_accepted_only_with_a_correct_signature() -> None:
     java = Credentials("pocketAccess", "pocketSecret12")
     check = authentication(ACCESS, account(java, is_admin=True), max_failures=10**6)
     frames = chain(captured("wire/*/*/acl.jsonl"), captured("wire/*/acl/*registration.jsonl"))
@@ -172,7 +172,7 @@ def test_what_java_clients_signed_is_let_through_and_what_they_signed_wrongly_is
     body=st.binary(max_size=50),
     code=st.sampled_from([*map(int, ACCESS), 0, -1, 9999]),
 )
-def test_nothing_that_is_not_signed_gets_through(ext: dict[str, str] | None, body: bytes, code: int) -> None:
+def test_unsigned_requests_are_refused(ext: dict[str, str] | None, body: bytes, code: int) -> None:
     check = authentication(ACCESS, account(is_admin=True), max_failures=10**6)
 
     refusal(check, Command(code, ext, body))
@@ -193,7 +193,7 @@ async def connected(network: MemoryNetwork, host: str) -> tuple[Peer, Recorder]:
     return peers[0], client
 
 
-def test_an_account_that_is_bound_to_addresses_is_refused_elsewhere() -> None:
+def test_an_account_is_refused_outside_its_source_addresses() -> None:
     async def main() -> None:
         peer, _ = await connected(MemoryNetwork(weather=BRISK), "10.1.0.7")
         at_home = account(is_admin=True, sources=(ip_network("10.1.0.0/24"),))
@@ -207,7 +207,7 @@ def test_an_account_that_is_bound_to_addresses_is_refused_elsewhere() -> None:
     run(main())
 
 
-def test_who_fails_too_often_is_answered_and_its_line_is_closed_without_looking_at_the_rest() -> None:
+def test_after_too_many_failures_a_connection_is_closed_without_checking_its_other_requests() -> None:
     async def main() -> None:
         peer, client = await connected(MemoryNetwork(weather=BRISK), "10.1.0.7")
         check = authentication(ACCESS, SENDER, max_failures=3)
@@ -228,7 +228,7 @@ def test_who_fails_too_often_is_answered_and_its_line_is_closed_without_looking_
     run(main())
 
 
-def test_what_strangers_call_themselves_is_shortened_and_cannot_forge_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_access_keys_are_shortened_and_cannot_forge_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     check = authentication(ACCESS, SENDER)
     name = "x\n2026 ERROR all is lost\x1b[31m" + "y" * 1000
 
@@ -240,7 +240,7 @@ def test_what_strangers_call_themselves_is_shortened_and_cannot_forge_the_log(ca
     assert len(caplog.text) < 500
 
 
-def test_no_secret_is_told_to_anybody(caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_not_logged_or_returned(caplog: pytest.LogCaptureFixture) -> None:
     check = authentication(ACCESS, account(topics={"Other": ALL_ACTIONS}))
     wrong = Credentials(USER.access_key, "not the secret")
 
@@ -250,7 +250,7 @@ def test_no_secret_is_told_to_anybody(caplog: pytest.LogCaptureFixture) -> None:
     assert not any(secret in text for secret in (USER.secret, wrong.secret, STRANGER.secret) for text in told)
 
 
-def test_a_client_is_known_by_its_heartbeat_as_one_who_may_send() -> None:
+def test_a_heartbeat_records_that_its_client_may_send() -> None:
     check = authentication(ACCESS, account(topics={TOPIC: [Action.PUB, Action.SUB]}, groups={"G": [Action.SUB]}))
     peer = Peer()
     heartbeat = signed(request_of(RequestCode.HEART_BEAT))
@@ -264,11 +264,11 @@ def test_a_client_is_known_by_its_heartbeat_as_one_who_may_send() -> None:
     assert not check.may_send_to(Peer(), TOPIC)
 
 
-def test_without_a_file_nobody_is_asked() -> None:
+def test_without_a_file_no_request_needs_an_account() -> None:
     assert authentication_by(None, FaultyFiles(), ACCESS, FakeClock(), AuthenticationSettings()) is None
 
 
-def test_the_file_is_read_once_and_its_mistakes_are_told_at_once() -> None:
+def test_the_file_is_read_once_and_its_mistakes_are_reported_at_once() -> None:
     disk = FaultyFiles()
     put_file(disk)
 

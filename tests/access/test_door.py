@@ -13,11 +13,11 @@ OUTSIDE = Address("0.0.0.0", 10911)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_where_no_other_machine_reaches_it_a_server_may_always_listen(host: str) -> None:
+def test_a_server_may_always_listen_on_loopback(host: str) -> None:
     check_listen_address(Address(host, 0), is_open=False, danger="may be used")
 
 
-def test_elsewhere_it_needs_accounts_or_the_word_that_it_is_meant() -> None:
+def test_other_addresses_need_accounts_or_an_explicit_option() -> None:
     NameServerSettings(host=OUTSIDE.host, accounts=Path("accounts.toml"))
     check_listen_address(OUTSIDE, is_open=True, danger="may be used")
 
@@ -28,6 +28,6 @@ def test_elsewhere_it_needs_accounts_or_the_word_that_it_is_meant() -> None:
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])
-def test_a_port_that_is_none_is_refused(port: int) -> None:
+def test_an_invalid_port_is_refused(port: int) -> None:
     with pytest.raises(InvalidSetting, match=f"invalid port {port}"):
         check_listen_address(Address("127.0.0.1", port), is_open=False, danger="")

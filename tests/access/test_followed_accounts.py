@@ -35,7 +35,7 @@ def test_a_file_that_did_not_change_is_not_read_again() -> None:
     assert accounts.current is known
 
 
-def test_the_accounts_that_changed_are_told() -> None:
+def test_changed_accounts_are_logged() -> None:
     disk = FaultyFiles()
     accounts = FollowedAccounts(disk, put_file(disk), {})
 
@@ -45,7 +45,7 @@ def test_the_accounts_that_changed_are_told() -> None:
     assert [one.access_key for one in accounts.current] == ["admin", "user", "another"]
 
 
-def test_a_wrong_file_keeps_the_accounts_of_before_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_file_keeps_the_previous_accounts_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     disk = FaultyFiles()
     accounts = FollowedAccounts(disk, put_file(disk), {})
     known = accounts.current
@@ -62,7 +62,7 @@ def test_a_wrong_file_keeps_the_accounts_of_before_and_is_logged_once(caplog: py
     assert accounts.current is not known
 
 
-def test_a_file_of_a_secret_is_followed_too() -> None:
+def test_changes_of_a_secret_file_are_followed() -> None:
     disk = FaultyFiles()
     put_file(disk, "the first secret", FILE.parent / "user.secret")
     text = '[[account]]\naccess_key = "user"\nsecret_file = "user.secret"\n'
@@ -75,7 +75,7 @@ def test_a_file_of_a_secret_is_followed_too() -> None:
     assert user.credentials.secret == "the second secret"
 
 
-def test_a_file_that_is_gone_keeps_the_accounts_of_before() -> None:
+def test_a_missing_file_keeps_the_previous_accounts() -> None:
     disk = FaultyFiles()
     accounts = FollowedAccounts(disk, put_file(disk), {})
     disk.unlink(FILE)
@@ -85,7 +85,7 @@ def test_a_file_that_is_gone_keeps_the_accounts_of_before() -> None:
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True), (0o602, True)])
-def test_a_file_that_others_can_read_is_warned_of(
+def test_a_file_that_others_can_read_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: bool
 ) -> None:
     path = tmp_path / "accounts.toml"
@@ -127,7 +127,7 @@ async def until_allowed(name_server: str, credentials: Credentials, *, is_allowe
             await asyncio.sleep(FOLLOW_S / 20)
 
 
-def test_a_running_server_follows_its_accounts_also_that_of_its_broker(
+def test_a_running_server_follows_changes_of_its_accounts_and_of_its_own_account(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Removed, added again with another secret; the broker's own account, by which it registers, gets another one, too."""

@@ -19,7 +19,7 @@ def record(
     return box.record(host, cause, who, f"request 310 by {who}: no", now)
 
 
-def test_more_failures_than_are_borne_end_the_line_until_the_time_is_over() -> None:
+def test_too_many_failures_close_the_connection_until_the_time_window_ends() -> None:
     box = refusals(max_failures=3, window_s=60)
 
     assert [record(box, now=second) for second in range(5)] == [False, False, False, True, True]
@@ -29,14 +29,14 @@ def test_more_failures_than_are_borne_end_the_line_until_the_time_is_over() -> N
     assert box.connections_closed == 3
 
 
-def test_who_is_known_and_lacks_a_right_keeps_its_line() -> None:
+def test_a_known_account_without_permission_keeps_its_connection() -> None:
     box = refusals(max_failures=1)
 
     assert not any(record(box, cause=Cause.RIGHT) for _ in range(100))
     assert box.counts[Cause.RIGHT] == 100
 
 
-def test_each_cause_of_an_address_is_told_once_while_the_time_lasts(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_cause_of_an_address_is_logged_once_per_time_window(caplog: pytest.LogCaptureFixture) -> None:
     box = refusals(window_s=60)
 
     for now in (0, 1, 59):
@@ -53,7 +53,7 @@ def test_each_cause_of_an_address_is_told_once_while_the_time_lasts(caplog: pyte
     )
 
 
-def test_who_invents_names_fills_neither_memory_nor_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_invented_names_fill_neither_memory_nor_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     box = refusals(max_addresses=10)
 
@@ -84,6 +84,6 @@ def test_everything_is_counted_for_administrators() -> None:
 
 
 @pytest.mark.parametrize("name", ["max_failures", "window_s", "max_addresses"])
-def test_every_bound_is_above_zero(name: str) -> None:
+def test_every_limit_must_be_above_zero(name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} = 0 must be above 0"):
         AuthenticationSettings(**{name: 0})

@@ -40,7 +40,7 @@ for _ in range(3):
     ("action", "said"),
     [("fail", f"8 {errno.ENOSPC} 8"), ("half", f"8 {errno.ENOSPC} 8"), ("short", "8 4 8"), ("kill", "")],
 )
-def test_a_fault_meets_the_chosen_call_of_the_chosen_file(
+def test_a_fault_affects_the_chosen_call_of_the_chosen_file(
     injector: Injector, tmp_path: Path, action: str, said: str
 ) -> None:
     with injector.fault("write", action, errno.ENOSPC, path="aim.log", skip=1, times=1) as fault:
@@ -75,7 +75,7 @@ def test_a_stalled_call_goes_on_although_its_rule_is_used_for_another_fault(inje
 
 
 @needs_injector
-def test_a_clock_step_moves_the_wall_clock_and_no_other(injector: Injector) -> None:
+def test_a_clock_step_changes_only_the_wall_clock(injector: Injector) -> None:
     program = "import time; print(int(time.time()), int(time.monotonic()))"
     before = [int(word) for word in run(injector, program).split()]
 
@@ -87,7 +87,7 @@ def test_a_clock_step_moves_the_wall_clock_and_no_other(injector: Injector) -> N
 
 
 @needs_injector
-def test_a_message_that_was_acknowledged_and_never_handled_breaks_the_scene(
+def test_an_acknowledged_message_that_was_never_handled_fails_the_scene(
     injector: Injector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.assault.stage.DRAIN_S", 0.2)
@@ -100,7 +100,7 @@ def test_a_message_that_was_acknowledged_and_never_handled_breaks_the_scene(
 
 @needs_injector
 @pytest.mark.parametrize("part", ["write of commitlog is half done, then fails with EIO, 20 times", "poisoned flags"])
-def test_the_server_keeps_its_promises_in_quick_scenes(injector: Injector, part: str) -> None:
+def test_the_server_keeps_its_guarantees_in_quick_scenes(injector: Injector, part: str) -> None:
     (scene,) = (name for name in SCENES if part in name)
 
     assert play(scene, 1, injector).broken == ""

@@ -75,7 +75,7 @@ def test_a_row_names_fields_that_its_request_has(code: RequestCode) -> None:
 
 
 @every_code
-def test_who_has_exactly_the_rights_of_a_row_may_and_an_administrator_may_without(code: RequestCode) -> None:
+def test_the_permissions_of_a_row_are_sufficient_and_an_administrator_needs_none(code: RequestCode) -> None:
     user = account_for(TABLE[code])
     check = authentication(TABLE, user, account(ADMIN, is_admin=True))
 
@@ -84,7 +84,7 @@ def test_who_has_exactly_the_rights_of_a_row_may_and_an_administrator_may_withou
 
 
 @every_code
-def test_who_lacks_one_right_of_a_row_may_not(code: RequestCode) -> None:
+def test_a_missing_permission_of_a_row_is_refused(code: RequestCode) -> None:
     for missing in TABLE[code]:
         rest = tuple(one for one in TABLE[code] if one is not missing)
         user = account_for(rest)
@@ -94,7 +94,7 @@ def test_who_lacks_one_right_of_a_row_may_not(code: RequestCode) -> None:
 
 
 @every_code
-def test_all_rights_to_other_topics_groups_and_clusters_are_no_right_to_these(code: RequestCode) -> None:
+def test_permissions_for_other_topics_groups_and_clusters_do_not_apply(code: RequestCode) -> None:
     others = {"Other*": ALL_ACTIONS}
     user = account(topics=others, groups=others, clusters=others)
 
@@ -103,7 +103,7 @@ def test_all_rights_to_other_topics_groups_and_clusters_are_no_right_to_these(co
 
 
 @every_code
-def test_all_rights_to_all_topics_and_groups_do_not_make_an_administrator(code: RequestCode) -> None:
+def test_all_permissions_for_topics_and_groups_do_not_make_an_administrator(code: RequestCode) -> None:
     user = account(topics={"*": ALL_ACTIONS}, groups={"*": ALL_ACTIONS})
     is_for_administrators = any(one.resource is Resource.CLUSTER for one in TABLE[code])
 
@@ -116,12 +116,12 @@ def test_all_rights_to_all_topics_and_groups_do_not_make_an_administrator(code: 
 
 
 @every_code
-def test_unsigned_requests_are_refused_whatever_they_ask_for(code: RequestCode) -> None:
+def test_unsigned_requests_are_refused_whatever_their_code(code: RequestCode) -> None:
     with pytest.raises(NoPermission, match="username cannot be null"):
         authentication(TABLE, account(is_admin=True)).check(Peer(), request_of(code))
 
 
-def test_what_is_about_no_single_resource_is_known() -> None:
+def test_requests_about_no_single_resource_are_listed() -> None:
     about_all = {
         code
         for code, row in TABLE.items()
@@ -133,7 +133,7 @@ def test_what_is_about_no_single_resource_is_known() -> None:
     assert {code for code in TABLE if TABLE[code] != ACCESS[code]} == BY_PLACE
 
 
-def test_what_clients_do_with_topics_and_groups_is_told_apart() -> None:
+def test_requests_of_clients_need_permissions_on_topics_and_groups() -> None:
     publishing = {code for code, row in ACCESS.items() if any(one.action is Action.PUB for one in row)}
     consuming = {code for code, row in ACCESS.items() if any(one.action is Action.SUB for one in row)}
 
@@ -155,7 +155,7 @@ def place_request(code: RequestCode, offset: int = 0, **ext: str) -> Command:
 
 
 @pytest.mark.parametrize("code", sorted(BY_PLACE), ids=lambda code: code.name)
-def test_the_topic_of_a_message_counts_and_not_what_the_request_says_of_it(code: RequestCode) -> None:
+def test_the_topic_of_the_message_counts_not_the_topic_in_the_request(code: RequestCode) -> None:
     table = by_log_offset(lambda _: stored("Secret"))
     user = account(topics={TOPIC: ALL_ACTIONS}, groups={GROUP: ALL_ACTIONS})
     request = place_request(code, topic=TOPIC, originTopic=TOPIC)
@@ -165,14 +165,14 @@ def test_the_topic_of_a_message_counts_and_not_what_the_request_says_of_it(code:
 
 
 @pytest.mark.parametrize("code", sorted(BY_PLACE), ids=lambda code: code.name)
-def test_a_message_that_is_not_there_is_refused_as_such(code: RequestCode) -> None:
+def test_a_request_for_a_missing_message_is_refused_as_not_found(code: RequestCode) -> None:
     user = account(topics={TOPIC: ALL_ACTIONS}, groups={GROUP: ALL_ACTIONS})
 
     with pytest.raises(ImpossibleRequest, match="can not find message by the offset, 77"):
         authentication(TABLE, user).check(Peer(), signed(place_request(code, 77)))
 
 
-def test_a_transaction_is_decided_by_who_may_send_to_its_real_topic() -> None:
+def test_deciding_a_transaction_needs_permission_on_its_real_topic() -> None:
     table = by_log_offset(lambda _: stored(HALF_TOPIC, REAL_TOPIC=TOPIC))
     decision = signed(place_request(RequestCode.END_TRANSACTION, topic=HALF_TOPIC))
 
@@ -181,7 +181,7 @@ def test_a_transaction_is_decided_by_who_may_send_to_its_real_topic() -> None:
         authentication(table, account(topics={HALF_TOPIC: ALL_ACTIONS})).check(Peer(), decision)
 
 
-def test_a_message_of_a_retry_topic_is_sent_back_by_its_group() -> None:
+def test_sending_back_a_retry_needs_permission_on_its_group() -> None:
     table = by_log_offset(lambda _: stored("%RETRY%G"))
 
     authentication(table, account(groups={GROUP: [Action.SUB]})).check(
@@ -226,7 +226,7 @@ def test_a_message_of_a_retry_topic_is_sent_back_by_its_group() -> None:
         ),
     ],
 )
-def test_everything_that_a_body_names_is_looked_at(code: RequestCode, body: dict[str, Any], why: str) -> None:
+def test_every_name_in_a_body_is_checked(code: RequestCode, body: dict[str, Any], why: str) -> None:
     user = account(topics={TOPIC: ALL_ACTIONS}, groups={GROUP: ALL_ACTIONS})
     request = Command(int(code), {}, msgspec.json.encode(body))
 
@@ -236,7 +236,7 @@ def test_everything_that_a_body_names_is_looked_at(code: RequestCode, body: dict
 
 @pytest.mark.parametrize("code", sorted(BODIES), ids=lambda code: code.name)
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"[" * 100_000])
-def test_a_body_that_is_none_is_refused_as_such(code: RequestCode, body: bytes) -> None:
+def test_an_invalid_body_is_refused(code: RequestCode, body: bytes) -> None:
     user = account(topics={TOPIC: ALL_ACTIONS}, groups={GROUP: ALL_ACTIONS})
 
     with pytest.raises((ProtocolError, NoPermission)):
@@ -257,7 +257,7 @@ def test_a_body_that_is_none_is_refused_as_such(code: RequestCode, body: bytes) 
         (RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": "H"}, "Group:H"),
     ],
 )
-def test_everything_that_a_header_names_is_looked_at(code: RequestCode, ext: dict[str, str], why: str) -> None:
+def test_every_name_in_a_header_is_checked(code: RequestCode, ext: dict[str, str], why: str) -> None:
     user = account(topics={TOPIC: ALL_ACTIONS}, groups={GROUP: ALL_ACTIONS})
 
     with pytest.raises(NoPermission, match=f"access {why} from"):
@@ -271,13 +271,13 @@ def test_everything_that_a_header_names_is_looked_at(code: RequestCode, ext: dic
         Command(RequestCode.HEART_BEAT, {}, b'{"clientID":"c","producerDataSet":[{"groupName":"PG"}]}'),
     ],
 )
-def test_who_only_produces_needs_no_right_to_be_there(request_: Command) -> None:
+def test_a_heartbeat_with_producers_only_needs_no_permission(request_: Command) -> None:
     authentication(TABLE, account()).check(Peer(), signed(request_))
 
 
 @pytest.mark.parametrize("binary", [False, True])
 @in_virtual_time
-async def test_a_code_that_nobody_serves_is_answered_as_not_supported(binary: bool) -> None:
+async def test_an_unknown_code_is_answered_as_not_supported(binary: bool) -> None:
     async with running() as broker:
         client = await broker.connect()
 

@@ -16,7 +16,7 @@ from pocketmq.errors import ImpossibleRequest
         ("+a=x=y", {"+a": "x=y"}),
     ],
 )
-def test_a_text_is_read_as_changes(text: str | None, changes: dict[str, str]) -> None:
+def test_a_text_is_parsed_as_changes(text: str | None, changes: dict[str, str]) -> None:
     assert parse_changes(text) == changes
 
 
@@ -41,7 +41,7 @@ def test_the_same_change_twice_is_refused() -> None:
         ({"message.type": "FIFO", "kept": "1"}, {"-message.type": ""}, {"kept": "1"}),
     ],
 )
-def test_changes_are_made_to_what_is_there(
+def test_changes_are_applied_to_the_existing_attributes(
     current: dict[str, str] | None, changes: dict[str, str], after: dict[str, str]
 ) -> None:
     assert altered(TOPIC_ATTRIBUTES, current, changes) == after
@@ -69,7 +69,7 @@ def test_changes_are_made_to_what_is_there(
         ({"message.type": "FIFO"}, {"-message.type": "", "+message.type": "NORMAL"}, "both set and removed"),
     ],
 )
-def test_what_cannot_be_is_refused(current: dict[str, str] | None, changes: dict[str, str], why: str) -> None:
+def test_impossible_changes_are_refused(current: dict[str, str] | None, changes: dict[str, str], why: str) -> None:
     with pytest.raises(ImpossibleRequest, match=why) as refused:
         altered(TOPIC_ATTRIBUTES, current, changes)
 

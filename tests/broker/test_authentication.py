@@ -130,7 +130,7 @@ async def test_a_signed_client_sends_consumes_and_commits(binary: bool) -> None:
 )
 @both_encodings
 @in_virtual_time
-async def test_who_may_not_is_refused_changes_nothing_and_keeps_its_line(
+async def test_a_client_without_permission_is_refused_changes_nothing_and_keeps_its_connection(
     credentials: Credentials | None, why: str, binary: bool
 ) -> None:
     async with guarded() as broker:
@@ -171,7 +171,7 @@ async def test_every_code_is_refused_unsigned_and_answered_to_an_administrator(e
 
 
 @in_virtual_time
-async def test_a_heartbeat_that_names_what_the_account_may_not_use_leaves_nothing_behind() -> None:
+async def test_a_heartbeat_with_a_forbidden_name_changes_nothing() -> None:
     async with guarded() as broker:
         client = await connect(broker)
         groups = len(broker.parts.state.groups)
@@ -188,7 +188,7 @@ async def test_a_heartbeat_that_names_what_the_account_may_not_use_leaves_nothin
 
 
 @in_virtual_time
-async def test_answers_of_clients_are_not_asked_for_a_signature() -> None:
+async def test_answers_of_clients_need_no_signature() -> None:
     async with guarded() as broker:
         consumer, admin = await connect(broker), await connect(broker, ADMIN)
         await consumer.beat("G", Subscription("T"))
@@ -214,7 +214,7 @@ async def sent_at(client: Client, topic: str) -> OffsetId:
 
 
 @in_virtual_time
-async def test_the_right_to_one_topic_opens_no_message_of_another() -> None:
+async def test_permission_for_one_topic_does_not_give_access_to_messages_of_another() -> None:
     async with guarded() as broker:
         user, other = await connect(broker), await connect(broker, OTHER)
         hidden = await sent_at(other, "Other")
@@ -237,7 +237,7 @@ async def test_the_right_to_one_topic_opens_no_message_of_another() -> None:
 
 
 @in_virtual_time
-async def test_a_body_that_looks_like_a_message_is_none() -> None:
+async def test_a_body_that_looks_like_a_message_gives_no_access() -> None:
     async with guarded() as broker:
         user = await connect(broker)
         own = await sent_at(user, "T")
@@ -252,7 +252,7 @@ async def test_a_body_that_looks_like_a_message_is_none() -> None:
 
 
 @in_virtual_time
-async def test_a_transaction_is_decided_and_asked_about_only_where_its_topic_may_be_sent_to() -> None:
+async def test_decisions_and_checks_of_a_transaction_need_permission_to_send_to_its_topic() -> None:
     checks = TransactionSettings(timeout_ms=1_000, check_interval_ms=2_000)
     async with guarded(transaction=checks) as broker:
         user, other = await connect(broker), await connect(broker, OTHER)
@@ -278,7 +278,7 @@ async def test_a_transaction_is_decided_and_asked_about_only_where_its_topic_may
 
 
 @in_virtual_time
-async def test_a_message_cannot_recall_one_of_another_topic() -> None:
+async def test_a_message_cannot_recall_a_message_of_another_topic() -> None:
     async with guarded() as broker:
         user, other = await connect(broker), await connect(broker, OTHER)
         await other.sent(b"later", topic="Other", properties={"TIMER_DELAY_SEC": "5"}, key="K")
@@ -294,7 +294,7 @@ async def test_a_message_cannot_recall_one_of_another_topic() -> None:
 
 
 @in_virtual_time
-async def test_refused_requests_never_wait_in_line() -> None:
+async def test_refused_requests_never_wait() -> None:
     flow = FlowSettings(turn_budget_ms=1, send_wait_ms=600_000)
     async with guarded(flow=flow, authentication=AuthenticationSettings(max_failures=10**6)) as broker:
         client = await connect(broker)
@@ -312,7 +312,7 @@ async def test_refused_requests_never_wait_in_line() -> None:
 
 
 @in_virtual_time
-async def test_a_flood_of_bad_signatures_ends_its_line_and_nobody_elses(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_flood_of_bad_signatures_closes_only_its_own_connection(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "pocketmq.access")
     async with guarded(authentication=AuthenticationSettings(max_failures=20)) as broker:
         good = await connect(broker, host="10.1.0.9")
@@ -336,7 +336,7 @@ async def test_a_flood_of_bad_signatures_ends_its_line_and_nobody_elses(caplog: 
         assert (told["refusedWrongSignature"], told["connectionsClosedByFailures"]) == ("50", "30")
 
 
-def test_a_bad_signature_costs_little_and_leaves_nothing() -> None:
+def test_a_bad_signature_costs_little_and_leaves_no_state() -> None:
     async def main() -> float:
         limits = AuthenticationSettings(max_failures=10**6, max_addresses=5)
         async with guarded(authentication=limits) as broker:
@@ -359,7 +359,7 @@ def test_a_bad_signature_costs_little_and_leaves_nothing() -> None:
 
 
 @in_virtual_time
-async def test_without_accounts_signatures_are_not_looked_at_and_heads_are_decoded_as_ever() -> None:
+async def test_without_accounts_signatures_are_not_checked_and_heads_are_decoded_as_before() -> None:
     async with running() as broker:
         broker.make_topic("T")
         client = await connect(broker, FORGED)
@@ -370,7 +370,7 @@ async def test_without_accounts_signatures_are_not_looked_at_and_heads_are_decod
 
 
 @in_virtual_time
-async def test_settings_are_told_without_secrets() -> None:
+async def test_settings_are_reported_without_secrets() -> None:
     own = Credentials("broker", "the secret of the broker")
     async with guarded(credentials=own) as broker:
         admin = await connect(broker, ADMIN)
@@ -386,14 +386,14 @@ async def test_settings_are_told_without_secrets() -> None:
             assert secret not in info
 
 
-def test_where_others_reach_it_a_broker_needs_accounts_or_a_word() -> None:
+def test_on_addresses_that_others_reach_a_broker_needs_accounts_or_the_option() -> None:
     assert not BrokerSettings(host="10.0.0.1", accounts=FILE).address.is_loopback
     with pytest.raises(InvalidSetting, match="--accounts FILE"):
         BrokerSettings(host="10.0.0.1")
 
 
 @in_virtual_time
-async def test_a_broker_does_not_start_with_a_file_that_is_wrong() -> None:
+async def test_a_broker_does_not_start_with_an_invalid_file() -> None:
     with pytest.raises(InvalidSetting, match="account 1: access_key must be a text"):
         async with guarded("[[account]]\naccess_key = ''\n"):
             pytest.fail("it started")  # pragma: no cover
@@ -425,7 +425,7 @@ def test_the_signed_conversation_of_apache_5_3_gets_the_same_answers() -> None:
 
 
 @needs_golden
-def test_what_4_9_refuses_with_1_is_refused_with_16() -> None:
+def test_requests_that_4_9_refuses_with_1_are_refused_with_16() -> None:
     talk = held("wire/4.9.7/acl/acl.jsonl")
 
     refused = {
@@ -438,7 +438,7 @@ def test_what_4_9_refuses_with_1_is_refused_with_16() -> None:
 
 
 @needs_golden
-def test_a_name_server_with_accounts_refuses_what_the_captured_one_let_in() -> None:
+def test_a_name_server_with_accounts_refuses_what_the_captured_one_accepted() -> None:
     talk = held("wire/5.3.3/acl/acl.jsonl", name_server_too=True)
 
     refused = {

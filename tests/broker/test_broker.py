@@ -74,7 +74,7 @@ async def assert_nothing_is_left(lives: Lives) -> None:
 # starting
 
 
-def test_a_broker_that_was_started_serves_and_one_that_was_stopped_leaves_nothing() -> None:
+def test_a_started_broker_serves_and_a_stopped_one_leaves_nothing_running() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await lives.client(broker.address)
@@ -87,7 +87,7 @@ def test_a_broker_that_was_started_serves_and_one_that_was_stopped_leaves_nothin
     in_virtual_time(main, vip_channel=True)
 
 
-def test_a_broker_is_started_once() -> None:
+def test_a_broker_can_be_started_only_once() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             with pytest.raises(WrongState, match="once"):
@@ -99,7 +99,7 @@ def test_a_broker_is_started_once() -> None:
     in_virtual_time(main)
 
 
-def test_what_a_broker_consists_of_is_not_there_before_it_starts() -> None:
+def test_the_parts_of_a_broker_are_not_available_before_its_start() -> None:
     async def main(lives: Lives) -> None:
         broker = lives.new_broker()
 
@@ -110,7 +110,7 @@ def test_what_a_broker_consists_of_is_not_there_before_it_starts() -> None:
     in_virtual_time(main)
 
 
-def test_port_0_becomes_the_port_that_was_given_for_it() -> None:
+def test_port_0_becomes_the_chosen_port() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker(port=0) as broker:
             assert broker.address.port > 0
@@ -157,7 +157,7 @@ async def refuse_log_files(lives: Lives) -> None:
         (refuse_log_files, StoreFull),
     ],
 )
-def test_a_start_that_fails_leaves_nothing_running(breaking: Breaking, error: type[PocketMQError]) -> None:
+def test_a_failed_start_leaves_nothing_running(breaking: Breaking, error: type[PocketMQError]) -> None:
     async def main(lives: Lives) -> None:
         await breaking(lives)
         broker = lives.new_broker()
@@ -173,7 +173,7 @@ def test_a_start_that_fails_leaves_nothing_running(breaking: Breaking, error: ty
     in_virtual_time(main, vip_channel=True)
 
 
-def test_a_store_that_another_broker_has_is_left_to_it() -> None:
+def test_a_store_in_use_by_another_broker_is_not_touched() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             second = lives.new_broker(port=10921)
@@ -191,7 +191,7 @@ def test_a_store_that_another_broker_has_is_left_to_it() -> None:
     in_virtual_time(main)
 
 
-def test_a_start_that_failed_can_be_repeated_by_another_broker() -> None:
+def test_a_failed_start_can_be_repeated_by_another_broker() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -207,7 +207,7 @@ def test_a_start_that_failed_can_be_repeated_by_another_broker() -> None:
     in_virtual_time(main)
 
 
-def test_a_start_that_is_given_up_leaves_nothing_running() -> None:
+def test_a_cancelled_start_leaves_nothing_running() -> None:
     async def main(lives: Lives) -> None:
         async def never(peer: Peer, command: Command) -> None:
             await asyncio.sleep(1_000)
@@ -228,7 +228,7 @@ def test_a_start_that_is_given_up_leaves_nothing_running() -> None:
 # the VIP channel
 
 
-def test_the_vip_channel_is_two_ports_below_and_shares_everything() -> None:
+def test_the_vip_channel_is_two_ports_lower_and_serves_the_same() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             usual, vip = await lives.client(), await lives.client(VIP)
@@ -246,7 +246,7 @@ def test_the_vip_channel_is_two_ports_below_and_shares_everything() -> None:
     in_virtual_time(main, vip_channel=True)
 
 
-def test_a_vip_port_that_is_taken_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_used_vip_port_does_not_fail_the_start(caplog: pytest.LogCaptureFixture) -> None:
     async def main(lives: Lives) -> None:
         await lives.network.at(BROKER.host).listen(asyncio.Protocol, VIP)
 
@@ -272,7 +272,7 @@ def test_without_a_vip_channel_only_one_port_is_open(settings: dict[str, Any]) -
 # stopping
 
 
-def test_a_pull_that_waits_is_answered_when_the_broker_stops() -> None:
+def test_a_waiting_pull_is_answered_when_the_broker_stops() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -289,7 +289,7 @@ def test_a_pull_that_waits_is_answered_when_the_broker_stops() -> None:
     in_virtual_time(main)
 
 
-def test_sends_that_wait_for_the_disk_are_answered_before_their_lines_are_closed() -> None:
+def test_sends_that_wait_for_the_disk_are_answered_before_their_connections_are_closed() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -311,7 +311,7 @@ def test_sends_that_wait_for_the_disk_are_answered_before_their_lines_are_closed
     in_virtual_time(main, store=SYNC)
 
 
-def test_a_disk_that_hangs_keeps_a_stop_no_longer_than_it_may_and_that_is_told() -> None:
+def test_a_hanging_disk_delays_a_stop_up_to_the_limit_and_is_logged() -> None:
     async def main(lives: Lives) -> None:
         broker = lives.new_broker()
         await broker.start()
@@ -337,7 +337,7 @@ def test_a_disk_that_hangs_keeps_a_stop_no_longer_than_it_may_and_that_is_told()
     in_virtual_time(main, store=SYNC | {"close_timeout_ms": 50})
 
 
-def test_a_request_that_is_being_served_is_finished_and_a_new_one_is_told_to_go_elsewhere() -> None:
+def test_a_running_request_is_completed_and_a_new_one_gets_go_away() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await lives.client()
@@ -360,7 +360,7 @@ def test_a_request_that_is_being_served_is_finished_and_a_new_one_is_told_to_go_
     in_virtual_time(main)
 
 
-def test_what_takes_longer_than_the_broker_may_wait_ends_with_its_line() -> None:
+def test_a_request_longer_than_the_stop_timeout_ends_with_its_connection() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await lives.client()
@@ -398,7 +398,7 @@ def test_stopping_twice_or_before_the_start_is_harmless() -> None:
     in_virtual_time(main)
 
 
-def test_a_stop_goes_on_when_nobody_waits_for_it_any_more() -> None:
+def test_a_stop_continues_when_its_caller_is_cancelled() -> None:
     async def main(lives: Lives) -> None:
         broker = lives.new_broker()
         await broker.start()
@@ -419,7 +419,7 @@ def test_a_stop_goes_on_when_nobody_waits_for_it_any_more() -> None:
     in_virtual_time(main)
 
 
-def test_a_broker_that_is_stopped_while_it_starts_is_stopped_afterwards() -> None:
+def test_a_broker_stopped_during_its_start_stops_afterwards() -> None:
     async def main(lives: Lives) -> None:
         async def slowly(peer: Peer, command: Command) -> Command:
             await asyncio.sleep(2)
@@ -438,7 +438,7 @@ def test_a_broker_that_is_stopped_while_it_starts_is_stopped_afterwards() -> Non
     in_virtual_time(main)
 
 
-def test_a_step_of_stopping_that_fails_is_told_and_keeps_no_other_from_being_taken(
+def test_a_failed_step_of_the_shutdown_is_logged_and_the_others_run(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main(lives: Lives) -> None:
@@ -493,7 +493,7 @@ def told(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 @pytest.mark.parametrize("call", ["open", "create", "write", "sync", "replace", "sync_dir", "unlink", "truncate"])
-def test_a_disk_that_fails_at_any_point_of_a_stop_loses_nothing_and_is_told(
+def test_a_disk_failure_at_any_point_of_a_stop_is_logged_and_loses_nothing(
     call: Call, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def stop_with_failure(lives: Lives, nth: int) -> bool:
@@ -521,7 +521,7 @@ def test_a_disk_that_fails_at_any_point_of_a_stop_loses_nothing_and_is_told(
 
 
 @pytest.mark.parametrize("survives", ["everything", "nothing"])
-def test_a_disk_that_takes_no_table_while_the_broker_runs_gets_all_of_it_when_it_does(
+def test_tables_that_the_disk_rejected_are_saved_when_it_accepts_writes(
     survives: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(lives: Lives) -> None:
@@ -552,7 +552,7 @@ def test_a_disk_that_takes_no_table_while_the_broker_runs_gets_all_of_it_when_it
     assert len(failures) == 3, "each file is logged once"
 
 
-def test_pipelined_requests_of_a_line_that_is_stopped_are_all_answered() -> None:
+def test_all_pipelined_requests_of_a_stopped_connection_are_answered() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)

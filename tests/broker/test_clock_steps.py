@@ -32,9 +32,7 @@ async def settle(seconds: int = CONFIRM_S) -> None:
 
 @pytest.mark.parametrize("properties", [{"DELAY": "3"}, {"TIMER_DELAY_SEC": "10"}])
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS])
-def test_a_delayed_message_is_not_early_when_the_clock_is_wrong_for_a_while(
-    properties: dict[str, str], step_ms: int
-) -> None:
+def test_a_delayed_message_is_not_early_during_a_clock_error(properties: dict[str, str], step_ms: int) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -94,7 +92,7 @@ def test_a_delayed_message_that_is_sent_while_the_clock_is_behind_is_on_time(pro
     in_virtual_time(main)
 
 
-def test_a_message_for_a_point_in_time_waits_for_a_clock_that_was_set_back() -> None:
+def test_a_timed_message_waits_for_a_clock_that_was_set_back() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -122,7 +120,7 @@ def questions(client: Client) -> int:
     return sum(told.code == RequestCode.CHECK_TRANSACTION_STATE for told in client.told)
 
 
-def test_a_transaction_is_not_given_up_when_the_clock_is_ahead_for_a_while() -> None:
+def test_a_transaction_is_not_given_up_during_a_forward_clock_error() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -140,7 +138,7 @@ def test_a_transaction_is_not_given_up_when_the_clock_is_ahead_for_a_while() -> 
     in_virtual_time(main)
 
 
-def test_a_transaction_is_not_given_up_by_the_time_with_which_the_machine_came_up() -> None:
+def test_a_transaction_is_not_given_up_by_a_wrong_clock_at_the_start() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -169,7 +167,7 @@ def at_the_hour(lives: Lives) -> None:
     lives.settings = Lives(store={"delete_hours": (hour,)}).settings
 
 
-def test_nothing_is_deleted_when_the_clock_is_ahead_at_the_deletion_hour() -> None:
+def test_nothing_is_deleted_by_a_fast_clock_at_the_deletion_hour() -> None:
     async def main(lives: Lives) -> None:
         at_the_hour(lives)
         async with lives.broker() as broker:
@@ -183,7 +181,7 @@ def test_nothing_is_deleted_when_the_clock_is_ahead_at_the_deletion_hour() -> No
     in_virtual_time(main)
 
 
-def test_a_file_that_was_written_while_the_clock_was_behind_is_not_old() -> None:
+def test_a_file_written_with_a_slow_clock_is_not_old() -> None:
     async def main(lives: Lives) -> None:
         at_the_hour(lives)
         async with lives.broker() as broker:
@@ -201,7 +199,7 @@ def test_a_file_that_was_written_while_the_clock_was_behind_is_not_old() -> None
     in_virtual_time(main)
 
 
-def test_a_broker_that_starts_with_a_wrong_clock_deletes_nothing_by_it() -> None:
+def test_a_broker_that_starts_with_a_wrong_clock_deletes_nothing() -> None:
     async def main(lives: Lives) -> None:
         at_the_hour(lives)
         async with lives.broker() as broker:
@@ -217,7 +215,7 @@ def test_a_broker_that_starts_with_a_wrong_clock_deletes_nothing_by_it() -> None
     in_virtual_time(main)
 
 
-def test_a_clock_that_was_set_ahead_for_good_is_followed_later(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_permanent_forward_step_takes_effect_later(caplog: pytest.LogCaptureFixture) -> None:
     async def main(lives: Lives) -> None:
         at_the_hour(lives)
         async with lives.broker() as broker:
@@ -234,7 +232,7 @@ def test_a_clock_that_was_set_ahead_for_good_is_followed_later(caplog: pytest.Lo
     assert "adopting it" in caplog.text
 
 
-def test_a_machine_that_slept_delivers_at_once_what_became_due() -> None:
+def test_after_a_suspend_of_the_machine_due_messages_are_delivered_at_once() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -250,7 +248,7 @@ def test_a_machine_that_slept_delivers_at_once_what_became_due() -> None:
     in_virtual_time(main)
 
 
-def test_retention_names_the_groups_that_had_not_consumed_what_it_deletes(caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_names_the_groups_with_unconsumed_messages(caplog: pytest.LogCaptureFixture) -> None:
     async def main(lives: Lives) -> None:
         at_the_hour(lives)
         async with lives.broker() as broker:
@@ -279,7 +277,7 @@ def test_retention_names_the_groups_that_had_not_consumed_what_it_deletes(caplog
     in_virtual_time(main)
 
 
-def test_retention_names_them_when_the_disk_is_too_full_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_names_them_also_on_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await fill(lives, broker)

@@ -233,12 +233,12 @@ def test_a_captured_conversation_gets_the_same_answers(name: str) -> None:
 
 @needs_golden
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.why)
-def test_every_difference_that_is_listed_occurs(difference: Difference) -> None:
+def test_every_listed_difference_occurs(difference: Difference) -> None:
     assert any(difference.applies(finding) for name in conversations() for finding in held(name).findings)
 
 
 @needs_golden
-def test_the_conversations_come_in_both_encodings_and_hold_every_question_of_a_broker() -> None:
+def test_the_conversations_cover_both_encodings_and_every_request_of_a_broker() -> None:
     frames = [frame for name in conversations() for frame in captured(name) if frame.link == "broker"]
     commands = [frame.command for frame in frames]
 

@@ -8,7 +8,7 @@ from pocketmq.protocol.bodies.topics import DelayOffsets
 HOUR_MS = 3_600_000
 
 
-def test_a_machine_that_slept_for_longer_than_retention_delivers_what_was_delayed() -> None:
+def test_after_a_suspend_longer_than_retention_delayed_messages_are_delivered() -> None:
     life = life_with(retention_hours=3, disk_clean_ratio=1e-9)
     life.send(b"delayed", DELAY=18)
     for _ in range(4):
@@ -25,7 +25,7 @@ def test_a_machine_that_slept_for_longer_than_retention_delivers_what_was_delaye
     assert life.opened.names("commitlog")[0] > f"{0:020d}"
 
 
-def test_a_file_is_held_until_what_was_delivered_from_it_is_safe() -> None:
+def test_a_file_is_kept_until_the_deliveries_from_it_are_synced() -> None:
     life = life_with(retention_hours=3, disk_clean_ratio=1e-9, flush_interval_ms=10**9, flush_thorough_ms=10**9)
     life.send(b"delayed", DELAY=18)
     for _ in range(4):
@@ -42,7 +42,7 @@ def test_a_file_is_held_until_what_was_delivered_from_it_is_safe() -> None:
     assert life.bodies() == [b"delayed"]
 
 
-def test_a_level_that_has_delivered_nothing_yet_and_is_taken_from_the_table_is_still_emptied() -> None:
+def test_an_undelivered_level_that_is_removed_from_the_table_is_still_emptied() -> None:
     life = Life()
     life.send(b"delayed", DELAY=5)
     life.sync()
@@ -55,7 +55,7 @@ def test_a_level_that_has_delivered_nothing_yet_and_is_taken_from_the_table_is_s
     assert life.bodies() == [b"delayed"]
 
 
-def test_progress_of_a_log_that_is_gone_is_forgotten_for_good() -> None:
+def test_progress_of_a_deleted_log_is_removed_permanently() -> None:
     life = Life(saved={"delayOffset.json": DelayOffsets(offset_table={1: 1_000, 18: 1_000}).encode()})
     assert life.delays.is_changed
     life.save()

@@ -26,7 +26,7 @@ def send(properties: str = "UNIQ_KEY\x01one\x02", queue: str = "0") -> Command:
     return Command(RequestCode.SEND_MESSAGE_V2, {"b": "T", "e": queue, "i": properties}, b"body")
 
 
-def test_any_field_that_differs_is_found() -> None:
+def test_every_differing_field_is_found() -> None:
     one = {"code": 0, "ext": {"a": "1", "b": "2"}, "body": [{"c": 3}, {"c": 4}]}
     other = {"code": 1, "ext": {"a": "1", "d": "2"}, "body": [{"c": 3}, {"c": 5}]}
 
@@ -36,7 +36,7 @@ def test_any_field_that_differs_is_found() -> None:
     assert differences(1, "1") == [""]
 
 
-def test_log_offsets_may_differ_as_long_as_each_run_agrees_with_itself() -> None:
+def test_log_offsets_may_differ_if_each_run_is_consistent() -> None:
     agreement = Agreement()
 
     assert list(agreement.differences(LogOffset(500), LogOffset(0))) == []
@@ -47,7 +47,7 @@ def test_log_offsets_may_differ_as_long_as_each_run_agrees_with_itself() -> None
     assert agreement.log.ours(999_999) == 999_999
 
 
-def test_offsets_of_own_queues_are_told_apart_by_queue() -> None:
+def test_offsets_of_system_queues_are_compared_by_queue() -> None:
     agreement = Agreement()
 
     assert list(agreement.differences(OwnOffset("level 1", 3), OwnOffset("level 1", 0))) == []
@@ -55,14 +55,14 @@ def test_offsets_of_own_queues_are_told_apart_by_queue() -> None:
     assert list(agreement.differences(OwnOffset("level 1", 3), OwnOffset("level 2", 0))) != []
 
 
-def test_moments_may_differ_by_seconds_and_rates_by_anything() -> None:
+def test_times_may_differ_by_seconds_and_rates_by_any_amount() -> None:
     assert differences(Moment(100_000), Moment(109_000)) == []
     assert differences(Moment(100_000), Moment(111_000)) == [""]
     assert differences(Rate(1.0), Rate(0.0)) == []
     assert differences(Rate(1.0), None) == [""]
 
 
-def test_a_unique_id_that_the_broker_made_up_is_the_same_wherever_it_is_told() -> None:
+def test_a_generated_unique_id_is_the_same_in_every_answer() -> None:
     agreement = Agreement()
 
     assert list(agreement.differences(UniqueId("theirs"), UniqueId("ours"))) != []
@@ -71,7 +71,7 @@ def test_a_unique_id_that_the_broker_made_up_is_the_same_wherever_it_is_told() -
     assert list(agreement.differences(UniqueId("theirs"), UniqueId("else"))) != []
 
 
-def test_order_of_json_and_an_empty_remark_mean_nothing() -> None:
+def test_the_order_of_json_and_an_empty_remark_are_ignored() -> None:
     request = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     one = meaning(answer(body=b'{"consumerIdList":["b","a"]}', remark=""), request)
     other = meaning(answer(body=b'{"consumerIdList":["a","b"]}'), request)
@@ -79,7 +79,7 @@ def test_order_of_json_and_an_empty_remark_mean_nothing() -> None:
     assert differences(one, other) == []
 
 
-def test_data_versions_are_not_compared_and_everything_beside_them_is() -> None:
+def test_data_versions_are_ignored_and_all_else_is_compared() -> None:
     request = Command(RequestCode.GET_ALL_TOPIC_CONFIG)
     one = meaning(answer(body=b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":5},"perm":6}'), request)
     other = meaning(answer(body=b'{"dataVersion":{"counter":9,"stateVersion":0,"timestamp":7},"perm":4}'), request)
@@ -95,7 +95,7 @@ def test_data_versions_are_not_compared_and_everything_beside_them_is() -> None:
         (send(queue="-1"), []),
     ],
 )
-def test_where_a_send_landed_is_compared_as_far_as_it_was_asked_for(request_of_it: Command, differs: list[str]) -> None:
+def test_the_chosen_queue_is_compared_only_if_it_was_requested(request_of_it: Command, differs: list[str]) -> None:
     one = {"msgId": f"{BROKER}0000000000000100", "queueId": "0", "queueOffset": "5", "transactionId": "one"}
     other = {"msgId": f"{BROKER}0000000000000000", "queueId": "1", "queueOffset": "0", "transactionId": "one"}
 

@@ -61,7 +61,7 @@ def test_messages_in_and_out_are_counted_by_topic_and_group(server: Server) -> N
     assert told.value("rocketmq_messages_in_total", cluster="DefaultCluster", node_id="broker-a") >= 5
 
 
-def test_messages_that_wait_for_a_topic_that_is_deleted_are_counted(server: Server) -> None:
+def test_messages_waiting_for_a_deleted_topic_are_counted(server: Server) -> None:
     with Producer(server.name_server, group="shop") as producer, Admin(server.name_server) as admin:
         admin.topics.create("metrics-deleted")
         producer.send(Message("metrics-deleted", b"later", delay_level=1))
@@ -74,7 +74,7 @@ def test_messages_that_wait_for_a_topic_that_is_deleted_are_counted(server: Serv
     assert Told(server).value("rocketmq_undeliverable_messages_total", kind="timed") == 0
 
 
-def test_every_histogram_and_the_store_are_told(server: Server) -> None:
+def test_every_histogram_and_the_metrics_of_the_store_are_exposed(server: Server) -> None:
     with Producer(server.name_server, group="shop") as producer:
         producer.send("metrics-stored", b"x")
 
@@ -90,7 +90,7 @@ def test_every_histogram_and_the_store_are_told(server: Server) -> None:
     assert told.value("rocketmq_topic_number") > 1
 
 
-def test_the_name_server_beside_it_tells_on_the_same_page(server: Server) -> None:
+def test_the_page_also_has_the_metrics_of_the_name_server(server: Server) -> None:
     told = Told(server)
 
     assert told.value("rocketmq_nameserver_brokers", cluster="DefaultCluster") == 1
@@ -98,17 +98,17 @@ def test_the_name_server_beside_it_tells_on_the_same_page(server: Server) -> Non
     assert len([sample for sample in told.samples if sample.name == "process_cpu_seconds_total"]) == 1
 
 
-def test_without_a_port_there_is_no_page() -> None:
+def test_without_a_port_no_page_exists() -> None:
     with Server() as server:
         assert server.metrics_address is None
 
 
-def test_a_page_for_the_whole_network_has_to_be_meant() -> None:
+def test_a_page_on_all_addresses_needs_an_explicit_option() -> None:
     with pytest.raises(InvalidSetting, match="names of all topics"):
         Server(settings={"metricsExporterType": "PROM", "metricsPromExporterHost": "0.0.0.0"})
 
 
-def test_another_exporter_than_prometheus_is_refused() -> None:
+def test_other_exporters_than_prometheus_are_refused() -> None:
     with pytest.raises(InvalidSetting, match="PROM or DISABLE"):
         Server(settings={"metricsExporterType": "OTLP_GRPC"})
 
@@ -157,13 +157,13 @@ def page_at(server: Server, scheme: str = "http") -> str:
     return f"{scheme}://127.0.0.1:{server.metrics_address.rpartition(':')[2]}/metrics"
 
 
-def test_metrics_stay_on_loopback_wherever_the_server_listens(tmp_path: Path) -> None:
+def test_metrics_stay_on_loopback_on_any_address_of_the_server(tmp_path: Path) -> None:
     with Server(host="0.0.0.0", accounts=accounts_file(tmp_path), metrics_port=0) as server:
         assert server.broker_settings.metrics.address.is_loopback
         assert asked(page_at(server))[0] == 200
 
 
-def test_where_other_machines_reach_them_metrics_need_an_account_that_may_look(tmp_path: Path) -> None:
+def test_on_other_addresses_metrics_need_an_account_with_permission(tmp_path: Path) -> None:
     accounts = accounts_file(tmp_path)
     with Server(accounts=accounts, metrics_port=0, metrics_host="0.0.0.0") as server:
         url = page_at(server)
@@ -179,7 +179,7 @@ def test_where_other_machines_reach_them_metrics_need_an_account_that_may_look(t
         assert "rocketmq_denied_requests_total" in text
 
 
-def test_with_a_certificate_the_metrics_talk_tls(tmp_path: Path) -> None:
+def test_with_a_certificate_the_metrics_page_uses_tls(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     shown = make_certificate(tmp_path, authority)
     tls = ServerTlsFiles(cert=shown.cert, key=shown.key)
@@ -191,7 +191,7 @@ def test_with_a_certificate_the_metrics_talk_tls(tmp_path: Path) -> None:
             asked(page_at(server), "operator")
 
 
-def test_metrics_without_authentication_have_to_be_meant(tmp_path: Path) -> None:
+def test_metrics_without_authentication_need_an_explicit_option(tmp_path: Path) -> None:
     settings = {"metricsWithoutAuthentication": "true"}
     with Server(accounts=accounts_file(tmp_path), settings=settings, metrics_port=0, metrics_host="0.0.0.0") as server:
         assert asked(page_at(server))[0] == 200

@@ -22,7 +22,7 @@ from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.testing import MemoryNetwork, run
 
 
-def test_everything_is_told_at_the_start_ten_seconds_later_and_every_interval() -> None:
+def test_everything_is_registered_at_the_start_after_ten_seconds_and_at_every_interval() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server, Broker(network, register_interval_ms=20_000) as broker:
@@ -34,7 +34,7 @@ def test_everything_is_told_at_the_start_ten_seconds_later_and_every_interval() 
     run(main())
 
 
-def test_a_topic_that_changed_is_told_alone_and_at_once() -> None:
+def test_a_changed_topic_is_registered_alone_and_at_once() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server, Broker(network) as broker:
@@ -63,7 +63,7 @@ def test_clients_find_a_new_topic_and_its_changes() -> None:
     run(main())
 
 
-def test_topics_that_come_while_one_is_told_are_told_together_afterwards() -> None:
+def test_topics_that_change_during_a_registration_are_registered_together_afterwards() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server, Broker(network) as broker:
@@ -78,7 +78,7 @@ def test_topics_that_come_while_one_is_told_are_told_together_afterwards() -> No
     run(main())
 
 
-def test_a_few_new_topics_of_a_large_broker_are_told_without_all_the_others() -> None:
+def test_a_few_new_topics_of_a_large_broker_are_registered_without_the_others() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server, Broker(network) as broker:
@@ -92,7 +92,7 @@ def test_a_few_new_topics_of_a_large_broker_are_told_without_all_the_others() ->
     run(main())
 
 
-def test_a_change_that_nobody_announced_is_not_hidden_by_one_that_somebody_did() -> None:
+def test_an_unannounced_change_is_registered_with_an_announced_one() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network) as (_, client), Broker(network) as broker:
@@ -112,7 +112,7 @@ def test_a_change_that_nobody_announced_is_not_hidden_by_one_that_somebody_did()
     run(main())
 
 
-def test_a_change_that_changes_nothing_is_not_told() -> None:
+def test_a_change_without_effect_is_not_registered() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server, Broker(network) as broker:
@@ -126,7 +126,7 @@ def test_a_change_that_changes_nothing_is_not_told() -> None:
     run(main())
 
 
-def test_topics_that_the_name_server_calls_ordered_become_so_and_are_told() -> None:
+def test_topics_that_the_name_server_orders_become_ordered_and_are_registered() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network) as (_, client), Broker(network) as broker:
@@ -143,7 +143,7 @@ def test_topics_that_the_name_server_calls_ordered_become_so_and_are_told() -> N
     run(main())
 
 
-def test_a_name_server_that_comes_later_is_told_within_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_late_name_server_gets_a_registration_within_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with Broker(network) as broker:
@@ -162,7 +162,7 @@ def test_a_name_server_that_comes_later_is_told_within_ten_seconds(caplog: pytes
     assert f"Registered with name server {NAME_SERVER} again" in caplog.text
 
 
-def test_a_name_server_that_restarts_is_told_everything_again() -> None:
+def test_a_restarted_name_server_gets_everything_again() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network):
@@ -180,7 +180,7 @@ def test_a_name_server_that_restarts_is_told_everything_again() -> None:
     run(main())
 
 
-def test_a_line_that_is_cut_is_made_anew_at_once() -> None:
+def test_a_lost_connection_is_opened_again_at_once() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network) as (_, client), Broker(network.at(BROKER_HOST)):
@@ -194,7 +194,7 @@ def test_a_line_that_is_cut_is_made_anew_at_once() -> None:
     run(main())
 
 
-def test_a_line_that_swallows_everything_is_given_up() -> None:
+def test_a_connection_without_answers_is_closed() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network) as (_, client), Broker(network.at(BROKER_HOST)) as broker:
@@ -208,7 +208,7 @@ def test_a_line_that_swallows_everything_is_given_up() -> None:
     run(main())
 
 
-def test_a_name_server_that_refuses_is_told_everything_a_little_later_each_time() -> None:
+def test_a_refusing_name_server_gets_everything_again_with_increasing_pauses() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server:
@@ -225,7 +225,7 @@ def test_a_name_server_that_refuses_is_told_everything_a_little_later_each_time(
     run(main())
 
 
-def test_a_refused_single_topic_is_followed_by_everything() -> None:
+def test_a_refused_single_topic_is_followed_by_a_full_registration() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server, Broker(network) as broker:
@@ -238,7 +238,7 @@ def test_a_refused_single_topic_is_followed_by_everything() -> None:
     run(main())
 
 
-def test_what_changes_while_a_failure_ends_is_told_at_once() -> None:
+def test_changes_at_the_end_of_a_failure_are_registered_at_once() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server:
@@ -254,7 +254,7 @@ def test_what_changes_while_a_failure_ends_is_told_at_once() -> None:
     run(main())
 
 
-def test_stopping_does_not_wait_for_a_name_server_that_is_silent() -> None:
+def test_stopping_does_not_wait_for_a_silent_name_server() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server, Broker(network) as broker:
@@ -269,7 +269,7 @@ def test_stopping_does_not_wait_for_a_name_server_that_is_silent() -> None:
     run(main())
 
 
-def test_a_fault_of_ours_does_not_end_the_telling(
+def test_an_internal_error_does_not_end_the_registrations(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:

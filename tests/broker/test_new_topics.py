@@ -70,7 +70,7 @@ def test_only_sends_to_the_new_topic_wait_for_a_slow_name_server() -> None:
     in_virtual_time(main)
 
 
-def test_a_name_server_that_does_not_answer_is_waited_for_a_second_and_one_that_is_down_not_at_all(
+def test_a_silent_name_server_delays_a_new_topic_by_a_second_and_an_unreachable_one_does_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(lives: Lives) -> None:
@@ -91,7 +91,7 @@ def test_a_name_server_that_does_not_answer_is_waited_for_a_second_and_one_that_
     assert "did not answer the registration" in caplog.text
 
 
-def test_every_name_server_that_can_be_reached_knows_the_topic() -> None:
+def test_every_reachable_name_server_knows_the_topic() -> None:
     async def main(lives: Lives) -> None:
         async with (
             Listener(lives.network.at(NAME_SERVER.host)) as one,
@@ -108,7 +108,7 @@ def test_every_name_server_that_can_be_reached_knows_the_topic() -> None:
     in_virtual_time(main)
 
 
-def test_a_one_way_send_to_a_new_topic_is_stored_though_its_sender_is_gone() -> None:
+def test_a_one_way_send_to_a_new_topic_is_stored_although_its_sender_disconnected() -> None:
     async def main(lives: Lives) -> None:
         async with Listener(lives.network.at(NAME_SERVER.host)) as server, registered(lives) as (broker, client):
             server.delay_s = 0.5
@@ -122,7 +122,7 @@ def test_a_one_way_send_to_a_new_topic_is_stored_though_its_sender_is_gone() -> 
     in_virtual_time(main)
 
 
-def test_sends_that_wait_for_a_route_are_bounded() -> None:
+def test_sends_that_wait_for_a_route_are_limited() -> None:
     async def main(lives: Lives) -> None:
         async with Listener(lives.network.at(NAME_SERVER.host)) as server, registered(lives) as (broker, client):
             server.delay_s = 0.9
@@ -137,7 +137,7 @@ def test_sends_that_wait_for_a_route_are_bounded() -> None:
     in_virtual_time(main)
 
 
-def test_the_retry_topics_of_many_groups_are_made_when_they_are_needed() -> None:
+def test_retry_topics_of_many_groups_are_created_when_needed() -> None:
     async def main(lives: Lives) -> None:
         network = lives.network.at(NAME_SERVER.host)
         async with name_server(network) as (_, asking), registered(lives) as (broker, client):

@@ -26,7 +26,7 @@ def reset_table() -> OffsetTable:
     return offsets
 
 
-def test_a_reset_waits_for_its_pull_in_the_next_life_too() -> None:
+def test_a_pending_reset_waits_for_its_pull_after_a_restart() -> None:
     offsets = again(reset_table())
 
     assert not offsets.is_changed
@@ -36,7 +36,7 @@ def test_a_reset_waits_for_its_pull_in_the_next_life_too() -> None:
     assert (offsets.stored("g", "T", 0), offsets.stored("g", "T", 1)) == (5, 4)
 
 
-def test_a_reset_that_was_taken_does_not_come_again() -> None:
+def test_an_applied_reset_is_not_repeated() -> None:
     offsets = reset_table()
     offsets.snapshot_json(NOW)
 
@@ -52,7 +52,7 @@ def test_a_reset_that_was_taken_does_not_come_again() -> None:
 @pytest.mark.parametrize(
     "forget", [lambda o: o.delete_topic("T"), lambda o: o.delete_group("g")], ids=["topic", "group"]
 )
-def test_a_reset_goes_with_its_topic_or_group(forget: object) -> None:
+def test_a_reset_is_deleted_with_its_topic_or_group(forget: object) -> None:
     offsets = reset_table()
 
     assert callable(forget)
@@ -61,7 +61,7 @@ def test_a_reset_goes_with_its_topic_or_group(forget: object) -> None:
     assert again(offsets).resets == {}
 
 
-def test_a_reset_leads_no_further_than_the_log_that_is_left() -> None:
+def test_a_reset_does_not_exceed_the_remaining_log() -> None:
     offsets = again(reset_table())
 
     offsets.lower_to(lambda _topic, queue_id: 2 + queue_id * 10)
@@ -69,7 +69,7 @@ def test_a_reset_leads_no_further_than_the_log_that_is_left() -> None:
     assert offsets.resets == {"T@g": {0: 2, 1: 4}}
 
 
-def test_a_reset_that_does_not_fit_to_the_offsets_beside_it_is_left_out() -> None:
+def test_a_reset_that_contradicts_the_saved_offsets_is_ignored() -> None:
     offsets = OffsetTable()
     saved = SavedOffsets(offset_table={"T@g": {0: 7}}, reset_table={"T@g": {0: 3, 1: 3}, "nonsense": {0: 1}})
 
@@ -78,12 +78,12 @@ def test_a_reset_that_does_not_fit_to_the_offsets_beside_it_is_left_out() -> Non
     assert offsets.resets == {}
 
 
-def test_who_asks_for_all_offsets_is_not_told_of_resets() -> None:
+def test_a_query_of_all_offsets_does_not_return_resets() -> None:
     assert reset_table().snapshot() == ConsumerOffsets(OffsetTable().version, {"T@g": {0: 3, 1: 4}})
 
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["stop", "kill"])
-def test_a_member_that_went_on_while_the_broker_was_away_is_sent_to_where_its_group_was_set(crashes: bool) -> None:
+def test_a_member_that_continued_during_the_restart_is_redirected_to_the_reset(crashes: bool) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)

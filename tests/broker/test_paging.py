@@ -27,22 +27,22 @@ OTHER = DataVersion(6, 0, 900).encode().decode()
         (Page(0, 0, SEEN), ""),
     ],
 )
-def test_a_page_is(page: Page, wanted: str) -> None:
+def test_a_page_has_a_start_and_a_limit(page: Page, wanted: str) -> None:
     assert "".join(page.of(ROWS, VERSION)) == wanted
 
 
 @pytest.mark.parametrize("page", [Page(-1, 2, None), Page(0, -1, None)])
-def test_numbers_below_zero_are_refused(page: Page) -> None:
+def test_negative_numbers_are_refused(page: Page) -> None:
     with pytest.raises(InvalidParameter, match="at least 0"):
         page.of(ROWS, VERSION)
 
 
-def test_a_version_that_is_none_is_refused() -> None:
+def test_an_invalid_version_is_refused() -> None:
     with pytest.raises(BodyError):
         Page(0, 1, "yesterday").of(ROWS, VERSION)
 
 
-def test_the_whole_table_is_asked_for_by_who_says_nothing() -> None:
+def test_a_request_without_a_page_gets_the_complete_table() -> None:
     assert Page(None, None, None).is_whole
     assert Page(0, None, "").is_whole
     assert not any(page.is_whole for page in (Page(1, None, None), Page(None, 5, None), Page(None, None, SEEN)))
@@ -60,7 +60,7 @@ def written(kept: CachedTable, version: DataVersion, body: bytes) -> tuple[bytes
     return kept.body(version, write), is_written
 
 
-def test_a_whole_table_is_written_once_for_each_version() -> None:
+def test_a_complete_table_is_encoded_once_for_each_version() -> None:
     kept, newer = CachedTable(), DataVersion(8, 0, 1001)
 
     assert written(kept, VERSION, b"first") == (b"first", True)
@@ -69,7 +69,7 @@ def test_a_whole_table_is_written_once_for_each_version() -> None:
     assert written(kept, newer, b"again") == (b"second", False)
 
 
-def test_a_table_that_is_too_large_is_not_kept() -> None:
+def test_a_too_large_table_is_not_cached() -> None:
     kept, large = CachedTable(), b"x" * (MAX_CACHED_BYTES + 1)
 
     assert written(kept, VERSION, large) == (large, True)

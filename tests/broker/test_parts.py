@@ -41,7 +41,7 @@ def saves(lives: Lives, table: str) -> int:
 # what comes round
 
 
-def test_offsets_are_saved_every_five_seconds_when_they_changed() -> None:
+def test_changed_offsets_are_saved_every_five_seconds() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -65,7 +65,7 @@ def test_offsets_are_saved_every_five_seconds_when_they_changed() -> None:
     in_virtual_time(main)
 
 
-def test_the_progress_of_what_waits_is_saved_every_second_while_there_is_some() -> None:
+def test_the_progress_of_waiting_messages_is_saved_every_second() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -88,7 +88,7 @@ async def members(client: Client, group: str = "G") -> Command:
     return await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ForConsumerGroup(group))
 
 
-def test_a_client_without_a_heartbeat_for_two_minutes_is_forgotten_and_its_line_closed() -> None:
+def test_a_client_without_heartbeat_for_two_minutes_is_removed_and_its_connection_closed() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -109,7 +109,7 @@ def test_a_client_without_a_heartbeat_for_two_minutes_is_forgotten_and_its_line_
     in_virtual_time(main)
 
 
-def test_a_line_on_which_nothing_is_said_for_two_minutes_is_closed() -> None:
+def test_a_connection_without_requests_for_two_minutes_is_closed() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await lives.client()
@@ -147,7 +147,7 @@ def test_a_lock_that_is_not_renewed_expires_after_a_minute() -> None:
     in_virtual_time(main)
 
 
-def test_log_files_go_when_they_are_older_than_the_retention_time() -> None:
+def test_log_files_older_than_the_retention_time_are_deleted() -> None:
     async def main(lives: Lives) -> None:
         hour = datetime.fromtimestamp(lives.clock.now_ms() / 1000).hour
         lives.settings = Lives(store={"delete_hours": (hour,)}).settings
@@ -170,7 +170,7 @@ def test_log_files_go_when_they_are_older_than_the_retention_time() -> None:
     in_virtual_time(main)
 
 
-def test_the_store_gets_its_turn_often_while_there_is_work_and_rarely_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_runs_often_under_load_and_rarely_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -199,7 +199,7 @@ def test_the_store_gets_its_turn_often_while_there_is_work_and_rarely_at_rest(mo
     in_virtual_time(main)
 
 
-def test_statistics_are_sampled_while_nobody_asks() -> None:
+def test_statistics_are_sampled_without_queries() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -217,7 +217,7 @@ def test_statistics_are_sampled_while_nobody_asks() -> None:
 # name servers
 
 
-def test_a_broker_registers_at_its_start_and_every_half_minute_and_says_good_bye() -> None:
+def test_a_broker_registers_at_its_start_and_every_half_minute_and_unregisters() -> None:
     async def main(lives: Lives) -> None:
         async with Listener(lives.network.at(NAME_SERVER.host), NAME_SERVER) as listener:
             async with lives.broker():
@@ -230,7 +230,7 @@ def test_a_broker_registers_at_its_start_and_every_half_minute_and_says_good_bye
     in_virtual_time(main, **REGISTERED)
 
 
-def test_a_new_topic_is_told_at_once_however_it_was_made() -> None:
+def test_a_new_topic_is_registered_at_once_however_it_was_created() -> None:
     async def main(lives: Lives) -> None:
         network = lives.network
         async with (
@@ -250,7 +250,7 @@ def test_a_new_topic_is_told_at_once_however_it_was_made() -> None:
     in_virtual_time(main, **REGISTERED)
 
 
-def test_a_name_server_that_comes_late_is_told_everything_soon() -> None:
+def test_a_late_name_server_soon_gets_a_full_registration() -> None:
     async def main(lives: Lives) -> None:
         network = lives.network
         async with lives.broker():
@@ -268,7 +268,7 @@ def test_a_name_server_that_comes_late_is_told_everything_soon() -> None:
     in_virtual_time(main, **REGISTERED)
 
 
-def test_a_topic_that_a_crash_left_without_a_row_is_told_to_name_servers() -> None:
+def test_a_topic_without_a_row_after_a_crash_is_registered() -> None:
     async def main(lives: Lives) -> None:
         network = lives.network
         async with lives.broker():
@@ -307,7 +307,7 @@ def test_two_brokers_behind_one_name_server_are_both_in_the_routes() -> None:
     in_virtual_time(main, **REGISTERED)
 
 
-def test_of_two_brokers_with_one_name_the_last_to_register_is_in_the_routes_and_both_go_on_serving() -> None:
+def test_of_two_brokers_with_one_name_the_routes_have_the_last_and_both_serve() -> None:
     async def main(lives: Lives) -> None:
         network = lives.network
         other = Lives(port=10921, **REGISTERED)
@@ -336,7 +336,7 @@ def test_of_two_brokers_with_one_name_the_last_to_register_is_in_the_routes_and_
 # notifications
 
 
-def test_a_topic_that_is_deleted_ends_the_wait_of_its_pulls() -> None:
+def test_deleting_a_topic_ends_the_wait_of_its_pulls() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -352,7 +352,7 @@ def test_a_topic_that_is_deleted_ends_the_wait_of_its_pulls() -> None:
     in_virtual_time(main)
 
 
-def test_a_reset_ends_the_wait_of_pulls_and_sends_them_to_their_new_offset() -> None:
+def test_a_reset_ends_the_wait_of_pulls_and_redirects_them() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -374,7 +374,7 @@ def test_a_reset_ends_the_wait_of_pulls_and_sends_them_to_their_new_offset() -> 
     in_virtual_time(main)
 
 
-def test_a_connection_that_is_lost_takes_its_held_pulls_and_memberships_with_it() -> None:
+def test_a_lost_connection_loses_its_held_pulls_and_memberships() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -413,7 +413,7 @@ def progress(broker: Broker) -> list[int | None]:
     return [broker.parts.state.offsets.stored(TRANSACTION_CHECK_GROUP, topic, 0) for topic in topics]
 
 
-def test_nobody_moves_the_offsets_that_say_which_transactions_are_open() -> None:
+def test_clients_cannot_change_the_offsets_of_transactions() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await lives.client()

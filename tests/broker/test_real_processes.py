@@ -52,7 +52,7 @@ def assert_all_there(line: BrokerLine, acknowledged: list[Stored]) -> None:
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_whatever_was_acknowledged_is_there_after_a_kill_in_order_and_once(start: Start, flush: str) -> None:
+def test_after_a_kill_every_acknowledged_message_exists_once_and_in_order(start: Start, flush: str) -> None:
     random = Random(flush)
     acknowledged: list[Stored] = []
 
@@ -72,9 +72,7 @@ def test_whatever_was_acknowledged_is_there_after_a_kill_in_order_and_once(start
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_a_broker_that_is_told_to_stop_under_load_does_so_within_moments_and_loses_nothing(
-    start: Start, flush: str
-) -> None:
+def test_a_broker_stopped_under_load_ends_quickly_and_loses_nothing(start: Start, flush: str) -> None:
     process = start("--flush", flush)
     flood = Flood(ready(process)["port"], "load")
     until(lambda: len(flood.acknowledged) > 200)
@@ -102,7 +100,7 @@ def saved_offsets(folder: Path) -> dict[str, Any]:
     return table
 
 
-def test_a_kill_takes_back_no_offset_that_was_committed_an_interval_before(start: Start, tmp_path: Path) -> None:
+def test_offsets_committed_an_interval_before_a_kill_survive(start: Start, tmp_path: Path) -> None:
     process = start("--set", "flushConsumerOffsetInterval=100")
     with BrokerLine(ready(process)["port"]) as line:
         for number in range(50):
@@ -117,7 +115,7 @@ def test_a_kill_takes_back_no_offset_that_was_committed_an_interval_before(start
         assert line.committed("T", 0) in (30, 40)
 
 
-def test_delayed_timed_and_half_messages_survive_a_kill_and_come_on_time(start: Start) -> None:
+def test_delayed_timed_and_half_messages_survive_a_kill_and_are_on_time(start: Start) -> None:
     process = start("--flush", "sync")
     with BrokerLine(ready(process)["port"]) as line:
         line.send("T", 0, b"made", {})
@@ -146,7 +144,7 @@ def test_delayed_timed_and_half_messages_survive_a_kill_and_come_on_time(start: 
     assert arrived[b"timed"] - sent_ms >= 1_500
 
 
-def test_a_second_broker_on_the_same_folder_ends_and_disturbs_nobody(start: Start) -> None:
+def test_a_second_broker_on_the_same_folder_exits_without_effect(start: Start) -> None:
     first = start()
     with BrokerLine(ready(first)["port"]) as line:
         second = start()
@@ -159,7 +157,7 @@ def test_a_second_broker_on_the_same_folder_ends_and_disturbs_nobody(start: Star
         assert [message.body for message in line.read_queue("T", 0)] == [b"unharmed"]
 
 
-def test_a_port_that_is_taken_ends_the_broker_and_leaves_its_folder_free(start: Start) -> None:
+def test_a_broker_whose_port_is_in_use_exits_and_releases_its_folder(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         failed = start("--port", port)
@@ -172,7 +170,7 @@ def test_a_port_that_is_taken_ends_the_broker_and_leaves_its_folder_free(start: 
 
 
 @ON_LINUX
-def test_a_broker_at_rest_takes_little_memory_and_hardly_any_time(start: Start) -> None:
+def test_an_idle_broker_needs_little_memory_and_cpu(start: Start) -> None:
     process = start()
     with BrokerLine(ready(process)["port"]) as line:
         for number in range(100):

@@ -45,7 +45,7 @@ def slowest_answer(line: BrokerLine, seconds: float) -> float:
 @pytest.mark.parametrize(
     ("settings", "is_announced", "flush"), [(ALWAYS, False, "async"), ((), True, "async"), (ALWAYS, False, "sync")]
 )
-def test_a_write_that_stalls_stops_sends_and_nothing_else(
+def test_a_stalled_log_write_stops_only_sends(
     start: Start, injector: Injector, settings: tuple[str, ...], is_announced: bool, flush: str
 ) -> None:
     process = start("--flush", flush, *settings)
@@ -71,7 +71,7 @@ def test_a_write_that_stalls_stops_sends_and_nothing_else(
         assert_all_there(line, acknowledged)
 
 
-def test_a_write_to_consume_queues_that_stalls_stops_nothing(start: Start, injector: Injector) -> None:
+def test_a_stalled_write_to_consume_queues_stops_nothing(start: Start, injector: Injector) -> None:
     process = start()
     port = ready(process)["port"]
     flood, other = Flood(port, "flood"), Flood(port, "other")
@@ -91,7 +91,7 @@ def test_a_write_to_consume_queues_that_stalls_stops_nothing(start: Start, injec
         assert_all_there(line, acknowledged)
 
 
-def test_a_kill_during_a_stalled_write_loses_nothing_that_was_acknowledged(start: Start, injector: Injector) -> None:
+def test_a_kill_during_a_stalled_write_loses_no_acknowledged_message(start: Start, injector: Injector) -> None:
     process = start(*ALWAYS)
     flood = Flood(ready(process)["port"], "flood")
     until(lambda: len(flood.acknowledged) > 200)

@@ -33,7 +33,7 @@ def topics() -> TopicTable:
         ("TRANS_CHECK_MAX_TIME_TOPIC", 0, 1),
     ],
 )
-def test_a_topic_that_has_messages_and_no_row_gets_one(topic: str, queue_id: int, queues: int) -> None:
+def test_a_topic_with_messages_and_no_row_gets_a_row(topic: str, queue_id: int, queues: int) -> None:
     opened, table = OpenStore.small(), topics()
     opened.send(topic=topic, queue_id=queue_id)
     version = table.version
@@ -46,7 +46,7 @@ def test_a_topic_that_has_messages_and_no_row_gets_one(topic: str, queue_id: int
     assert table.version != version, "it must be saved and registered"
 
 
-def test_known_topics_light_topics_and_queues_without_messages_are_left_as_they_are() -> None:
+def test_known_topics_light_topics_and_empty_queues_get_no_new_row() -> None:
     opened, table = OpenStore.small(), topics()
     opened.send(topic="SELF_TEST_TOPIC", queue_id=0)
     opened.send(topic="%LMQ%light", queue_id=0)
@@ -59,7 +59,7 @@ def test_known_topics_light_topics_and_queues_without_messages_are_left_as_they_
     assert table.snapshot() == before
 
 
-def test_many_topics_are_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_created_topics_are_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     opened = OpenStore.small()
     for number in range(12):
         opened.send(topic=f"T{number}")
@@ -71,7 +71,7 @@ def test_many_topics_are_told_in_one_line(caplog: pytest.LogCaptureFixture) -> N
     assert told.endswith("T9 and 2 more")
 
 
-def test_a_group_ahead_of_the_end_of_a_queue_is_set_back_to_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_offset_beyond_the_end_of_a_queue_is_lowered_to_the_end(caplog: pytest.LogCaptureFixture) -> None:
     opened, offsets = OpenStore.small(), OffsetTable()
     opened.send(b"one", b"two", b"three")
     for group, offset in (("behind", 1), ("level", 3), ("ahead", 4)):
@@ -86,7 +86,7 @@ def test_a_group_ahead_of_the_end_of_a_queue_is_set_back_to_it(caplog: pytest.Lo
     assert "because they were beyond it: T@ahead, Gone@ahead" in caplog.text
 
 
-def test_nothing_is_told_when_all_is_well(caplog: pytest.LogCaptureFixture) -> None:
+def test_consistent_tables_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     opened, offsets = OpenStore.small(), OffsetTable()
     opened.send(topic="SELF_TEST_TOPIC")
     offsets.commit("G", "SELF_TEST_TOPIC", 0, 1)
@@ -99,7 +99,7 @@ def test_nothing_is_told_when_all_is_well(caplog: pytest.LogCaptureFixture) -> N
 # before the next crash
 
 
-def test_a_group_that_was_set_back_stays_so_when_the_broker_is_killed_at_once() -> None:
+def test_a_lowered_offset_survives_an_immediate_kill() -> None:
     async def main(lives: Lives) -> None:
         await lose_what_was_consumed(lives)
         async with lives.broker():
@@ -117,7 +117,7 @@ def test_a_group_that_was_set_back_stays_so_when_the_broker_is_killed_at_once() 
 
 
 @pytest.mark.parametrize("wish", [{"DELAY": "3"}, {"TIMER_DELAY_SEC": "10"}], ids=["delayed", "timed"])
-def test_progress_of_a_log_that_is_gone_is_not_believed_when_the_broker_is_killed_at_once(wish: dict[str, str]) -> None:
+def test_progress_of_a_deleted_log_is_not_used_after_an_immediate_kill(wish: dict[str, str]) -> None:
     async def main(lives: Lives) -> None:
         done = TimerProgress.of(1_000, 1_000, Frontier((Step(0, 2**60, 0),)))
         with lives.disk.open(_table(lives, "delayOffset.json"), create=True) as file:

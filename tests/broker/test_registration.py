@@ -27,7 +27,7 @@ from pocketmq.protocol.api.administration import ForBrokerName
 from pocketmq.testing import MemoryNetwork, run
 
 
-def test_a_broker_is_found_with_its_topics_when_it_has_started() -> None:
+def test_a_started_broker_is_in_the_routes_with_its_topics() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network) as (_, client), Broker(network) as broker:
@@ -41,7 +41,7 @@ def test_a_broker_is_found_with_its_topics_when_it_has_started() -> None:
     run(main())
 
 
-def test_a_broker_that_stops_is_gone_at_once() -> None:
+def test_a_stopped_broker_is_removed_at_once() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network) as (_, client):
@@ -55,7 +55,7 @@ def test_a_broker_that_stops_is_gone_at_once() -> None:
     run(main())
 
 
-def test_a_thousand_topics_of_one_turn_are_told_together() -> None:
+def test_a_thousand_topics_of_one_turn_are_registered_together() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server, Broker(network) as broker:
@@ -68,7 +68,7 @@ def test_a_thousand_topics_of_one_turn_are_told_together() -> None:
     run(main())
 
 
-def test_a_change_of_the_brokers_permission_is_told_to_all() -> None:
+def test_a_changed_permission_of_the_broker_is_registered_everywhere() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with (
@@ -98,7 +98,7 @@ def test_a_change_of_the_brokers_permission_is_told_to_all() -> None:
     run(main())
 
 
-def test_a_dead_name_server_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_name_server_does_not_delay_the_others(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         network = MemoryNetwork()
         network.partition(BROKER_HOST, NAME_SERVER.host)
@@ -124,7 +124,7 @@ def test_a_dead_name_server_keeps_no_other_waiting(caplog: pytest.LogCaptureFixt
     assert "retrying" in told[0].message
 
 
-def test_a_broker_without_name_servers_tells_nobody() -> None:
+def test_a_broker_without_name_servers_registers_nowhere() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         broker = Broker(network)
@@ -152,7 +152,7 @@ def test_a_broker_without_name_servers_tells_nobody() -> None:
         (Address("127.0.0.1", 10911), {"advertised_host": "203.0.113.5", "advertised_port": 1}, "203.0.113.5:1"),
     ],
 )
-def test_clients_are_sent_to(listening: Address, changes: dict[str, Any], wanted: str) -> None:
+def test_clients_get_the_advertised_address(listening: Address, changes: dict[str, Any], wanted: str) -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network) as (_, client):
@@ -176,7 +176,7 @@ def test_clients_are_sent_to(listening: Address, changes: dict[str, Any], wanted
         (LISTENING, None, BROKER_HOST),
     ],
 )
-def test_a_name_is_told_to_clients_and_its_number_to_records(
+def test_clients_get_the_advertised_name_and_records_its_address(
     listening: Address, known_as: str | None, recorded: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def look_up(*_: object, **__: object) -> list[Any]:
@@ -200,7 +200,7 @@ def test_a_name_is_told_to_clients_and_its_number_to_records(
     assert ("message ids contain" in caplog.text) is (known_as is None)
 
 
-def test_the_first_name_server_that_is_reached_shows_where_we_are() -> None:
+def test_the_first_reachable_name_server_reveals_the_own_address() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network, OTHER) as (_, client):
@@ -213,7 +213,7 @@ def test_the_first_name_server_that_is_reached_shows_where_we_are() -> None:
     run(main())
 
 
-def test_the_port_may_be_learned_after_the_host() -> None:
+def test_the_port_may_be_known_after_the_host() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network) as (_, client):
@@ -226,7 +226,7 @@ def test_the_port_may_be_learned_after_the_host() -> None:
     run(main())
 
 
-def test_starting_waits_once_for_a_name_server_that_does_not_answer() -> None:
+def test_a_start_waits_once_for_a_silent_name_server() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         network.partition(BROKER_HOST, NAME_SERVER.host)
@@ -243,7 +243,7 @@ def test_starting_waits_once_for_a_name_server_that_does_not_answer() -> None:
     run(main())
 
 
-def test_what_is_announced_last_does_not_outlive_the_broker() -> None:
+def test_the_last_registration_does_not_follow_the_unregistration() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Listener(network) as server:
@@ -256,7 +256,7 @@ def test_what_is_announced_last_does_not_outlive_the_broker() -> None:
     run(main())
 
 
-def test_where_we_are_is_learned_late_when_no_name_server_was_there() -> None:
+def test_without_a_name_server_the_own_address_is_found_later() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         broker = Broker(network.at(BROKER_HOST), listening=ANYWHERE)
@@ -274,7 +274,7 @@ def test_where_we_are_is_learned_late_when_no_name_server_was_there() -> None:
     run(main())
 
 
-def test_a_machine_that_gets_another_address_says_so_with_the_next_line() -> None:
+def test_a_changed_address_of_the_machine_is_registered_with_the_next_connection() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         host = network.at(BROKER_HOST)
@@ -293,7 +293,7 @@ def test_a_machine_that_gets_another_address_says_so_with_the_next_line() -> Non
     run(main())
 
 
-def test_a_broker_for_all_that_only_its_own_machine_would_find_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_on_all_addresses_that_registers_loopback_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with name_server(network), Broker(network, listening=ANYWHERE):
@@ -304,7 +304,7 @@ def test_a_broker_for_all_that_only_its_own_machine_would_find_is_warned_of(capl
 
 
 @every_loop
-def test_over_real_sockets_a_broker_is_found_changed_and_gone(new_loop: NewLoop) -> None:
+def test_over_tcp_a_broker_is_registered_changed_and_removed(new_loop: NewLoop) -> None:
     async def main() -> None:
         network = TcpNetwork()
         async with name_server(network, Address("127.0.0.1", 0)) as (server, client):

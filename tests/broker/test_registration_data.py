@@ -63,7 +63,7 @@ def perms(routes: RouteTable, *topics: str) -> list[int]:
     return [route.queue_datas[0].perm for route in found if route]
 
 
-def test_all_topics_are_told_with_who_and_where_we_are() -> None:
+def test_a_full_registration_has_all_topics_and_the_identity_of_the_broker() -> None:
     broker = Broker()
     broker.put(TopicConfig("T", 4, 8))
 
@@ -84,7 +84,7 @@ def test_all_topics_are_told_with_who_and_where_we_are() -> None:
     assert body_of(command).topics.topic_config_table["T"] == TopicConfig("T", 4, 8)
 
 
-def test_one_topic_is_told_with_the_version_of_all() -> None:
+def test_a_single_topic_is_registered_with_the_version_of_all() -> None:
     broker = Broker()
     broker.put(TopicConfig("T"), TopicConfig("U"))
 
@@ -95,7 +95,7 @@ def test_one_topic_is_told_with_the_version_of_all() -> None:
     assert table.data_version == broker.topics.version
 
 
-def test_topics_that_changed_are_told_one_by_one_and_a_name_server_takes_each_of_them() -> None:
+def test_changed_topics_are_registered_one_by_one_and_accepted() -> None:
     broker, routes = Broker(), RouteTable()
     topics = [f"T{number}" for number in range(200)]
     broker.put(*map(TopicConfig, topics))
@@ -111,7 +111,7 @@ def test_topics_that_changed_are_told_one_by_one_and_a_name_server_takes_each_of
     assert body_of(commands[-1]).topics.data_version == broker.topics.version
 
 
-def test_a_few_of_many_topics_are_told_singly_and_a_good_part_of_them_with_all_others() -> None:
+def test_few_changes_are_registered_singly_and_many_with_all_topics() -> None:
     broker = Broker()
     broker.put(*(TopicConfig(f"T{number}") for number in range(320 - len(broker.topics))))
 
@@ -120,14 +120,14 @@ def test_a_few_of_many_topics_are_told_singly_and_a_good_part_of_them_with_all_o
     assert not broker.data.are_single_requests_cheaper(320 // SINGLE_COST + 1)
 
 
-def test_good_bye_names_what_was_registered() -> None:
+def test_an_unregistration_names_the_registered_broker() -> None:
     command = Broker().data.unregister(OWN)
 
     assert command.code == RequestCode.UNREGISTER_BROKER
     assert ForBroker.decode(command.ext) == ForBroker("broker-b", "10.0.0.9:10911", "C", 0)
 
 
-def test_with_credentials_everything_is_signed() -> None:
+def test_with_credentials_every_request_is_signed() -> None:
     own = Credentials("broker", "the secret of the broker")
     broker = Broker(msgspec.structs.replace(BROKER, credentials=own))
     broker.put(TopicConfig("A"))
@@ -142,20 +142,20 @@ def test_with_credentials_everything_is_signed() -> None:
         assert own.secret not in str(command)
 
 
-def test_without_credentials_nothing_is_signed() -> None:
+def test_without_credentials_no_request_is_signed() -> None:
     [command] = Broker().data.register(OWN)
 
     assert not {"AccessKey", "Signature"} & (command.ext or {}).keys()
 
 
-def test_an_ipv6_address_is_told_in_brackets() -> None:
+def test_an_ipv6_address_is_registered_in_brackets() -> None:
     (command,) = Broker().data.register(Address("2001:db8::1", 10911))
 
     assert header_of(command).broker_addr == "[2001:db8::1]:10911"
     assert header_of(command).ha_server_addr == "[2001:db8::1]:10912"
 
 
-def test_no_topic_allows_more_than_the_broker() -> None:
+def test_a_topic_has_no_more_permission_than_the_broker() -> None:
     broker = Broker(msgspec.structs.replace(BROKER, permission=Perm.READ))
     broker.put(TopicConfig("T"))
 
@@ -164,7 +164,7 @@ def test_no_topic_allows_more_than_the_broker() -> None:
     assert {row.perm & Perm.WRITE for row in body_of(command).topics.topic_config_table.values()} == {0}
 
 
-def test_a_change_of_the_permission_reaches_a_name_server_that_knows_the_topics() -> None:
+def test_a_changed_permission_reaches_a_name_server_that_knows_the_topics() -> None:
     broker, routes = Broker(), RouteTable()
     broker.put(TopicConfig("T"))
     tell(routes, *broker.data.register(OWN))
@@ -181,7 +181,7 @@ def test_a_change_of_the_permission_reaches_a_name_server_that_knows_the_topics(
     assert perms(routes, "T") == [Perm.READ_WRITE], "nothing changed since, so what an administrator did lasts"
 
 
-def test_a_large_table_is_told_in_parts_that_a_name_server_takes() -> None:
+def test_a_large_table_is_registered_in_parts_that_a_name_server_accepts() -> None:
     broker, routes = Broker(max_per_request=4), RouteTable()
     broker.put(*(TopicConfig(f"T{number}") for number in range(20)))
     names = sorted(row.topic_name for row in broker.topics)
@@ -197,7 +197,7 @@ def test_a_large_table_is_told_in_parts_that_a_name_server_takes() -> None:
     assert body_of(parts[-1]).topics.data_version == broker.topics.version
 
 
-def test_every_change_in_a_large_table_is_taken() -> None:
+def test_every_change_in_a_large_table_is_accepted() -> None:
     broker, routes = Broker(max_per_request=4), RouteTable()
     topics = [f"T{number}" for number in range(20)]
     broker.put(*map(TopicConfig, topics))
@@ -211,7 +211,7 @@ def test_every_change_in_a_large_table_is_taken() -> None:
 
 
 @pytest.mark.parametrize("count", [13, 14, 15, 16, 17, 25])
-def test_no_part_is_a_single_topic(count: int) -> None:
+def test_no_part_has_a_single_topic(count: int) -> None:
     broker = Broker(max_per_request=12)
     broker.put(*(TopicConfig(f"T{number}") for number in range(count - len(broker.topics))))
 
@@ -229,7 +229,7 @@ def test_the_longest_names_fit_into_a_frame() -> None:
     assert len(text) * MAX_TOPICS_PER_REQUEST < FrameLimits().frame_bytes
 
 
-def test_ordered_topics_are_learned_from_the_answer() -> None:
+def test_ordered_topics_are_read_from_the_answer() -> None:
     broker = Broker()
     broker.put(TopicConfig("T"), TopicConfig("U"))
 
@@ -240,7 +240,7 @@ def test_ordered_topics_are_learned_from_the_answer() -> None:
 
 
 @needs_golden
-def test_a_registration_has_the_fields_of_apaches_broker() -> None:
+def test_a_registration_has_the_fields_of_apache() -> None:
     theirs = next(one.command for one in captured("wire/5.3.3/json/registration.jsonl") if one.command.code == 103)
 
     (ours,) = Broker(BrokerSettings()).data.register(Address("127.0.0.1", 19010))

@@ -45,7 +45,7 @@ def now() -> float:
 
 
 @ends
-def test_topics_groups_and_what_is_forbidden_are_there_again(crashes: bool) -> None:
+def test_topics_groups_and_forbidden_pairs_are_restored(crashes: bool) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await lives.client()
@@ -67,7 +67,7 @@ def test_topics_groups_and_what_is_forbidden_are_there_again(crashes: bool) -> N
     in_virtual_time(main)
 
 
-def test_offsets_are_there_again_after_a_stop() -> None:
+def test_offsets_are_restored_after_a_stop() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -86,7 +86,7 @@ def test_offsets_are_there_again_after_a_stop() -> None:
     in_virtual_time(main)
 
 
-def test_a_crash_takes_back_commits_of_the_last_interval_and_no_others() -> None:
+def test_a_crash_loses_only_commits_of_the_last_interval() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -112,7 +112,7 @@ def test_a_crash_takes_back_commits_of_the_last_interval_and_no_others() -> None
     in_virtual_time(main)
 
 
-def test_queues_are_as_they_were_and_go_on_where_they_ended() -> None:
+def test_queues_are_restored_and_continue_at_their_end() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -139,7 +139,7 @@ def test_queues_are_as_they_were_and_go_on_where_they_ended() -> None:
 # topics that a crash kept from being saved
 
 
-def test_a_topic_whose_first_message_was_acknowledged_just_before_a_crash_is_there_again(
+def test_a_topic_acknowledged_just_before_a_crash_is_restored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(lives: Lives) -> None:
@@ -168,7 +168,7 @@ def test_a_topic_whose_first_message_was_acknowledged_just_before_a_crash_is_the
 
 
 @ends
-def test_a_topic_that_was_deleted_stays_so(crashes: bool) -> None:
+def test_a_deleted_topic_stays_deleted(crashes: bool) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker():
             client = await lives.client()
@@ -191,7 +191,7 @@ waits = pytest.mark.parametrize("wish", [{"DELAY": "2"}, {"TIMER_DELAY_SEC": "5"
 
 @ends
 @waits
-def test_a_topic_that_was_deleted_stays_so_when_a_message_to_it_comes_due(
+def test_a_deleted_topic_stays_deleted_when_a_message_to_it_becomes_due(
     wish: dict[str, str], crashes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(lives: Lives) -> None:
@@ -219,7 +219,7 @@ def test_a_topic_that_was_deleted_stays_so_when_a_message_to_it_comes_due(
 
 
 @waits
-def test_a_topic_that_was_made_again_gets_what_comes_due_as_with_apache(wish: dict[str, str]) -> None:
+def test_a_recreated_topic_gets_due_messages_as_with_apache(wish: dict[str, str]) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client = await lives.client()
@@ -233,7 +233,7 @@ def test_a_topic_that_was_made_again_gets_what_comes_due_as_with_apache(wish: di
 
 
 @waits
-def test_a_topic_that_no_table_knows_and_nobody_deleted_gets_what_comes_due(wish: dict[str, str]) -> None:
+def test_a_lost_topic_that_was_not_deleted_gets_due_messages(wish: dict[str, str]) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker():
             client = await lives.client()
@@ -252,7 +252,7 @@ def test_a_topic_that_no_table_knows_and_nobody_deleted_gets_what_comes_due(wish
     in_virtual_time(main, store=SYNC)
 
 
-def test_a_topic_that_was_deleted_and_made_again_by_sending_has_what_was_sent_since() -> None:
+def test_a_recreated_topic_has_only_its_new_messages() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker():
             client = await lives.client()
@@ -269,7 +269,7 @@ def test_a_topic_that_was_deleted_and_made_again_by_sending_has_what_was_sent_si
     in_virtual_time(main, store=SYNC)
 
 
-def test_a_group_that_had_consumed_what_a_power_loss_took_gets_what_comes_in_its_place() -> None:
+def test_a_group_ahead_after_a_power_loss_gets_the_new_messages() -> None:
     async def main(lives: Lives) -> None:
         await lose_what_was_consumed(lives)
 
@@ -290,7 +290,7 @@ def test_a_group_that_had_consumed_what_a_power_loss_took_gets_what_comes_in_its
 
 @ends
 @waits
-def test_a_message_that_waits_comes_in_the_next_life_and_not_early(wish: dict[str, str], crashes: bool) -> None:
+def test_a_delayed_message_is_delivered_after_a_restart_and_not_early(wish: dict[str, str], crashes: bool) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -317,7 +317,7 @@ def test_a_message_that_waits_comes_in_the_next_life_and_not_early(wish: dict[st
 
 
 @pytest.mark.parametrize("wish", [{"DELAY": "1"}, {"TIMER_DELAY_SEC": "1"}], ids=["delayed", "timed"])
-def test_a_message_that_was_delivered_does_not_come_again_after_a_stop(wish: dict[str, str]) -> None:
+def test_a_delivered_message_is_not_repeated_after_a_stop(wish: dict[str, str]) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -335,7 +335,7 @@ def test_a_message_that_was_delivered_does_not_come_again_after_a_stop(wish: dic
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("survives", ["everything", "any", "nothing"])
-def test_messages_that_wait_come_at_least_once_whenever_the_broker_is_killed(seed: int, survives: Survives) -> None:
+def test_delayed_messages_are_delivered_at_least_once_after_a_kill_at_any_time(seed: int, survives: Survives) -> None:
     random = Random(seed)
 
     async def main(lives: Lives) -> None:
@@ -404,7 +404,7 @@ class Producer:
 
 
 @ends
-def test_a_transaction_that_is_undecided_is_asked_about_in_the_next_life(crashes: bool) -> None:
+def test_an_undecided_transaction_is_checked_after_a_restart(crashes: bool) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -433,7 +433,7 @@ def test_a_transaction_that_is_undecided_is_asked_about_in_the_next_life(crashes
     in_virtual_time(main, store=SYNC, transaction=QUICK)
 
 
-def test_a_decision_may_come_in_the_next_life() -> None:
+def test_a_decision_may_arrive_after_a_restart() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -494,7 +494,7 @@ async def assert_kept(lives: Lives, promised: Promised) -> None:
         assert bodies(broker, "Auto") == [*found, b"next"]
 
 
-def test_whatever_was_acknowledged_is_there_after_a_power_loss_at_any_moment() -> None:
+def test_acknowledged_messages_survive_a_power_loss_at_any_moment() -> None:
     async def live(lives: Lives) -> tuple[FaultyFiles, list[Promised]]:
         return lives.disk, await live_and_promise(lives)
 
@@ -509,7 +509,7 @@ def test_whatever_was_acknowledged_is_there_after_a_power_loss_at_any_moment() -
         in_virtual_time(partial(check, point=point, promised=kept), store=SYNC)
 
 
-def test_many_lives_one_after_the_other_keep_everything() -> None:
+def test_many_restarts_keep_all_data() -> None:
     async def main(lives: Lives) -> None:
         expected: list[bytes] = []
         for life in range(20):

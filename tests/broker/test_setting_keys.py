@@ -44,7 +44,7 @@ brokerIP1 =
 """
 
 
-def test_a_file_of_rocketmq_is_read() -> None:
+def test_a_configuration_file_of_rocketmq_is_read() -> None:
     settings, warnings = read_keys(read_properties(USUAL_FILE))
 
     assert (settings.broker_name, settings.port, settings.advertised_host) == ("broker-b", 0, None)
@@ -58,7 +58,7 @@ def test_a_file_of_rocketmq_is_read() -> None:
     assert [warning.partition(":")[0] for warning in warnings] == ["diskMaxUsedSpaceRatio=88 is lowered to 85"]
 
 
-def test_what_is_not_named_stays_as_it_was() -> None:
+def test_settings_that_a_file_does_not_name_keep_their_values() -> None:
     base = BrokerSettings(broker_name="b", auto_create_topic=False)
 
     settings, warnings = read_keys({"listenPort": "1"}, base)
@@ -73,7 +73,7 @@ tls.client.keyPath tls.server.mode
 """
 
 
-def test_all_keys_are_told_as_rocketmq_writes_them() -> None:
+def test_all_keys_are_written_as_by_rocketmq() -> None:
     told = write_keys(BrokerSettings())
 
     assert set(KEYS) - set(told) == set(WITHOUT_A_VALUE.split())
@@ -87,7 +87,7 @@ def test_all_keys_are_told_as_rocketmq_writes_them() -> None:
     assert told["namesrvAddr"] == ""
 
 
-def test_what_is_told_can_be_read_again() -> None:
+def test_written_keys_can_be_read_again() -> None:
     settings = read_keys(
         {"brokerIP1": "h", "namesrvAddr": "a:1;[::1]:2", "messageDelayLevel": "0s 1d 90m", "deleteWhen": "0;16"}
     ).settings
@@ -102,7 +102,7 @@ def test_what_is_told_can_be_read_again() -> None:
 
 
 @needs_golden
-def test_every_key_of_the_real_brokers_is_known_and_in_one_group() -> None:
+def test_every_key_of_apaches_brokers_is_known_and_in_one_group() -> None:
     answers = [
         read_properties(frame.command.body)
         for frame in captured("mqadmin/*/wire/*getBrokerConfig*.jsonl")
@@ -115,7 +115,7 @@ def test_every_key_of_the_real_brokers_is_known_and_in_one_group() -> None:
 
 
 @needs_golden
-def test_values_of_the_real_broker_are_told_in_its_words() -> None:
+def test_values_of_apaches_broker_are_written_in_its_words() -> None:
     [*_, frame] = [frame for frame in captured("mqadmin/5.3.3/wire/*getBrokerConfig*.jsonl") if frame.answers == 26]
     real = read_properties(frame.command.body)
     honoured = {name: text for name, text in real.items() if name in KEYS and name != "diskMaxUsedSpaceRatio"}
@@ -138,7 +138,7 @@ store.index_backlog_bytes store.memory_bytes store.resume_interval_ms store.retr
 """
 
 
-def test_every_field_has_one_key_but_those_that_are_for_code_only() -> None:
+def test_every_field_has_one_key_except_those_for_code_only() -> None:
     settings = BrokerSettings()
     fields: set[str] = set()
     for name in settings.__struct_fields__:
@@ -165,7 +165,7 @@ def test_every_field_has_one_key_but_those_that_are_for_code_only() -> None:
         ("xyz", "xyz is not known"),
     ],
 )
-def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
+def test_a_key_without_effect_is_reported(name: str, warning: str) -> None:
     assert read_keys({name: "1"}) == (BrokerSettings(), [warning])
 
 
@@ -206,12 +206,12 @@ def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
         ("storePathCommitLog", "/elsewhere", "storePathCommitLog=/elsewhere: the log must be in"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_its_reason(name: str, text: str, why: str) -> None:
+def test_an_impossible_value_is_refused_with_its_reason(name: str, text: str, why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
         read_keys({name: text})
 
 
-def test_access_is_set_by_keys_and_told_by_them() -> None:
+def test_access_settings_are_read_and_written_as_keys() -> None:
     properties = {
         "accountsFile": "accounts.toml",
         "aclEnable": "true",
@@ -235,7 +235,7 @@ def test_access_is_set_by_keys_and_told_by_them() -> None:
         read_keys(properties | {"aclEnable": "false"})
 
 
-def test_credentials_are_read_in_rocketmqs_form_and_told_without_the_secret() -> None:
+def test_credentials_are_read_in_rocketmqs_form_and_written_without_the_secret() -> None:
     name = "innerClientAuthenticationCredentials"
 
     settings, _ = read_keys({name: '{"accessKey":"broker","secretKey":"hush"}'})
@@ -286,7 +286,7 @@ vipChannelEnable
 
 
 @pytest.mark.parametrize("name", [*KEYS, *CONSTANTS, *WITHOUT_EFFECT, "tlsServerKeyPath", "accessKey", "unheardOf", ""])
-def test_what_may_change_while_running_is_a_fixed_list(name: str) -> None:
+def test_the_keys_that_can_change_at_run_time_are_a_fixed_list(name: str) -> None:
     before = BrokerSettings()
     now = write_keys(before).get(name, "1")
     others = {"true": "false", "false": "true", "6": "4", "30000": "20000"}
@@ -304,7 +304,7 @@ def test_what_may_change_while_running_is_a_fixed_list(name: str) -> None:
         assert (refusal.value.remark or "").startswith(f"{REFUSED} {name} ")
 
 
-def test_no_path_listener_or_credential_is_on_the_list() -> None:
+def test_no_path_listener_or_credential_can_change_at_run_time() -> None:
     fields = [key.field for key in CHANGEABLE.values()]
     dangerous = re.compile("path|dir|folder|home|key|secret|plugin|class|host|port$|addr|name|connections|accounts|tls")
 
@@ -324,7 +324,7 @@ READ_AS = {"max_message_bytes": "max_body_bytes"}
 
 
 @pytest.mark.parametrize("name", CHANGEABLE)
-def test_what_may_change_while_running_is_looked_at_again_or_applied(name: str) -> None:
+def test_a_changeable_key_is_read_on_each_use_or_applied(name: str) -> None:
     part, _, field = KEYS[name].field.rpartition(".")
     field = READ_AS.get(field, field)
     looked_at = re.compile(rf"\b(?:settings|now|{part or 'settings'})\.{field}\b")
@@ -334,12 +334,12 @@ def test_what_may_change_while_running_is_looked_at_again_or_applied(name: str) 
 
 
 @pytest.mark.parametrize(("name", "text"), [("longPollingEnable", "maybe"), ("shortPollingTimeMills", "0")])
-def test_a_change_to_an_impossible_value_is_refused_as_such(name: str, text: str) -> None:
+def test_a_change_to_an_impossible_value_is_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidParameter, match=text):
         change_keys(BrokerSettings(), {name: text})
 
 
-def test_a_broker_is_a_master_whatever_its_id_says() -> None:
+def test_every_broker_is_a_master_whatever_its_id() -> None:
     settings, warnings = read_keys({"brokerId": "1"})
 
     assert settings.broker_id == 0
@@ -347,7 +347,7 @@ def test_a_broker_is_a_master_whatever_its_id_says() -> None:
     assert read_keys({"brokerId": "0"}) == (BrokerSettings(), [])
 
 
-def test_messages_larger_than_a_frame_are_not_promised() -> None:
+def test_the_message_size_is_limited_by_the_frame() -> None:
     settings, warnings = read_keys({"maxMessageSize": "99999999"})
 
     assert settings.store.max_body_bytes < 99_999_999

@@ -20,7 +20,7 @@ from pocketmq.errors import InvalidName, InvalidSetting
         ({"host": "0.0.0.0"}, "every client may read, send and administrate"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_with_its_name(wrong: dict[str, Any], says: str) -> None:
+def test_an_impossible_setting_is_refused_with_its_name(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidSetting, match=says):
         BrokerSettings(**wrong)
 
@@ -28,7 +28,7 @@ def test_a_setting_that_cannot_be_is_refused_with_its_name(wrong: dict[str, Any]
 @pytest.mark.parametrize(
     "wrong", [{"cluster": "a b"}, {"broker_name": ""}, {"broker_name": "../up"}, {"broker_name": "@a"}]
 )
-def test_cluster_and_broker_are_names_that_topics_may_have(wrong: dict[str, Any]) -> None:
+def test_cluster_and_broker_names_follow_the_rules_of_topics(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidName):
         BrokerSettings(**wrong)
 
@@ -37,20 +37,20 @@ def test_cluster_and_broker_are_names_that_topics_may_have(wrong: dict[str, Any]
     ("kind", "name"),
     [(FlowSettings, "send_wait_ms"), (TransactionSettings, "max_checks"), (TimerSettings, "precision_ms")],
 )
-def test_limits_of_its_parts_must_be_above_zero(kind: Any, name: str) -> None:
+def test_limits_must_be_above_zero(kind: Any, name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} = 0 must be above 0"):
         kind(**{name: 0})
 
 
 @pytest.mark.parametrize(("name", "most"), [("precision_ms", 60_000), ("max_delay_s", 3_153_600_000)])
-def test_timed_messages_that_could_never_be_delivered_are_not_waited_for(name: str, most: int) -> None:
+def test_timed_messages_beyond_the_longest_delay_are_refused(name: str, most: int) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} = {most + 1} must be at most {most}"):
         replace(TimerSettings(), **{name: most + 1})
 
     assert getattr(replace(TimerSettings(), **{name: most}), name) == most
 
 
-def test_what_may_be_zero_may_be() -> None:
+def test_settings_that_may_be_zero_accept_zero() -> None:
     settings = BrokerSettings(port=0, broker_id=0, permission=0)
 
     assert (settings.port, settings.broker_id, settings.permission) == (0, 0, 0)

@@ -25,12 +25,12 @@ async def changed(client: Client, text: str) -> None:
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-def test_every_key_says_whether_it_can_change_or_why_not() -> None:
+def test_every_key_can_change_or_has_a_reason() -> None:
     assert [name for name, key in KEYS.items() if not key.at_run_time and not key.why_not] == []
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, key in KEYS.items() if key.at_run_time])
-def test_every_key_that_can_change_is_accepted_with_the_value_that_it_has(name: str, key: Key) -> None:
+def test_every_changeable_key_accepts_its_current_value(name: str, key: Key) -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -47,7 +47,7 @@ def test_every_key_that_can_change_is_accepted_with_the_value_that_it_has(name: 
     in_virtual_time(main)
 
 
-def test_a_key_that_cannot_change_is_refused_with_the_reason() -> None:
+def test_an_unchangeable_key_is_refused_with_the_reason() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker():
             client = await lives.client()
@@ -67,7 +67,7 @@ def test_a_key_that_cannot_change_is_refused_with_the_reason() -> None:
     in_virtual_time(main)
 
 
-def test_topics_are_made_by_sending_as_the_settings_say_now() -> None:
+def test_sends_create_topics_by_the_current_settings() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             client, topics = await lives.client(), broker.parts.state.topics
@@ -89,7 +89,7 @@ def test_topics_are_made_by_sending_as_the_settings_say_now() -> None:
     in_virtual_time(main)
 
 
-def test_retention_goes_by_the_settings_of_now() -> None:
+def test_retention_uses_the_current_settings() -> None:
     async def main(lives: Lives) -> None:
         hour = datetime.fromtimestamp(lives.clock.now_ms() / 1000).hour
         lives.settings = Lives(store={"delete_hours": ((hour + 12) % 24,)}).settings
@@ -112,7 +112,7 @@ def test_retention_goes_by_the_settings_of_now() -> None:
     in_virtual_time(main)
 
 
-def test_how_large_a_message_may_be_and_how_long_intervals_are_change() -> None:
+def test_the_message_size_and_intervals_can_change() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             make_topic(broker)
@@ -129,7 +129,7 @@ def test_how_large_a_message_may_be_and_how_long_intervals_are_change() -> None:
     in_virtual_time(main)
 
 
-def test_a_ratio_of_the_disk_above_the_next_counts_as_that() -> None:
+def test_a_disk_ratio_above_the_next_one_counts_as_that_one() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             await changed(await lives.client(), "diskMaxUsedSpaceRatio=95\n")

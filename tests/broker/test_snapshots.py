@@ -72,7 +72,7 @@ def virtual_loop() -> VirtualLoop:
     return cast("VirtualLoop", asyncio.get_running_loop())
 
 
-def test_what_was_saved_comes_back_in_the_next_life() -> None:
+def test_saved_tables_are_restored_after_a_restart() -> None:
     async def main() -> None:
         broker = Broker()
         broker.create("T")
@@ -90,7 +90,7 @@ def test_what_was_saved_comes_back_in_the_next_life() -> None:
     run(main())
 
 
-def test_a_new_broker_saves_its_tables_and_a_loaded_one_has_nothing_to_save() -> None:
+def test_a_new_broker_saves_its_tables_and_a_loaded_one_has_no_changes() -> None:
     async def main() -> None:
         broker = Broker()
         broker.snapshots.load()
@@ -106,7 +106,7 @@ def test_a_new_broker_saves_its_tables_and_a_loaded_one_has_nothing_to_save() ->
     run(main())
 
 
-def test_the_file_of_groups_is_what_a_table_written_anew_would_be_after_any_change() -> None:
+def test_the_cached_file_of_groups_equals_a_new_encoding_after_any_change() -> None:
     async def main() -> None:
         broker = Broker()
         groups = broker.groups
@@ -126,7 +126,7 @@ def test_the_file_of_groups_is_what_a_table_written_anew_would_be_after_any_chan
     run(main())
 
 
-def test_only_what_changed_is_saved() -> None:
+def test_only_changed_tables_are_saved() -> None:
     async def main() -> None:
         broker = Broker()
         await broker.snapshots.save_changed()
@@ -142,7 +142,7 @@ def test_only_what_changed_is_saved() -> None:
 
 
 @pytest.mark.parametrize("kind", ["topics", "groups", "offsets"])
-def test_what_an_administrator_was_promised_survives_a_power_loss(kind: str) -> None:
+def test_changes_acknowledged_to_an_administrator_survive_a_power_loss(kind: str) -> None:
     async def main() -> None:
         broker = Broker()
         broker.create("T")
@@ -162,7 +162,7 @@ def test_what_an_administrator_was_promised_survives_a_power_loss(kind: str) -> 
     run(main())
 
 
-def test_changes_that_wait_share_one_write() -> None:
+def test_waiting_changes_share_one_write() -> None:
     async def main() -> None:
         broker = Broker()
         virtual_loop().count_stalled(broker.faulty.stalled)
@@ -185,7 +185,7 @@ def test_changes_that_wait_share_one_write() -> None:
     run(main())
 
 
-def test_the_loop_goes_on_while_the_disk_does_not() -> None:
+def test_the_event_loop_continues_while_the_disk_is_stalled() -> None:
     async def main() -> None:
         broker = Broker()
         virtual_loop().count_stalled(broker.faulty.stalled)
@@ -198,7 +198,7 @@ def test_the_loop_goes_on_while_the_disk_does_not() -> None:
     run(main())
 
 
-def test_a_disk_that_refuses_is_told_to_the_administrator_and_once_in_the_log(
+def test_a_disk_error_is_returned_to_the_administrator_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -226,7 +226,7 @@ def test_a_disk_that_refuses_is_told_to_the_administrator_and_once_in_the_log(
     run(main())
 
 
-def test_offsets_that_could_not_be_saved_are_saved_the_next_time() -> None:
+def test_offsets_after_a_failed_save_are_saved_the_next_time() -> None:
     async def main() -> None:
         broker = Broker()
         broker.offsets.commit("g", "T", 0, 5)
@@ -241,7 +241,7 @@ def test_offsets_that_could_not_be_saved_are_saved_the_next_time() -> None:
     run(main())
 
 
-def test_offsets_that_changed_after_a_failure_are_saved_with_those_that_failed() -> None:
+def test_offsets_changed_after_a_failed_save_are_saved_with_the_failed_ones() -> None:
     async def main() -> None:
         broker = Broker()
         broker.offsets.commit("g", "T", 0, 5)
@@ -257,7 +257,7 @@ def test_offsets_that_changed_after_a_failure_are_saved_with_those_that_failed()
     run(main())
 
 
-def test_one_table_that_fails_keeps_no_other_from_being_saved() -> None:
+def test_a_failing_table_does_not_prevent_the_others() -> None:
     async def main() -> None:
         broker = Broker()
         broker.create("T")
@@ -274,7 +274,7 @@ def test_one_table_that_fails_keeps_no_other_from_being_saved() -> None:
     run(main())
 
 
-def test_offsets_of_a_deleted_topic_are_gone_before_the_topic_is() -> None:
+def test_offsets_of_a_deleted_topic_are_removed_before_the_topic() -> None:
     async def main() -> None:
         broker = Broker()
         broker.create("T")
@@ -294,7 +294,7 @@ def test_offsets_of_a_deleted_topic_are_gone_before_the_topic_is() -> None:
     run(main())
 
 
-def test_who_hangs_up_does_not_stop_the_saving() -> None:
+def test_a_caller_that_disconnects_does_not_stop_the_save() -> None:
     async def main() -> None:
         broker = Broker()
         virtual_loop().count_stalled(broker.faulty.stalled)
@@ -313,7 +313,7 @@ def test_who_hangs_up_does_not_stop_the_saving() -> None:
     run(main())
 
 
-def test_topics_and_groups_that_were_made_by_using_them_are_saved_soon() -> None:
+def test_topics_and_groups_created_by_use_are_saved_soon() -> None:
     async def main() -> None:
         broker = Broker()
         for number in range(1000):
@@ -332,7 +332,7 @@ def test_topics_and_groups_that_were_made_by_using_them_are_saved_soon() -> None
     run(main())
 
 
-def test_large_tables_are_saved_less_often_and_all_the_same() -> None:
+def test_large_tables_are_saved_less_often() -> None:
     async def main() -> None:
         broker = Broker()
         broker.create(*(f"T{number}" for number in range(10_000)))
@@ -349,7 +349,7 @@ def test_large_tables_are_saved_less_often_and_all_the_same() -> None:
     run(main())
 
 
-def test_who_asks_for_large_tables_does_not_wait_for_their_turn() -> None:
+def test_a_requested_save_of_a_large_table_is_not_delayed() -> None:
     async def main() -> None:
         broker = Broker()
         broker.create(*(f"T{number}" for number in range(10_000)))
@@ -367,7 +367,7 @@ def test_who_asks_for_large_tables_does_not_wait_for_their_turn() -> None:
     run(main())
 
 
-def test_further_tables_are_saved_beside() -> None:
+def test_additional_tables_are_saved_as_well() -> None:
     async def main() -> None:
         broker, progress = Broker(), Progress()
         broker.snapshots.add("progress.json", progress)
@@ -384,7 +384,7 @@ def test_further_tables_are_saved_beside() -> None:
     run(main())
 
 
-def test_stopping_saves_everything() -> None:
+def test_stopping_saves_all_tables() -> None:
     async def main() -> None:
         broker, progress = Broker(), Progress()
         broker.snapshots.add("progress.json", progress)
@@ -406,7 +406,7 @@ def test_stopping_saves_everything() -> None:
     run(main())
 
 
-def test_stopping_does_not_wait_for_ever_for_a_disk_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
+def test_stopping_waits_for_a_hanging_disk_up_to_a_limit(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         broker = Broker(stop_s=10)
         virtual_loop().count_stalled(broker.faulty.stalled)
@@ -423,7 +423,7 @@ def test_stopping_does_not_wait_for_ever_for_a_disk_that_hangs(caplog: pytest.Lo
     run(main())
 
 
-def test_stopping_on_a_broken_disk_says_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+def test_stopping_on_a_broken_disk_logs_the_lost_tables(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         broker = Broker()
         await broker.snapshots.save_changed()
@@ -436,7 +436,7 @@ def test_stopping_on_a_broken_disk_says_what_is_lost(caplog: pytest.LogCaptureFi
     run(main())
 
 
-def test_a_table_that_breaks_our_own_rules_is_logged_as_our_fault(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_own_table_is_logged_as_an_internal_error(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Progress):
         def snapshot_json(self, now_ms: int) -> bytes:
             raise ZeroDivisionError
@@ -456,7 +456,7 @@ def test_a_table_that_breaks_our_own_rules_is_logged_as_our_fault(caplog: pytest
     run(main())
 
 
-def test_a_damaged_table_without_a_sound_copy_stops_the_start() -> None:
+def test_a_damaged_table_without_a_valid_copy_stops_the_start() -> None:
     disk = FaultyFiles()
     disk.make_dir(CONFIG)
     with disk.open(CONFIG / "topics.json", create=True) as file:
@@ -466,7 +466,7 @@ def test_a_damaged_table_without_a_sound_copy_stops_the_start() -> None:
         Broker(disk).snapshots.load()
 
 
-def test_keys_that_mean_nothing_are_named_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_keys_are_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     disk = FaultyFiles()
     disk.make_dir(CONFIG)
     with disk.open(CONFIG / "consumerOffset.json", create=True) as file:
@@ -482,7 +482,7 @@ def test_keys_that_mean_nothing_are_named_and_left_out(caplog: pytest.LogCapture
 @needs_golden
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
 @pytest.mark.parametrize("state", ["clean", "live"])
-def test_the_tables_of_an_apache_broker_are_taken_over_and_kept(version: str, state: str, tmp_path: Path) -> None:
+def test_tables_of_an_apache_broker_are_read_and_kept(version: str, state: str, tmp_path: Path) -> None:
     async def main() -> None:
         captured = Path(GOLDEN, "store", version, state, "config")
         broker = Broker(DiskFiles(), captured)

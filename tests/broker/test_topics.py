@@ -30,7 +30,7 @@ def topics() -> TopicTable:
     return TopicTable("DefaultCluster", "broker-a")
 
 
-def test_a_broker_has_its_own_topics() -> None:
+def test_a_broker_has_system_topics() -> None:
     found = {topic.topic_name: (topic.read_queue_nums, topic.perm) for topic in built_in_topics("C", "b", trace=True)}
 
     assert found == {
@@ -51,14 +51,14 @@ def test_a_broker_has_its_own_topics() -> None:
     }
 
 
-def test_template_and_trace_topic_can_be_missing() -> None:
+def test_template_and_trace_topic_can_be_absent() -> None:
     names = {topic.topic_name for topic in built_in_topics("C", "b", auto_create=False)}
 
     assert TEMPLATE not in names
     assert "RMQ_SYS_TRACE_TOPIC" not in names
 
 
-def test_a_topic_is_found_or_it_is_an_error(topics: TopicTable) -> None:
+def test_a_topic_is_found_or_raises_an_error(topics: TopicTable) -> None:
     topics.put([TopicConfig("T", 2, 2)], NOW)
 
     assert topics.get("T") == topics.require("T") == TopicConfig("T", 2, 2)
@@ -70,7 +70,7 @@ def test_a_topic_is_found_or_it_is_an_error(topics: TopicTable) -> None:
         topics.require("U")
 
 
-def test_every_change_makes_a_new_version_and_no_change_makes_none(topics: TopicTable) -> None:
+def test_every_change_increases_the_version_and_other_calls_do_not(topics: TopicTable) -> None:
     topics.put([TopicConfig("T", 2, 2)], NOW)
     first = topics.version
     topics.put([TopicConfig("T", 2, 2)], NOW + 1)
@@ -85,7 +85,7 @@ def test_every_change_makes_a_new_version_and_no_change_makes_none(topics: Topic
     assert topics.version == DataVersion(3, 0, NOW + 3)
 
 
-def test_alterations_are_of_topics_that_were_there(topics: TopicTable) -> None:
+def test_an_alteration_needs_an_existing_topic(topics: TopicTable) -> None:
     topics.put([TopicConfig("T", 2, 2)], NOW)
     topics.create_for_send(TopicName("made"), "TBW102", 4, NOW)
     new = topics.alterations
@@ -101,11 +101,11 @@ def test_alterations_are_of_topics_that_were_there(topics: TopicTable) -> None:
     assert same < changed < gone < topics.alterations
 
 
-def test_a_table_of_another_life_never_has_the_same_version() -> None:
+def test_a_restarted_table_never_has_an_earlier_version() -> None:
     assert TopicTable("C", "b", started_ms=1).version != TopicTable("C", "b", started_ms=2).version
 
 
-def test_changed_topics_are_told_once_as_they_are_now(topics: TopicTable) -> None:
+def test_changed_topics_are_reported_once_with_their_current_state(topics: TopicTable) -> None:
     topics.put([TopicConfig("T", 2, 2)], NOW)
     topics.put([TopicConfig("T", 4, 4), TopicConfig("U")], NOW)
     topics.put([TopicConfig("V")], NOW)
@@ -119,7 +119,7 @@ def test_changed_topics_are_told_once_as_they_are_now(topics: TopicTable) -> Non
 
 
 @pytest.mark.parametrize("name", ["", "bad*topic", "a@b", "../etc", "x" * 128, "%RETRY%" + "x" * 249])
-def test_a_bad_name_is_refused(topics: TopicTable, name: str) -> None:
+def test_an_invalid_name_is_refused(topics: TopicTable, name: str) -> None:
     with pytest.raises(InvalidName) as refused:
         topics.put([TopicConfig(name)], NOW)
 
@@ -127,7 +127,7 @@ def test_a_bad_name_is_refused(topics: TopicTable, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 127, "%RETRY%" + "x" * 248, "%DLQ%g", "a|b_c-d%e"])
-def test_a_good_name_is_taken(topics: TopicTable, name: str) -> None:
+def test_a_valid_name_is_accepted(topics: TopicTable, name: str) -> None:
     topics.put([TopicConfig(name)], NOW)
 
     assert name in topics
@@ -136,7 +136,7 @@ def test_a_good_name_is_taken(topics: TopicTable, name: str) -> None:
 @pytest.mark.parametrize(
     "name", [TEMPLATE, "DefaultCluster", "broker-a", "rmq_sys_anything", "TRANS_CHECK_MAX_TIME_TOPIC"]
 )
-def test_a_topic_of_the_broker_can_be_neither_changed_nor_deleted(topics: TopicTable, name: str) -> None:
+def test_a_system_topic_can_be_neither_changed_nor_deleted(topics: TopicTable, name: str) -> None:
     before = topics.snapshot()
 
     for change in (lambda: topics.put([TopicConfig(name)], NOW), lambda: topics.delete(name, NOW)):
@@ -157,7 +157,7 @@ def test_system_topics_are_listed(topics: TopicTable) -> None:
 
 
 @pytest.mark.parametrize("queues", [0, 1, MAX_QUEUES - 1, MAX_QUEUES])
-def test_queue_numbers_within_the_limit_are_taken(topics: TopicTable, queues: int) -> None:
+def test_queue_numbers_within_the_limit_are_accepted(topics: TopicTable, queues: int) -> None:
     topics.put([TopicConfig("T", queues, queues)], NOW)
 
     assert topics.require("T").write_queue_nums == queues
@@ -166,7 +166,7 @@ def test_queue_numbers_within_the_limit_are_taken(topics: TopicTable, queues: in
 @pytest.mark.parametrize(
     "config", [TopicConfig("T", -1, 1), TopicConfig("T", 1, MAX_QUEUES + 1), TopicConfig("T", perm=16)]
 )
-def test_numbers_that_cannot_be_are_refused(topics: TopicTable, config: TopicConfig) -> None:
+def test_impossible_queue_numbers_are_refused(topics: TopicTable, config: TopicConfig) -> None:
     with pytest.raises(InvalidParameter) as refused:
         topics.put([config], NOW)
 
@@ -174,7 +174,7 @@ def test_numbers_that_cannot_be_are_refused(topics: TopicTable, config: TopicCon
     assert "T" not in topics
 
 
-def test_several_topics_are_put_all_or_none(topics: TopicTable) -> None:
+def test_several_topics_are_all_created_or_none(topics: TopicTable) -> None:
     with pytest.raises(InvalidName):
         topics.put([TopicConfig("T"), TopicConfig("bad*topic")], NOW)
 
@@ -194,7 +194,7 @@ def test_attributes_are_changed_and_kept(topics: TopicTable) -> None:
         topics.put([TopicConfig("T", 2, 2, attributes=parse_changes("-message.type"))], NOW)
 
 
-def test_deleting_says_whether_there_was_anything(topics: TopicTable) -> None:
+def test_deleting_reports_whether_the_topic_existed(topics: TopicTable) -> None:
     topics.put([TopicConfig("T")], NOW)
     version = topics.version
 
@@ -213,7 +213,7 @@ def test_deleting_says_whether_there_was_anything(topics: TopicTable) -> None:
 
 
 @pytest.mark.parametrize(("asked", "queues"), [(1, 1), (7, 7), (8, 8), (9, 8), (1000, 8)])
-def test_an_unknown_topic_is_made_with_at_most_the_queues_of_its_template(
+def test_an_unknown_topic_is_created_with_at_most_the_queues_of_its_template(
     topics: TopicTable, asked: int, queues: int
 ) -> None:
     made = topics.create_for_send(T, TEMPLATE, asked, NOW, sys_flag=TopicFlag.UNIT)
@@ -224,7 +224,7 @@ def test_an_unknown_topic_is_made_with_at_most_the_queues_of_its_template(
     assert topics.version.counter == 1
 
 
-def test_a_topic_takes_permission_and_filter_type_from_its_template(topics: TopicTable) -> None:
+def test_a_topic_gets_permission_and_filter_type_of_its_template(topics: TopicTable) -> None:
     topics.put([TopicConfig("template", 3, 2, Perm.READ | Perm.INHERIT, TopicFilterType.MULTI_TAG)], NOW)
 
     made = topics.create_for_send(T, "template", 4, NOW)
@@ -232,7 +232,7 @@ def test_a_topic_takes_permission_and_filter_type_from_its_template(topics: Topi
     assert made == TopicConfig("T", 2, 2, Perm.READ, TopicFilterType.MULTI_TAG)
 
 
-def test_a_topic_that_is_there_is_left_as_it_is(topics: TopicTable) -> None:
+def test_an_existing_topic_is_not_changed(topics: TopicTable) -> None:
     topics.put([TopicConfig("T", 1, 1)], NOW)
     version = topics.version
 
@@ -241,7 +241,7 @@ def test_a_topic_that_is_there_is_left_as_it_is(topics: TopicTable) -> None:
 
 
 @pytest.mark.parametrize("asked", [0, -1])
-def test_no_topic_without_queues_is_made(topics: TopicTable, asked: int) -> None:
+def test_no_topic_without_queues_is_created(topics: TopicTable, asked: int) -> None:
     with pytest.raises(InvalidParameter, match="at least 1"):
         topics.create_for_send(T, TEMPLATE, asked, NOW)
 
@@ -251,7 +251,7 @@ def test_no_topic_without_queues_is_made(topics: TopicTable, asked: int) -> None
 @pytest.mark.parametrize(
     ("template", "why"), [("NoTemplate", "does not exist either"), ("plain", "has no inherit permission")]
 )
-def test_without_a_template_no_topic_is_made(topics: TopicTable, template: str, why: str) -> None:
+def test_without_a_template_no_topic_is_created(topics: TopicTable, template: str, why: str) -> None:
     topics.put([TopicConfig("plain")], NOW)
 
     with pytest.raises(TopicNotFound, match=why):
@@ -264,7 +264,7 @@ def test_a_retry_topic_needs_no_template_and_has_one_queue(topics: TopicTable) -
         assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (1, 1, 6)
 
 
-def test_switched_off_no_built_in_topic_is_a_template_but_one_of_the_administrator_is() -> None:
+def test_with_creation_off_only_a_template_of_an_administrator_creates_topics() -> None:
     topics = TopicTable("C", "b", auto_create=False)
     topics.restore(bodies.TopicTable(DataVersion(), {TEMPLATE: TopicConfig(TEMPLATE, 8, 8, 7)}))
     topics.put([TopicConfig("own", 2, 2, 7)], NOW)
@@ -275,7 +275,7 @@ def test_switched_off_no_built_in_topic_is_a_template_but_one_of_the_administrat
     assert topics.create_for_send(T, "own", 4, NOW).write_queue_nums == 2
 
 
-def test_topics_are_made_by_sending_up_to_the_limit_and_by_an_administrator_beyond_it() -> None:
+def test_sends_create_topics_up_to_the_limit_and_administrators_more() -> None:
     own = len(TopicTable("C", "b"))
     topics = TopicTable("C", "b", max_topics=own + 2)
 
@@ -290,7 +290,7 @@ def test_topics_are_made_by_sending_up_to_the_limit_and_by_an_administrator_beyo
     assert len(topics) == own + 4
 
 
-def test_topics_of_groups_are_bounded_apart_from_the_others() -> None:
+def test_topics_of_groups_have_a_limit_of_their_own() -> None:
     own = len(TopicTable("C", "b"))
     topics = TopicTable("C", "b", max_topics=own + 1, max_retry_topics=4)
 
@@ -332,21 +332,21 @@ def test_a_group_gets_its_retry_topic(topics: TopicTable, asked: int, queues: in
     assert topics.pop_changed() == []
 
 
-def test_a_retry_topic_is_ordered_as_long_as_the_group_has_an_ordered_topic(topics: TopicTable) -> None:
+def test_a_retry_topic_is_ordered_while_the_group_has_an_ordered_topic(topics: TopicTable) -> None:
     assert topics.ensure_retry(GROUP, 1, NOW, order=True).order
     assert topics.ensure_retry(GROUP, 1, NOW).order
     assert not topics.ensure_retry(GROUP, 1, NOW, order=False).order
     assert topics.version.counter == 2
 
 
-def test_a_group_gets_a_topic_for_its_dead_letters(topics: TopicTable) -> None:
+def test_a_group_gets_a_dead_letter_topic(topics: TopicTable) -> None:
     made = topics.ensure_dlq(GROUP, NOW)
 
     assert made == TopicConfig("%DLQ%g", 1, 1)
     assert topics.ensure_dlq(GROUP, NOW) is made
 
 
-def test_the_name_server_says_which_topics_are_ordered(topics: TopicTable) -> None:
+def test_the_name_server_decides_which_topics_are_ordered(topics: TopicTable) -> None:
     topics.put([TopicConfig("T"), TopicConfig("U")], NOW)
 
     topics.mark_ordered(["T", "Unknown"], NOW)
@@ -372,7 +372,7 @@ def test_all_topics_are_registered_with_the_version(topics: TopicTable) -> None:
 
 
 @pytest.mark.parametrize(("permission", "perm"), [(6, 7), (7, 7), (4, 4), (2, 2), (0, 0), (5, 5)])
-def test_a_broker_that_allows_less_registers_less(topics: TopicTable, permission: int, perm: int) -> None:
+def test_a_broker_with_less_permission_registers_less(topics: TopicTable, permission: int, perm: int) -> None:
     topics.put([TopicConfig("T", perm=7, order=True)], NOW)
 
     (told,) = topics.registration(permission, topics.pop_changed()).topic_config_table.values()
@@ -384,7 +384,7 @@ def test_a_broker_that_allows_less_registers_less(topics: TopicTable, permission
 # keeping
 
 
-def test_a_restored_table_goes_on_where_the_saved_one_was(topics: TopicTable) -> None:
+def test_a_restored_table_continues_with_the_saved_rows(topics: TopicTable) -> None:
     topics.put([TopicConfig("T", 2, 2)], NOW)
     again = TopicTable("DefaultCluster", "broker-a")
 
@@ -406,7 +406,7 @@ def test_a_snapshot_does_not_change_with_the_table(topics: TopicTable) -> None:
 
 @needs_golden
 @pytest.mark.parametrize("kind", ["clean", "live"])
-def test_the_table_of_a_real_broker_is_saved_as_it_was(kind: str) -> None:
+def test_the_table_of_an_apache_broker_is_saved_unchanged(kind: str) -> None:
     data = (GOLDEN / "store" / "5.3.3" / kind / "config" / "topics.json").read_bytes()
     topics = TopicTable("DefaultCluster", "broker-a", trace=True)
 
@@ -417,7 +417,7 @@ def test_the_table_of_a_real_broker_is_saved_as_it_was(kind: str) -> None:
 
 @needs_golden
 @pytest.mark.parametrize("kind", ["clean", "live"])
-def test_the_table_of_an_older_broker_gets_what_is_new_since_then(kind: str) -> None:
+def test_the_table_of_an_older_broker_gets_the_new_fields(kind: str) -> None:
     data = (GOLDEN / "store" / "4.9.7" / kind / "config" / "topics.json").read_bytes()
     topics = TopicTable("DefaultCluster", "broker-a", trace=True)
 
@@ -462,7 +462,7 @@ def _replayed(topics: TopicTable, pattern: str) -> Iterator[TopicConfig]:
 
 @needs_golden
 @pytest.mark.parametrize("name", ["sendErrors", "retry", "push", "members", "orderly"])
-def test_topics_come_to_be_as_in_captured_conversations(name: str) -> None:
+def test_topics_are_created_as_in_captured_conversations(name: str) -> None:
     registered: dict[str, TopicConfig] = {}
     for frame in captured(f"wire/5.3.3/json/{name}.jsonl"):
         command = frame.command
@@ -480,7 +480,7 @@ def test_topics_come_to_be_as_in_captured_conversations(name: str) -> None:
 
 
 @needs_golden
-def test_mqadmin_creates_what_it_says_it_created() -> None:
+def test_mqadmin_creates_what_it_reports() -> None:
     topics = TopicTable("DefaultCluster", "broker-a", trace=True)
     refused = []
     for frame in captured("mqadmin/5.3.3/wire/*-updateTopic*.jsonl"):
@@ -515,7 +515,7 @@ def test_mqadmin_creates_what_it_says_it_created() -> None:
     ]
 
 
-def test_a_topic_of_apache_that_keeps_batches_whole_is_not_taken_over() -> None:
+def test_a_topic_with_batch_queues_of_apache_is_refused() -> None:
     topics = TopicTable("C", "b")
     row = TopicConfig("Whole", attributes={"queue.type": "BatchCQ"})
 

@@ -41,7 +41,7 @@ async def until_busy(broker: RunningBroker, client: Client) -> int:
 
 
 @in_virtual_time
-async def test_beyond_so_many_waiting_sends_one_more_is_refused_at_once() -> None:
+async def test_a_send_above_the_limit_of_waiting_sends_is_refused_at_once() -> None:
     async with running(store=STALLING, flow=FlowSettings(max_waiting_sends=3)) as broker:
         client = await broker.connect()
         with broker.stall_syncs():
@@ -55,7 +55,7 @@ async def test_beyond_so_many_waiting_sends_one_more_is_refused_at_once() -> Non
 
 
 @in_virtual_time
-async def test_beyond_so_many_waiting_bytes_one_more_request_is_refused_at_once() -> None:
+async def test_a_request_above_the_limit_of_waiting_bytes_is_refused_at_once() -> None:
     async with running(store=STALLING, flow=FlowSettings(max_waiting_bytes=10_000)) as broker:
         client = await broker.connect()
         with broker.stall_syncs():
@@ -66,7 +66,7 @@ async def test_beyond_so_many_waiting_bytes_one_more_request_is_refused_at_once(
 
 
 @in_virtual_time
-async def test_put_off_requests_are_bounded_as_well() -> None:
+async def test_deferred_requests_are_limited() -> None:
     async with running(flow=FlowSettings(max_waiting_pulls=10, pull_wait_ms=60_000)) as broker:
         client = await broker.connect()
         await client.sent()
@@ -108,7 +108,7 @@ def pull_much(broker: RunningBroker, client: Client) -> "list[asyncio.Future[Com
 
 
 @in_virtual_time
-async def test_a_client_that_does_not_read_its_answers_is_not_served_on_until_it_does() -> None:
+async def test_a_client_that_does_not_read_its_answers_is_paused_until_it_does() -> None:
     async with running(store=LARGE, flow=PATIENT) as broker:
         client, other = await full_queue(broker), await broker.connect()
         peer = broker.peer_of(client)
@@ -127,7 +127,7 @@ async def test_a_client_that_does_not_read_its_answers_is_not_served_on_until_it
 
 
 @in_virtual_time
-async def test_a_client_that_pulls_on_without_reading_is_served_on_when_it_reads() -> None:
+async def test_a_client_that_pulls_without_reading_is_served_again_when_it_reads() -> None:
     async with running(store=LARGE) as broker:
         client, other = await full_queue(broker), await broker.connect()
         peer = broker.peer_of(client)
@@ -143,7 +143,7 @@ async def test_a_client_that_pulls_on_without_reading_is_served_on_when_it_reads
 
 
 @in_virtual_time
-async def test_a_client_that_never_reads_is_cut_off_and_nothing_of_it_is_left() -> None:
+async def test_a_client_that_never_reads_is_disconnected_and_removed_completely() -> None:
     async with running(store=LARGE) as broker:
         client = await full_queue(broker)
         peer = broker.peer_of(client)
@@ -166,7 +166,7 @@ async def test_a_client_that_never_reads_is_cut_off_and_nothing_of_it_is_left() 
 
 
 @in_virtual_time
-async def test_a_frame_that_is_too_large_ends_its_line_and_costs_nothing() -> None:
+async def test_a_too_large_frame_closes_its_connection_and_uses_no_memory() -> None:
     async with running() as broker:
         client, other = await broker.connect(), await broker.connect()
 
@@ -181,7 +181,7 @@ async def test_a_frame_that_is_too_large_ends_its_line_and_costs_nothing() -> No
 
 
 @in_virtual_time
-async def test_beyond_so_many_connections_one_more_is_closed_and_the_others_are_served() -> None:
+async def test_a_connection_above_the_limit_is_closed_and_the_others_are_served() -> None:
     async with running(max_connections=3) as broker:
         clients = [await broker.connect() for _ in range(3)]
 
@@ -195,7 +195,7 @@ async def test_beyond_so_many_connections_one_more_is_closed_and_the_others_are_
 
 
 @in_virtual_time
-async def test_a_host_gets_so_many_connections_and_no_more() -> None:
+async def test_connections_per_host_are_limited() -> None:
     async with running(max_connections_per_host=2) as broker:
         clients = [await broker.connect("10.4.0.4") for _ in range(2)]
 
@@ -208,7 +208,7 @@ async def test_a_host_gets_so_many_connections_and_no_more() -> None:
 
 
 @in_virtual_time
-async def test_a_client_that_vanished_without_a_word_is_forgotten_with_all_that_it_left() -> None:
+async def test_a_client_that_vanished_is_removed_with_all_its_state() -> None:
     async with running() as broker:
         client, other = await broker.connect("10.6.0.6"), await broker.connect()
         await client.beat()

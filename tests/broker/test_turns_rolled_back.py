@@ -173,7 +173,7 @@ def all_bodies(broker: RunningBroker) -> list[bytes]:
     ],
     ids=["usual", "rolling", "pool", "sync", "thread", "blocking", "blocking and rolling"],
 )
-def test_a_turn_in_which_any_call_fails_is_given_back_as_a_whole(
+def test_a_turn_with_a_failing_call_is_rolled_back_completely(
     make: Callable[[list[bytes]], list[Command]],
     store: dict[str, Any],
     caplog: pytest.LogCaptureFixture,

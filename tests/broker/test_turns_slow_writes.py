@@ -64,7 +64,7 @@ def assert_sound(broker: RunningBroker) -> None:
 
 
 @in_virtual_time
-async def test_while_a_write_stalls_everything_but_sends_goes_on(slow: Slow) -> None:
+async def test_during_a_stalled_write_everything_except_sends_continues(slow: Slow) -> None:
     async with slow() as broker:
         client, consumer = await broker.connect(), await broker.connect()
         await consumer.beat()
@@ -101,7 +101,7 @@ async def test_while_a_write_stalls_everything_but_sends_goes_on(slow: Slow) -> 
 
 
 @in_virtual_time
-async def test_a_second_after_the_write_began_sends_are_rejected_at_once_and_waiting_ones_with_them(slow: Slow) -> None:
+async def test_a_second_after_the_start_of_a_write_new_and_waiting_sends_are_rejected(slow: Slow) -> None:
     async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
@@ -127,7 +127,7 @@ async def test_a_second_after_the_write_began_sends_are_rejected_at_once_and_wai
 
 
 @in_virtual_time
-async def test_sends_that_waited_are_stored_in_their_order_as_soon_as_the_write_ends(slow: Slow) -> None:
+async def test_waiting_sends_are_stored_in_order_when_the_write_ends(slow: Slow) -> None:
     async with slow() as broker:
         client, other = await broker.connect(), await broker.connect()
         stall = broker.stall_writes()
@@ -152,7 +152,7 @@ async def test_sends_that_waited_are_stored_in_their_order_as_soon_as_the_write_
 
 
 @in_virtual_time
-async def test_what_is_acknowledged_is_stored_once_and_what_is_rejected_is_not_stored() -> None:
+async def test_acknowledged_messages_are_stored_once_and_rejected_ones_not_at_all() -> None:
     async with running(store=SLOW | {"log_file_bytes": 16_384}) as broker:
         clients = [await broker.connect() for _ in range(4)]
         outcomes: list[tuple[bytes, Timed]] = []
@@ -182,7 +182,7 @@ async def test_what_is_acknowledged_is_stored_once_and_what_is_rejected_is_not_s
 
 
 @in_virtual_time
-async def test_a_write_that_fails_in_the_thread_gives_its_turn_back_and_each_send_gets_an_error(slow: Slow) -> None:
+async def test_a_failed_write_of_the_thread_rolls_back_its_turn_with_an_error_for_each_send(slow: Slow) -> None:
     async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
@@ -206,7 +206,7 @@ async def test_a_write_that_fails_in_the_thread_gives_its_turn_back_and_each_sen
 
 
 @in_virtual_time
-async def test_a_full_disk_behind_a_stall_refuses_and_goes_on_when_there_is_space(slow: Slow) -> None:
+async def test_a_full_disk_after_a_stall_refuses_sends_until_it_has_space(slow: Slow) -> None:
     async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
@@ -223,7 +223,7 @@ async def test_a_full_disk_behind_a_stall_refuses_and_goes_on_when_there_is_spac
 
 
 @in_virtual_time
-async def test_a_slow_write_leaves_the_loop_and_comes_back_when_the_disk_is_calm(
+async def test_a_slow_write_moves_to_a_thread_and_returns_when_the_disk_is_calm(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running(store={"slow_write_ms": 20}) as broker:
@@ -254,7 +254,7 @@ async def test_a_slow_write_leaves_the_loop_and_comes_back_when_the_disk_is_calm
 
 
 @in_virtual_time
-async def test_an_unusually_long_sync_makes_the_next_write_leave_the_loop() -> None:
+async def test_an_unusually_long_sync_moves_the_next_write_to_a_thread() -> None:
     async with running(store={"slow_write_ms": 20, "flush_interval_ms": 10, "flush_least_pages": 0}) as broker:
         client = await broker.connect()
         with broker.stall_syncs():
@@ -270,7 +270,7 @@ async def test_an_unusually_long_sync_makes_the_next_write_leave_the_loop() -> N
 
 
 @in_virtual_time
-async def test_a_disk_whose_syncs_always_take_long_is_calm_until_one_takes_a_second() -> None:
+async def test_a_disk_with_long_syncs_is_calm_until_one_takes_a_second() -> None:
     async with running(store={"slow_write_ms": 20, "flush_interval_ms": 10, "flush_least_pages": 0}) as broker:
         client = await broker.connect()
         for number in range(5):
@@ -288,7 +288,7 @@ async def test_a_disk_whose_syncs_always_take_long_is_calm_until_one_takes_a_sec
 
 
 @in_virtual_time
-async def test_while_a_write_to_consume_queues_stalls_everything_goes_on_sends_too() -> None:
+async def test_during_a_stalled_write_to_consume_queues_everything_continues() -> None:
     async with running(store={"slow_write_ms": 20, "queue_least_pages": 0}) as broker:
         client = await broker.connect()
         await client.beat()
@@ -316,7 +316,7 @@ async def test_while_a_write_to_consume_queues_stalls_everything_goes_on_sends_t
 
 
 @in_virtual_time
-async def test_sends_that_must_be_safe_are_answered_after_the_write_and_the_sync() -> None:
+async def test_synced_sends_are_answered_after_the_write_and_the_sync() -> None:
     async with running(store=SLOW | {"flush": FlushMode.SYNC}) as broker:
         client = await broker.connect()
         await client.sent(b"before")
@@ -331,7 +331,7 @@ async def test_sends_that_must_be_safe_are_answered_after_the_write_and_the_sync
 
 
 @in_virtual_time
-async def test_delayed_messages_and_retries_wait_for_a_slow_disk_and_none_is_lost(slow: Slow) -> None:
+async def test_delayed_messages_and_retries_wait_for_a_slow_disk_without_loss(slow: Slow) -> None:
     async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"failed")
@@ -355,7 +355,7 @@ async def test_delayed_messages_and_retries_wait_for_a_slow_disk_and_none_is_los
 
 
 @in_virtual_time
-async def test_a_write_of_the_brokers_own_that_fails_is_tried_again_until_the_disk_takes_it(slow: Slow) -> None:
+async def test_a_failed_write_of_the_broker_itself_is_repeated_until_it_succeeds(slow: Slow) -> None:
     async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"delayed", properties={"DELAY": "1"})
@@ -372,7 +372,7 @@ async def test_a_write_of_the_brokers_own_that_fails_is_tried_again_until_the_di
 
 
 @in_virtual_time
-async def test_a_transaction_is_committed_once_though_the_disk_is_slow(slow: Slow) -> None:
+async def test_a_transaction_is_committed_once_on_a_slow_disk(slow: Slow) -> None:
     async with slow() as broker:
         client = await broker.connect()
         half = await client.sent(
@@ -392,7 +392,7 @@ async def test_a_transaction_is_committed_once_though_the_disk_is_slow(slow: Slo
 
 
 @in_virtual_time
-async def test_a_topic_that_is_deleted_under_a_stalled_write_takes_its_messages_with_it(slow: Slow) -> None:
+async def test_a_topic_deleted_during_a_stalled_write_loses_the_messages_of_the_write(slow: Slow) -> None:
     async with slow() as broker:
         client = await broker.connect()
         await client.sent(b"before")
@@ -428,7 +428,7 @@ async def test_stopping_waits_for_the_write_and_answers_its_sends(slow: Slow) ->
 
 
 @in_virtual_time
-async def test_the_transient_pool_has_a_thread_of_its_own_and_is_not_touched_by_it() -> None:
+async def test_the_transient_pool_uses_only_its_own_thread() -> None:
     async with running(store=SLOW | {"transient_pool": True}) as broker:
         client = await broker.connect()
         stall = broker.stall_writes()

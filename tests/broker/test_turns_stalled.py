@@ -37,7 +37,7 @@ async def until_busy(broker: RunningBroker, client: Client) -> int:
 
 
 @in_virtual_time
-async def test_a_stalled_disk_stops_sends_but_neither_heartbeats_nor_pulls_and_all_flows_again_afterwards() -> None:
+async def test_a_stalled_disk_stops_sends_but_neither_heartbeats_nor_pulls() -> None:
     async with running(store=STALLING) as broker:
         client, consumer = await broker.connect(), await broker.connect()
         await consumer.beat()
@@ -76,7 +76,7 @@ async def timed_beats(client: Client) -> None:
 
 
 @in_virtual_time
-async def test_a_refused_send_is_told_the_cause_how_long_it_waited_and_when_to_come_again() -> None:
+async def test_a_refusal_has_the_cause_the_waiting_time_and_the_retry_time() -> None:
     async with running(store=STALLING) as broker:
         client = await broker.connect()
         with broker.stall_syncs():
@@ -96,7 +96,7 @@ async def test_a_refused_send_is_told_the_cause_how_long_it_waited_and_when_to_c
 
 
 @in_virtual_time
-async def test_beyond_a_second_new_sends_are_refused_at_once_and_waiting_ones_with_them() -> None:
+async def test_after_a_second_new_and_waiting_sends_are_refused() -> None:
     async with running(store=STALLING) as broker:
         client = await broker.connect()
         stall = broker.stall_syncs()
@@ -123,7 +123,7 @@ async def test_beyond_a_second_new_sends_are_refused_at_once_and_waiting_ones_wi
 
 
 @in_virtual_time
-async def test_what_is_acknowledged_is_stored_once_and_what_is_refused_is_not_stored() -> None:
+async def test_acknowledged_messages_are_stored_once_and_refused_ones_not_at_all() -> None:
     async with running(store=STALLING) as broker:
         clients = [await broker.connect() for _ in range(4)]
         outcomes: list[tuple[bytes, Timed]] = []
@@ -156,7 +156,7 @@ async def test_what_is_acknowledged_is_stored_once_and_what_is_refused_is_not_st
 
 
 @in_virtual_time
-async def test_pipelined_sends_that_waited_are_stored_in_their_order() -> None:
+async def test_waiting_pipelined_sends_are_stored_in_order() -> None:
     async with running(store=STALLING) as broker:
         client, other = await broker.connect(), await broker.connect()
         stall = broker.stall_syncs()
@@ -182,7 +182,7 @@ async def test_pipelined_sends_that_waited_are_stored_in_their_order() -> None:
 
 
 @in_virtual_time
-async def test_the_log_is_looked_at_though_nobody_sends() -> None:
+async def test_the_log_is_checked_without_any_send() -> None:
     async with running(store=STALLING) as broker:
         client = await broker.connect()
         stall = broker.stall_syncs()
@@ -198,7 +198,7 @@ async def test_the_log_is_looked_at_though_nobody_sends() -> None:
 
 
 @in_virtual_time
-async def test_a_decision_about_a_transaction_waits_for_the_log_longer_than_a_send() -> None:
+async def test_a_decision_about_a_transaction_may_wait_longer_than_a_send() -> None:
     async with running(store=STALLING) as broker:
         client = await broker.connect()
         half = await client.sent(b"half", properties=HALF_FIELDS, sys_flag=SysFlag.TRANSACTION_PREPARED)
@@ -253,7 +253,7 @@ async def test_a_message_that_is_sent_back_waits_for_the_log_like_a_send() -> No
 
 
 @in_virtual_time
-async def test_the_first_to_notice_that_the_log_is_busy_waits_as_well_though_it_is_no_send() -> None:
+async def test_any_request_that_first_finds_the_log_busy_waits() -> None:
     async with running(store=STALLING) as broker:
         client = await broker.connect()
         await client.sent(b"failed")
@@ -289,7 +289,7 @@ async def test_without_a_prepared_file_sends_wait_until_there_is_one() -> None:
 
 
 @in_virtual_time
-async def test_an_empty_pool_refuses_at_once_and_what_was_acknowledged_is_kept() -> None:
+async def test_an_empty_pool_refuses_at_once_and_acknowledged_messages_are_kept() -> None:
     pool = {"transient_pool": True, "pool_buffers": 4, "pool_buffer_bytes": 4_096}
     async with running(store=pool) as broker:
         client, consumer = await broker.connect(), await broker.connect()
@@ -319,7 +319,7 @@ async def test_an_empty_pool_refuses_at_once_and_what_was_acknowledged_is_kept()
 
 
 @in_virtual_time
-async def test_stopping_refuses_what_still_waits() -> None:
+async def test_stopping_refuses_waiting_requests() -> None:
     async with running(store=STALLING | {"close_timeout_ms": 60_000}) as broker:
         client = await broker.connect()
         stall = broker.stall_syncs()

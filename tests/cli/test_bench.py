@@ -10,7 +10,7 @@ from pocketmq.cli.bench import percentiles
 measuring = sys.modules["pocketmq.cli.bench"]  # `pocketmq.cli.bench` is the command
 
 
-def test_a_short_load_is_measured_and_leaves_nothing(own_cluster: RunningCluster) -> None:
+def test_a_short_load_is_measured_and_its_topic_deleted(own_cluster: RunningCluster) -> None:
     result = own_cluster.run("bench", "--seconds", 0.3, "--concurrency", 4, "--body-bytes", 100)
     [told] = own_cluster.ask("bench", "--seconds", 0.3, "--concurrency", 4)
 
@@ -24,7 +24,7 @@ def test_a_short_load_is_measured_and_leaves_nothing(own_cluster: RunningCluster
     assert own_cluster.ask("group", "ls") == []
 
 
-def test_a_cluster_that_cannot_be_used_is_told(own_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_cluster_is_reported(own_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "WARM_UP_S", 0.0)
 
     result = own_cluster.run("bench", "--seconds", 0.3)
@@ -35,11 +35,11 @@ def test_a_cluster_that_cannot_be_used_is_told(own_cluster: RunningCluster, monk
 
 
 @pytest.mark.parametrize("words", [("--seconds", 1000), ("--body-bytes", 1), ("--concurrency", 0), ("--queues", 0)])
-def test_a_load_that_is_too_much_or_none_is_refused(cluster: RunningCluster, words: tuple[object, ...]) -> None:
+def test_a_load_outside_the_limits_is_refused(cluster: RunningCluster, words: tuple[object, ...]) -> None:
     assert cluster.run("bench", *words).exit_code == 64
 
 
-def test_percentiles_are_times_that_were_measured() -> None:
+def test_percentiles_are_measured_times() -> None:
     found = percentiles([each / 1000 for each in range(1, 1001)])
 
     assert found == {"p50": 500.0, "p90": 900.0, "p99": 990.0, "p99.9": 999.0, "max": 1000.0}

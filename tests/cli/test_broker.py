@@ -35,7 +35,7 @@ def settings_of(port: int) -> dict[str, str]:
         return read_properties(line.call(RequestCode.GET_BROKER_CONFIG).body)
 
 
-def test_what_was_sent_is_there_after_a_stop_that_took_less_than_a_second(start: Start) -> None:
+def test_sent_messages_exist_after_a_stop_within_a_second(start: Start) -> None:
     process = start("--port", 0, "--json", "--set", "autoCreateTopicEnable=true")
     with BrokerLine(ready(process)["port"]) as line:
         for number in range(3):
@@ -55,7 +55,7 @@ def test_what_was_sent_is_there_after_a_stop_that_took_less_than_a_second(start:
     assert [message.body for message in kept] == [b"0", b"1", b"2"]
 
 
-def test_the_line_of_json_says_everything_that_a_script_needs(start: Start) -> None:
+def test_the_json_line_has_all_facts_for_a_script(start: Start) -> None:
     told = ready(
         start(
             "--port",
@@ -85,7 +85,7 @@ def test_the_line_of_json_says_everything_that_a_script_needs(start: Start) -> N
     assert settings_of(told["port"])["flushDiskType"] == "SYNC_FLUSH"
 
 
-def test_the_banner_says_who_it_is_and_what_may_be_relied_on(start: Start) -> None:
+def test_the_banner_shows_name_address_and_guarantees(start: Start) -> None:
     process = start("--port", 0)
     assert process.stdout is not None
 
@@ -101,7 +101,7 @@ def test_the_banner_says_who_it_is_and_what_may_be_relied_on(start: Start) -> No
     assert banner[8] == "Ready. Press Ctrl-C to stop."
 
 
-def test_topics_are_not_created_by_sending_unless_the_file_says_so(start: Start, tmp_path: Path) -> None:
+def test_sends_do_not_create_topics_unless_the_file_allows_it(start: Start, tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text("autoCreateTopicEnable=true\nbrokerName=b\n")
 
     with BrokerLine(ready(start("--port", 0, "--json"))["port"]) as line, pytest.raises(TopicNotFound):
@@ -110,7 +110,7 @@ def test_topics_are_not_created_by_sending_unless_the_file_says_so(start: Start,
         assert line.send("T", 0, b"x", {}).queue_offset == 0
 
 
-def test_a_file_of_rocketmq_is_read_and_options_count_more(start: Start, tmp_path: Path) -> None:
+def test_a_file_of_rocketmq_is_read_and_options_override_it(start: Start, tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text(
         "brokerName=from-file\nlistenPort=1\nbindAddress=0.0.0.0\nstorePathRootDir=./kept\nfileReservedTime=48\n"
         "brokerRole=ASYNC_MASTER\nhaListenPort=10912\nlistening=1\ndiskMaxUsedSpaceRatio=88\n"
@@ -130,7 +130,7 @@ def test_a_file_of_rocketmq_is_read_and_options_count_more(start: Start, tmp_pat
     assert "brokerRole" not in log
 
 
-def test_name_servers_come_from_the_environment_when_nothing_else_names_them(start: Start) -> None:
+def test_name_servers_are_read_from_the_environment_if_nothing_else_names_them(start: Start) -> None:
     first = ready(start("--port", 0, "--json", NAMESRV_ADDR="127.0.0.1:1;127.0.0.1:2"))
     second = ready(start("--port", 0, "--json", "--name", "b", "-n", "127.0.0.1:3", NAMESRV_ADDR="127.0.0.1:1"))
 
@@ -138,7 +138,7 @@ def test_name_servers_come_from_the_environment_when_nothing_else_names_them(sta
     assert second["name_servers"] == ["127.0.0.1:3"]
 
 
-def test_it_ends_with_its_input_when_asked_to(start: Start) -> None:
+def test_the_option_for_stdin_stops_the_program_when_stdin_ends(start: Start) -> None:
     process = start("--port", 0, "--json", "--until-end-of-input")
     ready(process)
 
@@ -147,7 +147,7 @@ def test_it_ends_with_its_input_when_asked_to(start: Start) -> None:
     assert process.returncode == 0
 
 
-def test_log_files_keep_the_size_that_they_have(start: Start) -> None:
+def test_log_files_keep_their_size(start: Start) -> None:
     size = 1024 * 1024
     first = start(
         "--port", 0, "--json", "--set", f"mappedFileSizeCommitLog={size}", "--set", "autoCreateTopicEnable=true"
@@ -162,7 +162,7 @@ def test_log_files_keep_the_size_that_they_have(start: Start) -> None:
     assert settings_of(told["port"])["mappedFileSizeCommitLog"] == str(size)
 
 
-def test_two_brokers_do_not_share_a_folder(start: Start) -> None:
+def test_two_brokers_cannot_use_one_folder(start: Start) -> None:
     ready(start("--port", 0, "--json"))
 
     second = start("--port", 0, "--json")
@@ -173,7 +173,7 @@ def test_two_brokers_do_not_share_a_folder(start: Start) -> None:
     assert "pocketmq-data/broker-a" in log.splitlines()[-1]
 
 
-def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
+def test_a_port_in_use_is_reported_in_one_sentence(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = start("--port", taken.getsockname()[1])
         log = ended(process)
@@ -201,14 +201,14 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
         (["-n", "a:b"], "address 'a:b'"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(args: list[str], why: str) -> None:
+def test_impossible_settings_are_reported_before_anything_starts(args: list[str], why: str) -> None:
     result = refused(*args)
 
     assert result.exit_code == 64
     assert why in result.stderr
 
 
-def test_keys_of_a_java_broker_are_a_warning_in_options_and_in_a_file(start: Start, tmp_path: Path) -> None:
+def test_keys_of_a_java_broker_cause_a_warning_in_options_and_in_a_file(start: Start, tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
     config.write_text("brokerFastFailureEnable=false\nhaListenPort=1\nnewInTheNextRelease=7\n", "utf-8")
     java = ("--set", "brokerFastFailureEnable=false", "--set", "diskMaxUsedSpaceRatio=95")
@@ -243,7 +243,7 @@ def test_a_file_with_an_impossible_value_is_named(tmp_path: Path, text: bytes, w
     assert why in result.stderr
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = refused("-c", tmp_path / "none.conf")
 
     assert result.exit_code == 3
@@ -253,7 +253,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 # accounts and TLS
 
 
-def test_it_registers_signed_and_by_tls_with_a_name_server_that_wants_both(start: Start, tmp_path: Path) -> None:
+def test_a_broker_registers_with_signature_and_tls(start: Start, tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     certificate = make_certificate(tmp_path, authority)
     (tmp_path / "accounts.toml").write_text(ACCOUNTS)
@@ -272,7 +272,7 @@ def test_it_registers_signed_and_by_tls_with_a_name_server_that_wants_both(start
     assert sent.queue.broker_name == "broker-a"
 
 
-def test_a_broker_that_may_not_register_says_so_and_tries_again(start: Start, tmp_path: Path) -> None:
+def test_a_broker_without_permission_to_register_logs_it_and_retries(start: Start, tmp_path: Path) -> None:
     (tmp_path / "accounts.toml").write_text(ACCOUNTS)
     with programs(tmp_path, "nameserver") as start_name_server:
         told = ready(start_name_server("--json", "--port", 0, "--accounts", "accounts.toml", OPERATOR_SECRET=SECRET))
@@ -285,7 +285,7 @@ def test_a_broker_that_may_not_register_says_so_and_tries_again(start: Start, tm
     assert process.returncode == 0
 
 
-def test_a_file_of_rocketmq_that_asks_for_access_rules_needs_accounts(start: Start, tmp_path: Path) -> None:
+def test_a_file_of_rocketmq_with_access_rules_needs_accounts(start: Start, tmp_path: Path) -> None:
     (tmp_path / "accounts.toml").write_text(ACCOUNTS)
     (tmp_path / "broker.conf").write_text("aclEnable=true\nauthenticationEnabled=true\n")
 
@@ -299,7 +299,7 @@ def test_a_file_of_rocketmq_that_asks_for_access_rules_needs_accounts(start: Sta
     assert "aclEnable=true is not supported" in result.stderr
 
 
-def test_an_account_that_is_not_in_the_file_cannot_register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_account_cannot_register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "accounts.toml").write_text(ACCOUNTS)
     monkeypatch.setenv("OPERATOR_SECRET", SECRET)
 

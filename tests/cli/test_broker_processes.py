@@ -49,7 +49,7 @@ def brokers(folder: Path, **texts: str) -> BrokerProcesses:
     return BrokerProcesses(NameServerSettings(port=0), [BrokerPlan(name, folder / name, []) for name in texts])
 
 
-def test_one_that_ends_badly_when_told_to_stop_is_named(folder: Path) -> None:
+def test_a_process_that_exits_with_an_error_is_named(folder: Path) -> None:
     async def main() -> None:
         async with brokers(folder, a=BAD_AT_THE_END, b=BAD_AT_THE_END):
             pass
@@ -58,7 +58,7 @@ def test_one_that_ends_badly_when_told_to_stop_is_named(folder: Path) -> None:
         asyncio.run(main())
 
 
-def test_one_that_does_not_stop_is_killed(
+def test_a_process_that_does_not_stop_is_killed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -71,7 +71,7 @@ def test_one_that_does_not_stop_is_killed(
     assert "a did not stop within 0.05 s; killing it" in caplog.text
 
 
-def test_when_one_is_never_ready_the_others_are_stopped(folder: Path) -> None:
+def test_if_a_process_is_never_ready_the_others_are_stopped(folder: Path) -> None:
     running = brokers(folder, a=GOOD, b=NEVER_READY)
 
     async def main() -> None:
@@ -83,7 +83,7 @@ def test_when_one_is_never_ready_the_others_are_stopped(folder: Path) -> None:
     assert [broker.name for broker in running.brokers] == ["a"]
 
 
-def test_a_start_that_is_given_up_leaves_no_process(folder: Path) -> None:
+def test_a_cancelled_start_leaves_no_process(folder: Path) -> None:
     slow = "(Path(__file__).parent / 'started').touch()\nsys.stdin.read()"
 
     async def main() -> None:
@@ -98,5 +98,5 @@ def test_a_start_that_is_given_up_leaves_no_process(folder: Path) -> None:
     asyncio.run(main())
 
 
-def test_they_are_named_by_letters() -> None:
+def test_brokers_are_named_by_letters() -> None:
     assert [broker_name(number) for number in (0, 1, 25)] == ["broker-a", "broker-b", "broker-z"]

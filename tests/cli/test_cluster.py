@@ -25,7 +25,7 @@ def test_an_unknown_cluster_is_wrong_usage(cluster: RunningCluster) -> None:
     assert "there is no cluster 'other'; the name servers list: DefaultCluster" in result.stderr
 
 
-def test_a_name_server_without_brokers_is_told() -> None:
+def test_a_name_server_without_brokers_is_reported() -> None:
     with Portal() as portal:
         server = NameServer(NameServerSettings(host="127.0.0.1", port=0))
         portal.run(server.start())

@@ -24,7 +24,7 @@ def test_settings_are_shown_and_found_by_a_part_of_their_name(cluster: RunningCl
     assert "No setting name contains this text." in none.stderr
 
 
-def test_a_change_is_shown_asked_about_and_looked_at(own_cluster: RunningCluster) -> None:
+def test_a_change_is_shown_confirmed_and_verified(own_cluster: RunningCluster) -> None:
     change = ("cluster", "config", "--set", "transactionTimeOut=7000")
 
     dry = own_cluster.run(*change, "--dry-run")
@@ -38,7 +38,7 @@ def test_a_change_is_shown_asked_about_and_looked_at(own_cluster: RunningCluster
     assert value(own_cluster, "transactionTimeOut") == "7000"
 
 
-def test_only_what_is_safe_to_change_is_changed(cluster: RunningCluster) -> None:
+def test_only_safe_settings_are_changed(cluster: RunningCluster) -> None:
     mistyped = cluster.run("cluster", "config", "--set", "transactionTimeout=7000", "--yes")
     dangerous = cluster.run("cluster", "config", "--set", "storePathRootDir=/elsewhere", "--yes")
     constant = cluster.run("cluster", "config", "--set", "aclEnable=true", "--yes")

@@ -16,7 +16,7 @@ from pocketmq.errors import ConnectFailed, NoPermission, PocketMQError, UsageErr
 from pocketmq.net.tls import ServerTlsFiles
 
 
-def test_a_cluster_that_does_not_answer_is_told_in_one_sentence_with_what_to_do() -> None:
+def test_an_unreachable_cluster_is_reported_in_one_sentence_with_advice() -> None:
     result = CliRunner().invoke(main, ["topic", "ls", "--namesrv", "127.0.0.1:1"])
 
     assert result.exit_code == 3
@@ -28,7 +28,7 @@ def test_a_cluster_that_does_not_answer_is_told_in_one_sentence_with_what_to_do(
 @pytest.mark.parametrize(
     "command", [["topic", "ls"], ["topic", "ls", "--long"], ["cluster", "config"], ["dlq", "ls"], ["dlq", "show", "g"]]
 )
-def test_a_cluster_without_brokers_is_not_taken_for_an_empty_one(command: list[str], lonely: str) -> None:
+def test_a_cluster_without_brokers_is_an_error_not_an_empty_list(command: list[str], lonely: str) -> None:
     result = CliRunner().invoke(main, [*command, "--namesrv", lonely])
 
     assert (result.exit_code, result.stdout) == (3, "")
@@ -44,14 +44,14 @@ def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9878", "https://mq:9876"])
-def test_a_url_is_no_name_server(url: str) -> None:
+def test_a_url_is_not_a_name_server(url: str) -> None:
     result = CliRunner().invoke(main, ["topic", "ls", "--namesrv", url])
 
     assert result.exit_code == 64
     assert "write HOST:PORT without a scheme" in result.stderr
 
 
-def test_a_broker_or_a_web_server_is_no_name_server() -> None:
+def test_a_broker_or_a_web_server_is_not_a_name_server() -> None:
     with pocketmq.Server(metrics_port=0) as server:
         assert server.metrics_address is not None
         address = server.broker_address
@@ -77,7 +77,7 @@ def test_a_broker_or_a_web_server_is_no_name_server() -> None:
         (["dlq", "drop", "nothing-like-it", "--yes"], "no broker knows the group 'nothing-like-it'"),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is_nearly_called_so(
+def test_a_missing_name_is_reported_with_the_nearest_one(
     cluster: RunningCluster, command: list[str], words: str
 ) -> None:
     if {"topic": "invoices"} not in cluster.ask("topic", "ls"):
@@ -90,21 +90,21 @@ def test_what_is_not_there_is_told_with_what_is_nearly_called_so(
     assert words in result.stderr
 
 
-def test_an_address_that_is_none_is_wrong_usage() -> None:
+def test_an_invalid_address_is_wrong_usage() -> None:
     result = CliRunner().invoke(main, ["topic", "ls", "--namesrv", "here:there"])
 
     assert result.exit_code == 64
     assert "here:there" in result.stderr
 
 
-def test_the_environment_may_say_where_the_cluster_is(cluster: RunningCluster) -> None:
+def test_the_environment_may_name_the_cluster(cluster: RunningCluster) -> None:
     result = CliRunner().invoke(main, ["cluster", "show"], env={"NAMESRV_ADDR": cluster.name_server})
 
     assert result.exit_code == 0
     assert "broker-a" in result.stdout
 
 
-def test_requests_are_signed_by_the_account_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_signed_by_the_given_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPERATOR_SECRET", SECRET)
     accounts = tmp_path / "accounts.toml"
     accounts.write_text(ACCOUNTS)
@@ -125,7 +125,7 @@ def test_an_account_without_its_secret_is_wrong_usage() -> None:
     assert "needs the secret of 'me' in the variable ROCKETMQ_SECRET_KEY" in result.stderr
 
 
-def test_advice_follows_what_went_wrong() -> None:
+def test_advice_depends_on_the_error() -> None:
     with (
         pytest.raises(PocketMQError, match=r"^no connection; check that name server and brokers are running"),
         with_advice(),
@@ -161,7 +161,7 @@ def test_tls_verifies_servers_with_the_certificate_authority(tmp_path: Path) -> 
     assert "TLS with verified certificates" in examined.stdout
 
 
-def test_a_certificate_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+def test_a_missing_certificate_is_wrong_usage(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["topic", "ls", "--tls-ca", str(tmp_path / "no.pem")])
 
     assert result.exit_code == 64

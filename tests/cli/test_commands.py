@@ -55,7 +55,7 @@ def end(how: str) -> int | None:
         ("interrupt", 130, "pocketmq: interrupted\n"),
     ],
 )
-def test_every_end_has_its_code_and_its_words(how: str, code: int, words: str) -> None:
+def test_every_kind_of_end_has_its_exit_code_and_text(how: str, code: int, words: str) -> None:
     result = CliRunner().invoke(group, ["end", how])
 
     assert result.exit_code == code
@@ -69,20 +69,20 @@ def test_a_missing_argument_is_a_wrong_usage() -> None:
     assert "Missing argument 'HOW'" in result.stderr
 
 
-def test_a_caller_that_handles_errors_itself_gets_them() -> None:
+def test_a_caller_may_handle_errors_itself() -> None:
     with pytest.raises(InvalidSetting):
         group.main(["end", "usage"], standalone_mode=False)
 
 
 @pytest.mark.parametrize("args", [["--help"], ["-h"], ["store", "--help"], ["store", "verify", "-h"]])
-def test_help_is_there_for_everything(args: list[str]) -> None:
+def test_every_command_has_help(args: list[str]) -> None:
     result = CliRunner().invoke(main, args)
 
     assert result.exit_code == 0
     assert result.stdout.startswith("Usage: ")
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     assert CliRunner().invoke(main, ["--version"]).stdout.startswith("pocketmq, version ")
 
 
@@ -91,7 +91,7 @@ def all_commands(group: click.Group) -> Iterator[click.Command]:
         yield from all_commands(command) if isinstance(command, click.Group) else [command]
 
 
-def test_every_command_and_every_option_says_what_it_is_for() -> None:
+def test_every_command_and_option_has_a_help_text() -> None:
     commands = list(all_commands(main))
     options = [
         (command.name, each) for command in commands for each in command.params if isinstance(each, click.Option)
@@ -102,13 +102,13 @@ def test_every_command_and_every_option_says_what_it_is_for() -> None:
     assert [(name, option.name) for name, option in options if not option.help] == []
 
 
-def test_help_needs_no_client() -> None:
+def test_help_does_not_import_the_client() -> None:
     code = "import sys, pocketmq.cli; sys.exit('pocketmq.client' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-def test_a_program_that_the_shell_does_not_find_is_called_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_outside_the_path_is_shown_with_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/shop/.venv/bin/pocketmq", "demo"])
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
     assert program_name() == "/shop/.venv/bin/pocketmq"

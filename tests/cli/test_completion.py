@@ -48,7 +48,7 @@ def test_bash_can_read_its_script() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_shell_that_is_none_is_refused() -> None:
+def test_an_unknown_shell_is_refused() -> None:
     assert CliRunner().invoke(main, ["completion", "cmd"]).exit_code == 64
 
 
@@ -58,7 +58,7 @@ def test_commands_and_options_are_completed() -> None:
     assert "--json" in completed("topic", "ls", incomplete="--j")
 
 
-def test_names_come_from_the_cluster(cluster: RunningCluster) -> None:
+def test_names_are_completed_from_the_cluster(cluster: RunningCluster) -> None:
     cluster.create("completed-topic")
     cluster.stand("completed-group", "completed-topic", 0)
 
@@ -74,7 +74,7 @@ def test_the_console_is_completed_by_its_own_program() -> None:
     assert completed("console", "user", incomplete="") == ["add", "ls", "rm"]
 
 
-def test_a_cluster_that_does_not_answer_is_no_error() -> None:
+def test_an_unreachable_cluster_is_no_error() -> None:
     assert completed("topic", "show", incomplete="o") == []
     assert COMPLETION_TIMEOUT_MS < 1000
 
@@ -94,7 +94,7 @@ def program(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
-def test_fish_completes(program: dict[str, str]) -> None:
+def test_fish_completes_commands(program: dict[str, str]) -> None:
     story = "pocketmq completion fish | source; for line in $argv; complete -C $line; echo .; end"
     lines = ["pocketmq topic st", "pocketmq topic ls --j", "pocketmq do"]
 
@@ -111,7 +111,7 @@ def test_fish_completes(program: dict[str, str]) -> None:
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
 @pytest.mark.parametrize("begin", ["", "autoload -Uz compinit && compinit -u; "], ids=["new", "that completes already"])
-def test_zsh_completes(program: dict[str, str], begin: str) -> None:
+def test_zsh_completes_commands(program: dict[str, str], begin: str) -> None:
     with Typist(["zsh", "-f", "-i"], program) as typist:
         typist.wait_for("ready> ")
         typist.type(f'{begin}eval "$(pocketmq completion zsh)"; echo "over"\n')

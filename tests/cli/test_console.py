@@ -33,7 +33,7 @@ def users(tmp_path: Path) -> Path:
     return path
 
 
-def test_serve_starts_a_console_that_ends_with_it(start: Start) -> None:
+def test_serve_starts_a_console_that_stops_with_it(start: Start) -> None:
     process = start("serve", "--console", "--json", *PORTS)
     url = ready(process)["console"]
 
@@ -46,7 +46,7 @@ def test_serve_starts_a_console_that_ends_with_it(start: Start) -> None:
     assert not answers(url)
 
 
-def test_serve_does_not_start_when_its_console_cannot(start: Start, tmp_path: Path) -> None:
+def test_serve_does_not_start_if_its_console_cannot(start: Start, tmp_path: Path) -> None:
     process = start("serve", "--console", "--console-users", tmp_path / "nothing", "--json", *PORTS)
 
     log = ended(process)
@@ -56,7 +56,7 @@ def test_serve_does_not_start_when_its_console_cannot(start: Start, tmp_path: Pa
     assert "the console ended with exit code 64 before it was ready" in log
 
 
-def test_a_console_of_a_server_with_accounts_signs_and_asks_for_a_login(
+def test_the_console_of_a_server_with_accounts_signs_requests_and_requires_a_login(
     start: Start, tmp_path: Path, users: Path
 ) -> None:
     accounts = tmp_path / "accounts.toml"
@@ -72,7 +72,7 @@ def test_a_console_of_a_server_with_accounts_signs_and_asks_for_a_login(
         assert answer.url.endswith("/login?next=/")
 
 
-def test_a_console_of_a_server_with_accounts_needs_users(tmp_path: Path) -> None:
+def test_the_console_of_a_server_with_accounts_needs_users(tmp_path: Path) -> None:
     accounts = tmp_path / "accounts.toml"
     accounts.write_text(ACCOUNTS)
 
@@ -91,7 +91,7 @@ def test_secrets_are_not_on_the_command_line(tmp_path: Path, users: Path, monkey
     assert wishes.environment == {"ROCKETMQ_ACCESS_KEY": "operator", "ROCKETMQ_SECRET_KEY": SECRET}
 
 
-def test_a_console_of_a_server_with_tls_asks_it_by_tls(start: Start, tmp_path: Path) -> None:
+def test_the_console_of_a_server_with_tls_connects_by_tls(start: Start, tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     certificate = make_certificate(tmp_path, authority)
     tls = ("--tls-cert", certificate.cert, "--tls-key", certificate.key, "--tls-client-ca", authority.cert)
@@ -102,7 +102,7 @@ def test_a_console_of_a_server_with_tls_asks_it_by_tls(start: Start, tmp_path: P
         assert b"brokerClusterName" in answer.read()
 
 
-def test_a_console_by_itself_ends_when_it_is_told_to(start: Start) -> None:
+def test_a_stand_alone_console_stops_on_a_signal(start: Start) -> None:
     process = start("console", "--json", "--port", 0)
     url = ready(process)["url"]
     assert os.getpriority(os.PRIO_PROCESS, process.pid) > os.getpriority(os.PRIO_PROCESS, 0), "the broker goes first"
@@ -114,7 +114,7 @@ def test_a_console_by_itself_ends_when_it_is_told_to(start: Start) -> None:
     assert not answers(url)
 
 
-def test_exit_codes_of_the_console_are_passed_on(start: Start) -> None:
+def test_the_exit_code_of_the_console_is_returned(start: Start) -> None:
     process = start("console", "--host", "0.0.0.0")
 
     assert "there is no login" in ended(process)

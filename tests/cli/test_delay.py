@@ -40,7 +40,7 @@ def test_delayed_messages_are_listed_and_recalled(cluster: RunningCluster) -> No
     assert waiting(cluster, "delayed-orders") == [by_level.message_id]
 
 
-def test_a_message_is_taken_back_by_its_handle(cluster: RunningCluster) -> None:
+def test_a_message_is_recalled_by_its_handle(cluster: RunningCluster) -> None:
     cluster.create("handled-orders")
     [sent] = cluster.send("handled-orders", b"1", delay_ms=HOUR_MS)
 
@@ -51,7 +51,7 @@ def test_a_message_is_taken_back_by_its_handle(cluster: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["its id", "its time", "its topic", "nothing, but it was recalled before"])
-def test_a_handle_of_no_delayed_message_recalls_nothing(cluster: RunningCluster, wrong: str) -> None:
+def test_an_unknown_handle_recalls_nothing(cluster: RunningCluster, wrong: str) -> None:
     topic = f"no-such-handle-{len(wrong)}"
     cluster.create(topic)
     cluster.create(f"{topic}-other")
@@ -75,7 +75,7 @@ def test_a_handle_of_no_delayed_message_recalls_nothing(cluster: RunningCluster,
     assert waiting(cluster, topic) == before
 
 
-def test_messages_that_cannot_be_recalled(cluster: RunningCluster) -> None:
+def test_messages_that_cannot_be_recalled_are_reported(cluster: RunningCluster) -> None:
     nothing = cluster.run("delay", "cancel")
     missing = cluster.run("delay", "cancel", "X", "--yes")
     damaged = cluster.run("delay", "cancel", "--handle", "?", "--yes")
@@ -85,7 +85,7 @@ def test_messages_that_cannot_be_recalled(cluster: RunningCluster) -> None:
     assert (damaged.exit_code, "recall handle" in damaged.stderr) == (64, True)
 
 
-def test_what_was_taken_back_before_a_failure_is_told(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recalls_before_a_failure_are_reported(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create("half-taken")
     first, second = cluster.send("half-taken", b"1", b"2", delay_ms=HOUR_MS)
     cancel = blocking_admin.Delays.cancel
@@ -104,7 +104,7 @@ def test_what_was_taken_back_before_a_failure_is_told(cluster: RunningCluster, m
     assert waiting(cluster, "half-taken") == [second.message_id]
 
 
-def test_an_empty_list_and_a_short_one_are_told(own_cluster: RunningCluster) -> None:
+def test_empty_and_incomplete_lists_are_reported(own_cluster: RunningCluster) -> None:
     empty = own_cluster.run("delay", "ls")
     own_cluster.create("delayed-orders")
     own_cluster.send("delayed-orders", b"1", b"2", delay_level=18)

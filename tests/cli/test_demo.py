@@ -42,7 +42,7 @@ def ending_with(made: Report, asked: list[Any]) -> Callable[..., Report]:
 
 
 @pytest.mark.parametrize(("found", "code"), [(5, 0), (4, 1)])
-def test_the_exit_code_tells_whether_every_message_is_accounted_for(
+def test_the_exit_code_shows_whether_every_message_is_accounted_for(
     monkeypatch: pytest.MonkeyPatch, found: int, code: int
 ) -> None:
     monkeypatch.setattr(day, "run", ending_with(report(5, found), []))
@@ -53,7 +53,7 @@ def test_the_exit_code_tells_whether_every_message_is_accounted_for(
     assert json.loads(done.stdout)["holds"] == (code == 0)
 
 
-def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_options_are_passed_to_the_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(day, "run", ending_with(report(1, 1), asked))
 
@@ -70,14 +70,14 @@ def test_too_few_messages_are_refused() -> None:
     assert "5 is not in the range" in done.stderr
 
 
-def test_there_must_be_a_demo_to_go_on_with(tmp_path: Path) -> None:
+def test_resume_needs_an_interrupted_demo(tmp_path: Path) -> None:
     done = run("--resume", "--dir", tmp_path)
 
     assert done.exit_code == 64
     assert "has no demo to continue" in done.stderr
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
 
     done = run("--dir", tmp_path)
@@ -87,7 +87,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").exists()
 
 
-def test_after_ctrl_c_it_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_after_ctrl_c_the_command_to_continue_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupted(*args: object, **options: object) -> Report:
         raise KeyboardInterrupt
 
@@ -99,7 +99,7 @@ def test_after_ctrl_c_it_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, tmp_
     assert f"pocketmq demo --resume --dir {tmp_path}" in done.stderr
 
 
-def test_the_page_about_the_demo_tells_every_option_and_no_other() -> None:
+def test_the_page_about_the_demo_has_exactly_its_options() -> None:
     page = (Path(__file__).parents[2] / "docs" / "guides" / "demo.md").read_text("utf-8")
 
     told = set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))

@@ -44,7 +44,7 @@ def orders(cluster: RunningCluster, topic: str = "orders") -> list[str]:
     return [row["body"] for row in cluster.ask("msg", "tail", topic, "--no-follow")]
 
 
-def test_without_dead_letters_that_is_told(cluster: RunningCluster) -> None:
+def test_a_group_without_dead_letters_is_reported(cluster: RunningCluster) -> None:
     assert "There are no dead letters." in cluster.run("dlq", "ls").stderr
     with pocketmq.Admin(cluster.name_server) as admin:
         admin.groups.create("calm")
@@ -52,7 +52,7 @@ def test_without_dead_letters_that_is_told(cluster: RunningCluster) -> None:
     assert cluster.run("dlq", "replay", "calm", "--yes").stdout == "Group calm has no dead letters.\n"
 
 
-def test_letters_are_counted_and_shown_with_their_reason(buried: RunningCluster) -> None:
+def test_dead_letters_are_counted_and_shown_with_their_reason(buried: RunningCluster) -> None:
     letters = buried.ask("dlq", "show", "billing")
     short = buried.run("dlq", "show", "billing", "--limit", 1, "--newest")
 
@@ -63,7 +63,7 @@ def test_letters_are_counted_and_shown_with_their_reason(buried: RunningCluster)
     assert "1 of 2 dead letters; raise --limit to see more." in short.stderr
 
 
-def test_a_replay_shows_its_plan_and_asks(buried: RunningCluster) -> None:
+def test_a_replay_shows_its_plan_and_asks_for_confirmation(buried: RunningCluster) -> None:
     dry = buried.run("dlq", "replay", "billing", "--dry-run")
     refused = buried.run("dlq", "replay", "billing", text_in="n\n")
 
@@ -73,7 +73,7 @@ def test_a_replay_shows_its_plan_and_asks(buried: RunningCluster) -> None:
     assert orders(buried) == ["1", "2"]
 
 
-def test_a_replay_sends_letters_once_more(buried: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_sends_dead_letters_again(buried: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dlq, "MAX_AT_ONCE", 1)
 
     done = buried.run("dlq", "replay", "billing", "--yes")
@@ -82,7 +82,7 @@ def test_a_replay_sends_letters_once_more(buried: RunningCluster, monkeypatch: p
     assert sorted(orders(buried)) == ["1", "1", "2", "2"]
 
 
-def test_letters_are_chosen_by_id_and_by_number(buried: RunningCluster) -> None:
+def test_dead_letters_are_selected_by_id_and_number(buried: RunningCluster) -> None:
     first, second = buried.ask("dlq", "show", "billing")
 
     by_id = buried.ask("dlq", "replay", "billing", "--id", second["id"], "--topic", "repaired", "--yes")
@@ -95,7 +95,7 @@ def test_letters_are_chosen_by_id_and_by_number(buried: RunningCluster) -> None:
     assert (missing.exit_code, "has no dead letter X" in missing.stderr) == (3, True)
 
 
-def test_letters_that_cannot_be_sent_are_told(buried: RunningCluster) -> None:
+def test_dead_letters_that_cannot_be_sent_are_reported(buried: RunningCluster) -> None:
     buried.run("topic", "alter", "orders", "--perm", "r")
 
     result = buried.run("dlq", "replay", "billing", "--limit", 1, "--yes")
@@ -105,7 +105,9 @@ def test_letters_that_cannot_be_sent_are_told(buried: RunningCluster) -> None:
     assert "Not sent: " in result.stdout
 
 
-def test_letters_are_exported_whole(buried: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_are_exported_completely(
+    buried: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dlq_export, "PAGE", 1)
     path = tmp_path / "letters.jsonl"
 
@@ -123,7 +125,7 @@ def test_letters_are_exported_whole(buried: RunningCluster, tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_export_that_fails_leaves_what_was_there(
+def test_a_failed_export_keeps_the_existing_file(
     buried: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "letters.jsonl"
@@ -139,7 +141,7 @@ def test_an_export_that_fails_leaves_what_was_there(
     assert (list(tmp_path.iterdir()), path.read_text()) == ([path], "as before")
 
 
-def test_letters_are_dropped_all_at_once(buried: RunningCluster) -> None:
+def test_dead_letters_are_dropped_all_at_once(buried: RunningCluster) -> None:
     dry = buried.run("dlq", "drop", "billing", "--dry-run")
     refused = buried.run("dlq", "drop", "billing", text_in="n\n")
     before = buried.ask("dlq", "ls")
@@ -152,7 +154,7 @@ def test_letters_are_dropped_all_at_once(buried: RunningCluster) -> None:
     assert buried.run("dlq", "drop", "billing", "--yes").stdout.endswith("Nothing changed.\n")
 
 
-def test_letters_with_compressed_bodies_are_shown_without_decompressing_all_of_them(cluster: RunningCluster) -> None:
+def test_dead_letters_with_compressed_bodies_are_shown_without_full_decompression(cluster: RunningCluster) -> None:
     many, mib = 20, 1024 * 1024
     with pocketmq.Producer(cluster.name_server, max_message_bytes=16 * mib) as producer:
         for _ in range(many):
@@ -169,7 +171,7 @@ def test_letters_with_compressed_bodies_are_shown_without_decompressing_all_of_t
     assert peak < 20 * mib
 
 
-def test_a_letter_is_called_by_the_id_that_its_producer_got(own_cluster: RunningCluster) -> None:
+def test_a_dead_letter_is_named_by_its_original_id(own_cluster: RunningCluster) -> None:
     """However it died: buried by its consumer, or sent back to the broker too often."""
     consumed, seen = Event(), []
     consumer = pocketmq.PushConsumer(own_cluster.name_server, group="G", start_at="first", max_reconsume_times=0)

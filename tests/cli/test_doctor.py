@@ -33,7 +33,7 @@ def test_a_broken_step_is_printed_with_its_fix(cluster: RunningCluster) -> None:
     )
 
 
-def test_json_has_a_line_for_each_step_and_one_for_the_whole(cluster: RunningCluster) -> None:
+def test_json_has_a_line_for_each_step_and_one_for_the_report(cluster: RunningCluster) -> None:
     rows = cluster.ask("doctor")
 
     assert [row["step"] for row in rows[:-1]] == list(STEP_NAMES)
@@ -47,7 +47,7 @@ def test_an_address_without_a_server_exits_with_3() -> None:
     assert "✗ name server  127.0.0.1:1 does not answer" in result.stdout
 
 
-def test_a_long_fix_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_fix_is_printed_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     advice = "Set brokerIP1 to an address that clients reach. " * 10 + "This is the end"
     step = Step("broker", broken("it does not answer", advice, "a hint " * 60 + "ends here"))
     report = Report(name_servers="", topic=None, group=None, at_ms=0, steps=(step,))
@@ -64,7 +64,7 @@ def test_a_long_fix_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ends here" in printed
 
 
-def test_plain_text_and_no_accounts_have_no_tick(cluster: RunningCluster) -> None:
+def test_plain_text_and_missing_accounts_are_not_marked_as_ok(cluster: RunningCluster) -> None:
     lines = cluster.run("doctor").stdout.splitlines()
 
     assert any(line.startswith("- tls          plain text") for line in lines)

@@ -31,12 +31,12 @@ def test_all_field_names_are_those_of_a_message() -> None:
 @pytest.mark.parametrize(
     ("text", "words"), [("size,boddy", "did you mean body"), ("?", "the fields are"), (" , ", "is empty")]
 )
-def test_fields_that_do_not_exist_are_refused(text: str, words: str) -> None:
+def test_unknown_fields_are_refused(text: str, words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
         choose_fields(text, as_json=True)
 
 
-def test_fields_keep_the_order_in_which_they_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fields_have_the_requested_order(capsys: pytest.CaptureFixture[str]) -> None:
     show_messages(
         messages(b"hello"), choose_fields("body, topic", as_json=False), BodyForm.TEXT, limit=None, as_json=False
     )
@@ -59,13 +59,13 @@ def test_a_long_body_is_shortened_in_a_table_only(capsys: pytest.CaptureFixture[
     assert json.loads(line)["body"] == body.decode()
 
 
-def test_nothing_in_a_body_can_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_body_cannot_send_control_codes_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     show_messages(messages(b"\x1b[2Ja\r\nb[bold]"), ("body",), BodyForm.TEXT, limit=None, as_json=False)
 
     assert "\\x1b[2Ja\\r\\nb[bold]" in capsys.readouterr().out
 
 
-def test_a_body_that_cannot_be_shown_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_body_that_cannot_be_shown_has_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     broken = with_compression(0, Compression.ZLIB)
 
     show_messages(messages(b"x", sys_flag=broken), ("body",), BodyForm.TEXT, limit=None, as_json=False)
@@ -78,15 +78,13 @@ def test_a_body_that_cannot_be_shown_says_why(capsys: pytest.CaptureFixture[str]
     assert line["body_error"]
 
 
-def test_no_body_means_no_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_body_format_none_shows_no_column(capsys: pytest.CaptureFixture[str]) -> None:
     show_messages(messages(b"secret"), ("topic", "body"), BodyForm.NONE, limit=None, as_json=False)
 
     assert capsys.readouterr().out.split() == ["topic", "Orders"]
 
 
-def test_a_long_dump_comes_in_several_tables(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_dump_has_several_tables(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketmq.cli.output._ROWS", 2)
 
     show_messages(messages(b"1", b"2", b"3"), ("body",), BodyForm.TEXT, limit=None, as_json=False)
@@ -94,7 +92,7 @@ def test_a_long_dump_comes_in_several_tables(
     assert capsys.readouterr().out.split() == ["body", "1", "2", "body", "3"]
 
 
-def test_a_limit_ends_a_dump_and_what_was_skipped_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_ends_a_dump_and_skipped_messages_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     def found() -> Iterator[StoredMessage | Skipped]:
         yield Skipped("a hole")
         yield from messages(b"1", b"2")

@@ -28,7 +28,7 @@ def test_groups_are_listed_with_members_and_lag(own_cluster: RunningCluster) -> 
     assert "unknown" in own_cluster.run("group", "ls", "-l").stdout.splitlines()[2]
 
 
-def test_lag_is_told_in_messages_and_time(cluster: RunningCluster) -> None:
+def test_lag_is_shown_in_messages_and_time(cluster: RunningCluster) -> None:
     cluster.create("behind")
     cluster.send("behind", b"1", b"2", b"3")
     cluster.stand("slow", "behind", 1)
@@ -41,7 +41,7 @@ def test_lag_is_told_in_messages_and_time(cluster: RunningCluster) -> None:
     assert "Lag of group slow: 2 messages, " in text
 
 
-def test_lag_that_nobody_knows_is_called_unknown(cluster: RunningCluster) -> None:
+def test_an_unknown_lag_is_shown_as_unknown(cluster: RunningCluster) -> None:
     cluster.create("half-known", queues=2)
     cluster.send("half-known", b"1", queue=1)
     cluster.stand("partly", "half-known", 0)
@@ -54,7 +54,7 @@ def test_lag_that_nobody_knows_is_called_unknown(cluster: RunningCluster) -> Non
     assert "Lag of group partly: unknown messages, unknown." in text
 
 
-def test_show_tells_how_a_group_is_set_up(cluster: RunningCluster) -> None:
+def test_show_prints_the_settings_of_a_group(cluster: RunningCluster) -> None:
     cluster.create("set-up")
     cluster.stand("shown", "set-up", 0)
 
@@ -68,14 +68,14 @@ def test_show_tells_how_a_group_is_set_up(cluster: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "lag", "members", "rm"])
-def test_a_group_that_is_missing_is_told_in_one_sentence(cluster: RunningCluster, command: str) -> None:
+def test_a_missing_group_is_reported_in_one_sentence(cluster: RunningCluster, command: str) -> None:
     result = cluster.run("group", command, "nobody")
 
     assert result.exit_code == 3
     assert result.stderr == ("pocketmq: no broker knows the group 'nobody'; `pocketmq group ls` lists the groups\n")
 
 
-def test_members_are_told_with_their_queues_and_keep_a_group_alive(cluster: RunningCluster) -> None:
+def test_members_are_shown_with_their_queues_and_prevent_a_deletion(cluster: RunningCluster) -> None:
     cluster.create("watched", queues=2)
     with pocketmq.LitePullConsumer(cluster.name_server, group="alive") as consumer:
         consumer.subscribe("watched")
@@ -106,7 +106,7 @@ def test_a_dry_run_of_a_reset_changes_nothing(cluster: RunningCluster) -> None:
     assert place(cluster, "keeper", "kept") == [2]
 
 
-def test_a_reset_shows_its_plan_and_asks(cluster: RunningCluster) -> None:
+def test_a_reset_shows_its_plan_and_asks_for_confirmation(cluster: RunningCluster) -> None:
     cluster.create("moved")
     cluster.send("moved", b"1", b"2", b"3")
     cluster.stand("mover", "moved", 2)
@@ -128,7 +128,7 @@ def test_a_reset_shows_its_plan_and_asks(cluster: RunningCluster) -> None:
         (["--offset", "broker-a:0", "1"], 1),
     ],
 )
-def test_a_reset_goes_to_times_and_offsets(cluster: RunningCluster, where: list[str], offset: int) -> None:
+def test_a_reset_accepts_times_and_offsets(cluster: RunningCluster, where: list[str], offset: int) -> None:
     topic = f"to-{where[1].replace(':', '-').replace('+', '-')}"
     cluster.create(topic)
     cluster.send(topic, b"1", b"2", b"3")
@@ -150,7 +150,7 @@ def test_a_reset_goes_to_times_and_offsets(cluster: RunningCluster, where: list[
         (["--offset", "broker-a:0", "9"], "offset 9 is out of range"),
     ],
 )
-def test_a_reset_to_nowhere_is_wrong_usage(cluster: RunningCluster, where: list[str], words: str) -> None:
+def test_an_invalid_reset_is_wrong_usage(cluster: RunningCluster, where: list[str], words: str) -> None:
     if {"topic": "somewhere"} not in cluster.ask("topic", "ls"):
         cluster.create("somewhere")
 
@@ -160,7 +160,7 @@ def test_a_reset_to_nowhere_is_wrong_usage(cluster: RunningCluster, where: list[
     assert words in result.stderr
 
 
-def test_a_clone_stands_where_its_source_stands(cluster: RunningCluster) -> None:
+def test_a_clone_gets_the_offsets_of_its_source(cluster: RunningCluster) -> None:
     cluster.create("shared")
     cluster.send("shared", b"1", b"2", b"3")
     cluster.stand("source", "shared", 2)
@@ -180,7 +180,7 @@ def test_a_clone_stands_where_its_source_stands(cluster: RunningCluster) -> None
     assert place(cluster, "target", "shared") == [2]
 
 
-def test_a_clone_that_a_waiting_reset_overrules_is_told(cluster: RunningCluster) -> None:
+def test_a_clone_overridden_by_a_pending_reset_is_reported(cluster: RunningCluster) -> None:
     cluster.create("overruled")
     cluster.send("overruled", b"1", b"2", b"3")
     cluster.stand("model", "overruled", 2)
@@ -192,7 +192,7 @@ def test_a_clone_that_a_waiting_reset_overrules_is_told(cluster: RunningCluster)
     assert "has applied its reset in topic" in result.stderr
 
 
-def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
+def test_rm_shows_what_it_deletes_and_asks_for_confirmation(cluster: RunningCluster) -> None:
     cluster.create("left")
     cluster.stand("doomed", "left", 0)
 
@@ -206,7 +206,7 @@ def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
     assert {"group": "doomed"} not in cluster.ask("group", "ls")
 
 
-def test_groups_of_sinks_are_listed_with_all_only(own_cluster: RunningCluster) -> None:
+def test_groups_of_sinks_are_listed_only_with_all(own_cluster: RunningCluster) -> None:
     own_cluster.create("T")
     own_cluster.stand("etl-0123456789ab-odd", "T", 0)
     own_cluster.stand("billing", "T", 0)

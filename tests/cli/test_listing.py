@@ -11,7 +11,7 @@ COLUMNS = (Column("name"),)
 
 
 @pytest.mark.parametrize(("more", "told"), [("", ""), ("ask again.", "There may be more: ask again.\n")])
-def test_a_list_that_may_not_be_whole_says_so_beside_its_rows(
+def test_an_incomplete_list_is_marked_outside_its_rows(
     more: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show_some([{"name": "a"}], COLUMNS, as_json=True, empty="nothing", more=more)

@@ -20,7 +20,7 @@ from pocketmq.cli import msg
         ("trace", "odd", "\udcff"),
     ],
 )
-def test_what_is_no_text_is_wrong_usage(cluster: RunningCluster, args: tuple[str, ...]) -> None:
+def test_invalid_text_is_wrong_usage(cluster: RunningCluster, args: tuple[str, ...]) -> None:
     cluster.send("odd", b"1")
 
     result = cluster.run("msg", *args)
@@ -28,7 +28,7 @@ def test_what_is_no_text_is_wrong_usage(cluster: RunningCluster, args: tuple[str
     assert (result.exit_code, "an unpaired surrogate" in result.stderr) == (64, True), result.stderr
 
 
-def test_a_message_is_got_by_the_broker_s_id_too(cluster: RunningCluster) -> None:
+def test_a_message_is_found_by_the_offset_id(cluster: RunningCluster) -> None:
     [result] = cluster.send("by-id", b"1")
 
     by_offset = cluster.ask("msg", "get", "by-id", result.offset_id)
@@ -39,7 +39,7 @@ def test_a_message_is_got_by_the_broker_s_id_too(cluster: RunningCluster) -> Non
 
 
 @pytest.mark.parametrize("strange", ["0", "7F0000010000000100000000000000EB", "F" * 32, "it's me"])
-def test_an_id_that_nobody_has_is_told_in_one_sentence(cluster: RunningCluster, strange: str) -> None:
+def test_an_unknown_id_is_reported_in_one_sentence(cluster: RunningCluster, strange: str) -> None:
     cluster.send("by-id", b"1")
 
     result = cluster.run("msg", "get", "by-id", strange)
@@ -48,7 +48,7 @@ def test_an_id_that_nobody_has_is_told_in_one_sentence(cluster: RunningCluster, 
     assert result.stderr.startswith(f"pocketmq: topic by-id has no message {strange}; ")
 
 
-def test_messages_are_found_by_key_time_and_place(cluster: RunningCluster) -> None:
+def test_messages_are_found_by_key_time_and_queue(cluster: RunningCluster) -> None:
     cluster.create("searched")
     cluster.send("searched", b"1", b"2", keys="k")
     cluster.send("searched", b"3")
@@ -63,7 +63,7 @@ def test_messages_are_found_by_key_time_and_place(cluster: RunningCluster) -> No
     assert bodies("--queue", "broker-a:0", "--offset", "1") == ["2", "3"]
 
 
-def test_a_search_tells_when_there_is_nothing_and_when_there_may_be_more(cluster: RunningCluster) -> None:
+def test_a_search_reports_empty_and_incomplete_results(cluster: RunningCluster) -> None:
     cluster.send("many", b"1", b"2", keys="k")
 
     nothing = cluster.run("msg", "find", "many", "--key", "other")
@@ -73,7 +73,7 @@ def test_a_search_tells_when_there_is_nothing_and_when_there_may_be_more(cluster
     assert "There may be more than 1" in more.stderr
 
 
-def test_a_search_for_a_key_tells_that_brokers_look_no_further(cluster: RunningCluster) -> None:
+def test_a_search_by_key_reports_the_limit_of_brokers(cluster: RunningCluster) -> None:
     cluster.send("busy-key", *(b"%d" % number for number in range(msg.MAX_BY_KEY + 1)), keys="k")
 
     result = cluster.run("msg", "find", "busy-key", "--key", "k", "--limit", 10**20, "--json")
@@ -92,7 +92,7 @@ def test_a_search_for_a_key_tells_that_brokers_look_no_further(cluster: RunningC
         (["--queue", "broker-z:0", "--offset", "0"], "has no queue searched-wrongly@broker-z:0"),
     ],
 )
-def test_a_search_for_nothing_is_wrong_usage(cluster: RunningCluster, args: list[str], words: str) -> None:
+def test_a_search_without_criteria_is_wrong_usage(cluster: RunningCluster, args: list[str], words: str) -> None:
     cluster.send("searched-wrongly", b"1")
 
     result = cluster.run("msg", "find", "searched-wrongly", *args)
@@ -100,7 +100,7 @@ def test_a_search_for_nothing_is_wrong_usage(cluster: RunningCluster, args: list
     assert (result.exit_code, words in result.stderr) == (64, True), result.stderr
 
 
-def test_a_tail_begins_with_the_newest(cluster: RunningCluster) -> None:
+def test_a_tail_starts_with_the_newest_messages(cluster: RunningCluster) -> None:
     cluster.create("tailed", queues=2)
     for number in range(4):
         cluster.send("tailed", b"%d" % number, queue=number % 2)
@@ -113,7 +113,7 @@ def test_a_tail_begins_with_the_newest(cluster: RunningCluster) -> None:
     assert cluster.ask("msg", "tail", "tailed", "--last", 0, "--no-follow") == []
 
 
-def test_a_tail_shows_what_is_wanted_only(cluster: RunningCluster) -> None:
+def test_a_tail_shows_only_selected_messages(cluster: RunningCluster) -> None:
     cluster.create("filtered")
     cluster.send("filtered", b"red apple", tags="A", keys="k")
     cluster.send("filtered", b"red brick", tags="B")
@@ -169,7 +169,7 @@ def test_a_tail_ends_at_its_limit(cluster: RunningCluster, monkeypatch: pytest.M
     assert [line.split()[-1] for line in result.stdout.splitlines()] == ["1", "2"]
 
 
-def test_a_tail_reads_more_than_one_look_gives(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tail_needs_several_polls_for_many_messages(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create("long")
     cluster.send("long", *(b"%d" % number for number in range(5)))
     monkeypatch.setattr("pocketmq.cli.msg.MAX_AT_ONCE", 2)
@@ -179,7 +179,7 @@ def test_a_tail_reads_more_than_one_look_gives(cluster: RunningCluster, monkeypa
     assert [row["body"] for row in rows] == ["0", "1", "2", "3", "4"]
 
 
-def test_a_tail_leaves_no_group_behind(own_cluster: RunningCluster) -> None:
+def test_a_tail_creates_no_group(own_cluster: RunningCluster) -> None:
     own_cluster.send("watched", b"1")
 
     own_cluster.run("msg", "tail", "watched", "--no-follow")
@@ -187,7 +187,7 @@ def test_a_tail_leaves_no_group_behind(own_cluster: RunningCluster) -> None:
     assert own_cluster.ask("group", "ls") == []
 
 
-def test_what_a_body_holds_cannot_command_the_terminal(cluster: RunningCluster) -> None:
+def test_a_body_cannot_send_control_codes_to_a_terminal(cluster: RunningCluster) -> None:
     cluster.create("hostile")
     cluster.send("hostile", b"\x1b[2J[red]\xff")
 

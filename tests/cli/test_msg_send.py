@@ -8,7 +8,7 @@ from tests.cli.running_cluster import RunningCluster
 import pocketmq
 
 
-def test_a_message_is_sent_with_all_that_is_said_about_it(cluster: RunningCluster) -> None:
+def test_a_message_is_sent_with_all_its_options(cluster: RunningCluster) -> None:
     [sent] = cluster.ask(
         *("msg", "send", "sent", "hello", "--tag", "A", "--key", "k1", "--key", "k2", "--property", "colour=red")
     )
@@ -19,7 +19,7 @@ def test_a_message_is_sent_with_all_that_is_said_about_it(cluster: RunningCluste
     assert found["properties"]["colour"] == "red"
 
 
-def test_the_standard_input_is_one_message_or_one_for_each_line(cluster: RunningCluster) -> None:
+def test_stdin_is_one_message_or_one_for_each_line(cluster: RunningCluster) -> None:
     whole = cluster.run("msg", "send", "piped", "-", "--json", text_in="a\nb\n")
     lines = cluster.run("msg", "send", "piped", "-", "--lines", "--json", text_in="c\n\nd\n")
     nothing = cluster.run("msg", "send", "piped", "-", text_in="")
@@ -30,7 +30,7 @@ def test_the_standard_input_is_one_message_or_one_for_each_line(cluster: Running
     assert bodies == ["a\nb\n", "c", "d"]
 
 
-def test_what_was_sent_before_a_failure_is_told(cluster: RunningCluster) -> None:
+def test_messages_sent_before_a_failure_are_reported(cluster: RunningCluster) -> None:
     lines = f"a\nb\n{'x' * 5_000_000}\nc\n"
 
     result = cluster.run("msg", "send", "half-way", "-", "--lines", "--json", text_in=lines)
@@ -40,7 +40,7 @@ def test_what_was_sent_before_a_failure_is_told(cluster: RunningCluster) -> None
     assert "sent 2 of 4 messages; the next one failed: the body has 5000000 bytes" in result.stderr
 
 
-def test_a_body_is_the_bytes_that_the_shell_was_given(cluster: RunningCluster) -> None:
+def test_a_body_has_the_bytes_of_the_argument(cluster: RunningCluster) -> None:
     cluster.create("bytes")
     cluster.run("msg", "send", "bytes", os.fsdecode(b"\xff\xfe"))
 
@@ -51,7 +51,7 @@ def test_a_body_is_the_bytes_that_the_shell_was_given(cluster: RunningCluster) -
     assert shown["body"].replace(" ", "") == "fffe"
 
 
-def test_what_makes_no_message_is_wrong_usage(cluster: RunningCluster) -> None:
+def test_an_invalid_message_is_wrong_usage(cluster: RunningCluster) -> None:
     for args, words in [
         (["x", "--lines"], "give - as BODY"),
         (["x", "--property", "colour"], "NAME=VALUE"),
@@ -63,7 +63,7 @@ def test_what_makes_no_message_is_wrong_usage(cluster: RunningCluster) -> None:
         assert (result.exit_code, words in result.stderr) == (64, True), result.stderr
 
 
-def test_a_delayed_message_is_not_there_yet(cluster: RunningCluster) -> None:
+def test_a_delayed_message_is_not_visible_yet(cluster: RunningCluster) -> None:
     cluster.create("later")
 
     [sent] = cluster.ask("msg", "send", "later", "x", "--delay", "1h")
@@ -72,14 +72,14 @@ def test_a_delayed_message_is_not_there_yet(cluster: RunningCluster) -> None:
     assert cluster.ask("msg", "tail", "later", "--no-follow") == []
 
 
-def test_a_delay_level_that_the_brokers_do_not_have_is_wrong_usage(cluster: RunningCluster) -> None:
+def test_an_unknown_delay_level_of_the_brokers_is_wrong_usage(cluster: RunningCluster) -> None:
     result = cluster.run("msg", "send", "T", "later", "--delay-level", 19)
 
     assert result.exit_code == 64
     assert "the brokers have levels 1 to 18" in result.stderr
 
 
-def test_a_delay_level_that_the_brokers_have_beyond_the_usual_ones_is_taken() -> None:
+def test_additional_delay_levels_of_the_brokers_are_accepted() -> None:
     levels = " ".join(f"{n}s" for n in range(1, 21))
     with pocketmq.Server(settings={"messageDelayLevel": levels}) as server:
         result = RunningCluster(server).run("msg", "send", "T", "later", "--delay-level", 20)

@@ -33,7 +33,7 @@ def whole_timeline(cluster: RunningCluster, message_id: str) -> list[dict[str, o
             return rows
 
 
-def test_what_happened_to_a_message_is_a_line_of_time(cluster: RunningCluster, traced: str) -> None:
+def test_the_history_of_a_message_is_a_timeline(cluster: RunningCluster, traced: str) -> None:
     rows = whole_timeline(cluster, traced)
     by_key = cluster.run("msg", "trace", "traced-orders", "--key", "f1")
 
@@ -45,7 +45,7 @@ def test_what_happened_to_a_message_is_a_line_of_time(cluster: RunningCluster, t
     assert "broker-a:0@0" in by_key.stdout
 
 
-def test_without_a_trace_the_store_tells_what_it_knows(cluster: RunningCluster) -> None:
+def test_without_a_trace_the_store_time_and_groups_are_shown(cluster: RunningCluster) -> None:
     cluster.create("untraced")
     [sent] = cluster.send("untraced", b"1")
 
@@ -64,9 +64,7 @@ def test_without_a_trace_the_store_tells_what_it_knows(cluster: RunningCluster) 
         (("--key", "nobody"), 3, "no client wrote a trace"),
     ],
 )
-def test_a_message_that_cannot_be_followed(
-    cluster: RunningCluster, words: tuple[str, ...], code: int, told: str
-) -> None:
+def test_an_unknown_message_is_reported(cluster: RunningCluster, words: tuple[str, ...], code: int, told: str) -> None:
     if "traceless" not in [row["topic"] for row in cluster.ask("topic", "ls")]:
         cluster.create("traceless")
 

@@ -44,7 +44,7 @@ async def talking_to(told: dict[str, Any]) -> AsyncIterator[Peer]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_tells_where_it_listens_serves_and_ends_well_within_a_second(start: Start, number: signal.Signals) -> None:
+def test_a_name_server_is_ready_serves_and_stops_within_a_second(start: Start, number: signal.Signals) -> None:
     process = start("--port", 0, "--json")
     told = ready(process)
 
@@ -67,7 +67,7 @@ def test_it_tells_where_it_listens_serves_and_ends_well_within_a_second(start: S
     assert "Traceback" not in log
 
 
-def test_the_line_of_json_says_everything_that_a_script_needs(start: Start) -> None:
+def test_the_json_line_has_all_facts_for_a_script(start: Start) -> None:
     told = ready(start("--port", 0, "--json", "--data", "kept"))
 
     assert told["event"] == "ready"
@@ -76,7 +76,7 @@ def test_the_line_of_json_says_everything_that_a_script_needs(start: Start) -> N
     assert told["open_to_the_network"] is False
 
 
-def test_the_banner_says_where_it_listens_and_where_its_data_is(start: Start, tmp_path: Path) -> None:
+def test_the_banner_shows_the_address_and_the_data_folder(start: Start, tmp_path: Path) -> None:
     process = start("--port", 0)
     assert process.stdout is not None
 
@@ -91,7 +91,7 @@ def test_the_banner_says_where_it_listens_and_where_its_data_is(start: Start, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_put_is_there_after_a_restart(start: Start, tmp_path: Path) -> None:
+def test_stored_keys_exist_after_a_restart(start: Start, tmp_path: Path) -> None:
     async def put(told: dict[str, Any]) -> None:
         async with talking_to(told) as peer:
             await ask(peer, RequestCode.PUT_KV_CONFIG, PutKvConfig("ns", "k", "v"))
@@ -110,7 +110,7 @@ def test_what_was_put_is_there_after_a_restart(start: Start, tmp_path: Path) -> 
     assert (tmp_path / "kept" / "kvConfig.json").read_bytes() == b'{"configTable":{"ns":{"k":"v"}}}'
 
 
-def test_a_file_of_rocketmq_is_read_and_options_count_more(start: Start, tmp_path: Path) -> None:
+def test_a_file_of_rocketmq_is_read_and_options_override_it(start: Start, tmp_path: Path) -> None:
     (tmp_path / "namesrv.conf").write_text(
         "listenPort=0\nbindAddress=0.0.0.0\nkvConfigPath=./kv.json\nrocketmqHome=/opt\n"
     )
@@ -135,7 +135,7 @@ def test_a_key_that_is_almost_a_setting_is_refused(start: Start, tmp_path: Path)
     assert "namesrv.conf: listenport is not known; did you mean listenPort?" in log
 
 
-def test_an_address_that_others_reach_needs_the_flag_that_says_so(start: Start) -> None:
+def test_an_address_that_others_reach_needs_an_explicit_option(start: Start) -> None:
     result = refused("--host", "0.0.0.0", "--port", 0)
 
     assert result.exit_code == 64
@@ -144,7 +144,7 @@ def test_an_address_that_others_reach_needs_the_flag_that_says_so(start: Start) 
     assert ready(process)["open_to_the_network"] is True
 
 
-def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
+def test_a_port_in_use_is_reported_in_one_sentence(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = start("--port", taken.getsockname()[1])
         _, log = process.communicate(timeout=DEADLINE_S)
@@ -154,7 +154,7 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
     assert "Traceback" not in log
 
 
-def test_a_damaged_kv_config_is_told_in_a_sentence(start: Start, tmp_path: Path) -> None:
+def test_a_damaged_kv_config_is_reported_in_one_sentence(start: Start, tmp_path: Path) -> None:
     (tmp_path / "kvConfig.json").write_text("{")
 
     process = start("--port", 0, "--data", ".")
@@ -180,14 +180,14 @@ def test_a_file_with_an_impossible_value_is_named(tmp_path: Path, text: bytes, w
     assert why in result.stderr
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = refused("-c", tmp_path / "none.conf")
 
     assert result.exit_code == 3
     assert "none.conf: No such file or directory" in result.stderr
 
 
-def test_with_accounts_it_may_listen_anywhere_and_says_what_is_enforced(start: Start, tmp_path: Path) -> None:
+def test_with_accounts_a_name_server_may_listen_anywhere_and_shows_its_protection(start: Start, tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, make_authority(tmp_path))
     (tmp_path / "accounts.toml").write_text(ACCOUNTS)
     (tmp_path / "namesrv.conf").write_text("authenticationEnabled=true\n")
@@ -202,7 +202,7 @@ def test_with_accounts_it_may_listen_anywhere_and_says_what_is_enforced(start: S
     assert banner[4] == "  TLS        optional: plain text is also accepted"
 
 
-def test_a_file_that_asks_for_access_rules_needs_accounts(tmp_path: Path) -> None:
+def test_a_file_with_access_rules_needs_accounts(tmp_path: Path) -> None:
     (tmp_path / "namesrv.conf").write_text("authenticationEnabled=true\n")
 
     result = refused("-c", tmp_path / "namesrv.conf", "--port", 0)

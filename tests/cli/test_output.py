@@ -21,7 +21,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return shown
 
 
-def test_quick_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_work_shows_no_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
     clock = FakeClock()
 
@@ -33,7 +33,7 @@ def test_quick_work_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.getvalue() == ""
 
 
-def test_slow_work_shows_a_bar_with_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_work_shows_a_progress_bar_with_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
     clock = FakeClock()
 
@@ -46,7 +46,7 @@ def test_slow_work_shows_a_bar_with_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     assert "4.0 MiB" in shown.getvalue()
 
 
-def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_no_progress_bar_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     clock = FakeClock()
     bar = LateBar(clock, "reading")
     clock.advance_ms(5_000)
@@ -58,7 +58,7 @@ def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == ""
 
 
-def test_a_bar_may_count_things(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_bar_may_count_things(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
     clock = FakeClock()
 
@@ -69,7 +69,7 @@ def test_a_bar_may_count_things(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "3/4" in shown.getvalue()
 
 
-def test_a_long_wait_shows_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_shows_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
     started = threading.Event()
     start = Status.start
@@ -86,7 +86,7 @@ def test_a_long_wait_shows_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
     assert "asking [red]a …" in shown.getvalue()
 
 
-def test_a_short_wait_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_wait_shows_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
 
     with late_line("asking", patience_s=600):

@@ -55,14 +55,14 @@ def test_every_pipeline_is_a_command_with_its_settings_as_flags() -> None:
     assert "NAMESRV_ADDR" in help_text
 
 
-def test_a_command_that_is_none_is_told_with_the_nearest() -> None:
+def test_an_unknown_command_is_reported_with_the_nearest_one() -> None:
     result = invoke("qualty")
 
     assert result.exit_code == ExitCode.USAGE
     assert "Did you mean 'quality'?" in result.output
 
 
-def test_a_setting_that_cannot_be_ends_before_spark_is_started(tmp_path: Path) -> None:
+def test_an_impossible_setting_is_refused_before_spark_starts(tmp_path: Path) -> None:
     config = tmp_path / "q.toml"
     config.write_text('topics = ["orders"]\nchekpoint = "/c"\n', "utf-8")
 
@@ -88,14 +88,14 @@ def test_a_dry_run_shows_the_plan_as_a_table_or_as_json(broker: Broker, tmp_path
     assert (told["kind"], told["messages"], told["pipeline"]) == ("plan", 3, "quality")
 
 
-def test_a_dry_run_of_a_topic_that_is_not_there_says_so(broker: Broker, tmp_path: Path) -> None:
+def test_a_dry_run_reports_a_missing_topic(broker: Broker, tmp_path: Path) -> None:
     result = quality(broker, "not-there", tmp_path, "--dry-run")
 
     assert result.exit_code == ExitCode.REFUSED
     assert "topic 'not-there' does not exist. `pocketmq topic ls` lists the topics" in result.output
 
 
-def test_a_dry_run_with_chosen_columns_finds_their_mistakes_with_spark(
+def test_a_dry_run_with_chosen_columns_checks_them_with_spark(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     topic = new_topic(broker)
@@ -115,7 +115,7 @@ def test_a_dry_run_with_chosen_columns_finds_their_mistakes_with_spark(
     assert "the catalog no is not configured" in table.output
 
 
-def test_what_cannot_be_is_told_before_spark_is_started(
+def test_impossible_settings_are_reported_before_spark_starts(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker)
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_told_before_spark_is_started(
     assert not list(tmp_path.glob("[!r]*"))
 
 
-def test_an_expression_of_sql_is_not_split_at_its_commas(broker: Broker, tmp_path: Path) -> None:
+def test_an_sql_expression_is_not_split_at_its_commas(broker: Broker, tmp_path: Path) -> None:
     source, target = new_topic(broker), new_topic(broker)
     where = ("-n", broker.name_server, "--topic", source, "--to", target, "--checkpoint", tmp_path / "c")
 
@@ -158,7 +158,7 @@ def split_settings() -> set[str]:
     }
 
 
-def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_fails_if_the_run_would_fail(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic, other = new_topic(broker), new_topic(broker)
     (tmp_path / "file").write_text("", "utf-8")
     (tmp_path / "theirs" / "offsets").mkdir(parents=True)
@@ -199,7 +199,7 @@ def test_a_dry_run_fails_where_the_run_would(broker: Broker, tmp_path: Path, mon
     assert not (tmp_path / "l").exists()
 
 
-def test_a_run_tells_its_progress_and_what_it_did(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_a_run_prints_its_progress_and_summary(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ['{"id": "a"}', "oh"])
 
@@ -215,7 +215,7 @@ def test_a_run_tells_its_progress_and_what_it_did(spark: "SparkSession", broker:
     assert "belongs to quality of" in other.output
 
 
-def test_a_new_project_has_all_its_files_and_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_project_has_all_files_and_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     made, again, odd = invoke("new", "shop"), invoke("new", "shop"), invoke("new", "../x")
@@ -229,7 +229,7 @@ def test_a_new_project_has_all_its_files_and_is_not_made_twice(tmp_path: Path, m
     assert f"storage: file://{tmp_path}/shop/.data/storage" in spec
 
 
-def test_a_folder_without_a_project_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_project_is_reported(tmp_path: Path) -> None:
     result = invoke("run", "--project", tmp_path)
 
     assert result.exit_code == ExitCode.USAGE

@@ -44,7 +44,7 @@ def asked(lake: Path, *words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_a_lake_tells_what_it_has(lake: Path) -> None:
+def test_the_content_of_a_lake_is_shown(lake: Path) -> None:
     assert asked(lake) == [
         {"topic": "orders", "broker": "broker-a", "queue": 0, "start": 10, "end": 30, "messages": 20}
     ]
@@ -74,14 +74,14 @@ def test_lost_ranges_are_shown(lake: Path) -> None:
         (["--queue", "broker-a:0"], "--queue needs --offset"),
     ],
 )
-def test_questions_that_make_no_sense_are_refused(lake: Path, words: list[str], told: str) -> None:
+def test_invalid_combinations_of_options_are_refused(lake: Path, words: list[str], told: str) -> None:
     result = CliRunner().invoke(main, ["pipeline", "lake", str(lake), *words])
 
     assert result.exit_code == 64
     assert told in result.output
 
 
-def test_a_folder_that_is_no_lake_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_lake_is_reported(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["pipeline", "lake", str(tmp_path)])
 
     assert result.exit_code == 3

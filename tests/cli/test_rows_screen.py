@@ -6,7 +6,7 @@ from pocketmq.model.human import duration, number
 COLUMNS = (Column("name"), Column("lag", shown_as=number), Column("lag_ms", "behind", shown_as=duration))
 
 
-def test_rows_are_a_table_in_which_what_is_missing_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_values_of_a_table_are_shown_as_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     show_rows([{"name": "a", "lag": 12_000, "lag_ms": 0}, {"name": None}], COLUMNS, as_json=False, empty="nothing")
 
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -27,7 +27,7 @@ def test_no_rows_leave_the_output_empty(capsys: pytest.CaptureFixture[str], as_j
     assert (told.out, told.err) == ("", "" if as_json else "nothing\n")
 
 
-def test_names_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_cannot_send_control_codes_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     show_rows([{"name": "[red]\x1b[2J"}], COLUMNS[:1], as_json=False, empty="")
     show_facts({"[b]": "\x1b[2J"})
 

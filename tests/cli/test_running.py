@@ -16,7 +16,7 @@ from pocketmq.net.loops import LoopFailures, end_of_input
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_program_well(number: signal.Signals) -> None:
+def test_a_signal_stops_a_program_cleanly(number: signal.Signals) -> None:
     happened: list[str] = []
 
     @asynccontextmanager
@@ -35,7 +35,7 @@ def test_a_signal_ends_a_program_well(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_frees_memory_before_the_loop_learns_of_it(
+def test_a_signal_handler_frees_memory_before_the_loop_runs(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
@@ -50,7 +50,7 @@ def test_a_signal_frees_memory_before_the_loop_learns_of_it(
     assert happened[:2] == ["freed", "went on"]
 
 
-def test_a_second_signal_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "SAME_STOP_S", 0.0)
 
     @asynccontextmanager
@@ -67,7 +67,7 @@ def test_a_second_signal_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_signals_that_follow_on_each_others_heels_are_one_wish(second: signal.Signals) -> None:
+def test_signals_in_quick_succession_count_as_one(second: signal.Signals) -> None:
     happened: list[str] = []
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ def test_signals_that_follow_on_each_others_heels_are_one_wish(second: signal.Si
     assert happened == ["stopped"]
 
 
-def test_a_program_that_cannot_start_says_why() -> None:
+def test_a_program_that_cannot_start_prints_the_reason() -> None:
     class Broken(nullcontext[None]):
         async def __aenter__(self) -> None:
             raise OSError("no")
@@ -91,7 +91,7 @@ def test_a_program_that_cannot_start_says_why() -> None:
         run_until_stopped(Broken(), lambda _: None)
 
 
-def test_a_program_that_cannot_start_gives_the_signals_back() -> None:
+def test_a_program_that_cannot_start_restores_the_signal_handlers() -> None:
     class Broken(nullcontext[None]):
         async def __aenter__(self) -> None:
             raise OSError("no")
@@ -104,7 +104,7 @@ def test_a_program_that_cannot_start_gives_the_signals_back() -> None:
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
-def test_a_program_ends_when_what_it_lives_for_has_ended() -> None:
+def test_a_program_stops_when_its_main_task_ends() -> None:
     happened: list[str] = []
 
     @asynccontextmanager
@@ -120,7 +120,7 @@ def test_a_program_ends_when_what_it_lives_for_has_ended() -> None:
     assert happened == ["it is over", "stopped"]
 
 
-def test_what_ends_a_program_badly_is_raised_after_it_stopped() -> None:
+def test_an_error_of_the_main_task_is_raised_after_the_stop() -> None:
     happened: list[str] = []
 
     class Program(nullcontext[None]):
@@ -136,14 +136,14 @@ def test_what_ends_a_program_badly_is_raised_after_it_stopped() -> None:
     assert happened == ["stopped"]
 
 
-def test_a_signal_does_not_wait_for_anything_else() -> None:
+def test_a_signal_is_handled_without_delay() -> None:
     async def never(_: None) -> None:
         await asyncio.Event().wait()
 
     run_until_stopped(nullcontext(), lambda _: os.kill(os.getpid(), signal.SIGTERM), never)
 
 
-def test_the_end_of_input_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_stdin_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading) as stream:
         monkeypatch.setattr(sys, "stdin", stream)

@@ -61,7 +61,7 @@ def memory_kib(process: Program) -> int:
 
 
 @pytest.mark.parametrize(("number", "flush"), [(signal.SIGTERM, "async"), (signal.SIGINT, "sync")])
-def test_it_is_ready_serves_and_ends_within_a_second_without_losing_anything(
+def test_serve_is_ready_serves_and_stops_within_a_second_without_loss(
     start: Start, number: signal.Signals, flush: str
 ) -> None:
     process = start("--flush", flush)
@@ -86,7 +86,7 @@ def test_it_is_ready_serves_and_ends_within_a_second_without_losing_anything(
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
-def test_what_was_acknowledged_until_the_very_end_is_there_after_a_restart(start: Start, flush: str) -> None:
+def test_messages_acknowledged_before_the_stop_exist_after_a_restart(start: Start, flush: str) -> None:
     process = start("--flush", flush)
     [broker] = ready(process)["brokers"]
     acknowledged = 0
@@ -118,7 +118,7 @@ def test_the_name_server_knows_the_broker_and_its_topics_from_the_start(start: S
     assert route(told, "TBW102").broker_datas[0].broker_name == "broker-a"
 
 
-def test_the_line_of_json_says_everything_that_a_script_needs(start: Start, tmp_path: Path) -> None:
+def test_the_json_line_has_all_facts_for_a_script(start: Start, tmp_path: Path) -> None:
     told = ready(start("--data", "kept", "--flush", "sync"))
 
     assert told["event"] == "ready"
@@ -129,7 +129,7 @@ def test_the_line_of_json_says_everything_that_a_script_needs(start: Start, tmp_
     assert (tmp_path / "kept" / "broker-a").is_dir()
 
 
-def test_the_banner_says_where_it_listens_and_what_is_open(tmp_path: Path) -> None:
+def test_the_banner_shows_addresses_and_access(tmp_path: Path) -> None:
     with programs(tmp_path, "serve") as start:
         process = start("--namesrv-port", 0, "--broker-port", 0)
         assert process.stdout is not None
@@ -145,7 +145,7 @@ def test_the_banner_says_where_it_listens_and_what_is_open(tmp_path: Path) -> No
     assert banner[6] == "Ready. Press Ctrl-C to stop."
 
 
-def test_it_starts_quickly_and_needs_little_memory(start: Start) -> None:
+def test_serve_starts_quickly_and_needs_little_memory(start: Start) -> None:
     began = time.perf_counter()
     process = start()
     ready(process)
@@ -155,7 +155,7 @@ def test_it_starts_quickly_and_needs_little_memory(start: Start) -> None:
     assert memory_kib(process) < IDLE_MEMORY_KIB
 
 
-def test_it_says_when_it_runs_without_the_compiled_twin(start: Start) -> None:
+def test_the_log_says_when_the_c_twins_are_not_used(start: Start) -> None:
     process = start(POCKETMQ_PURE="1")
     ready(process)
     process.terminate()
@@ -163,7 +163,7 @@ def test_it_says_when_it_runs_without_the_compiled_twin(start: Start) -> None:
     assert "Using pure Python instead of the C twins, which is slower: " in ended(process)
 
 
-def test_an_address_that_others_reach_needs_the_flag_that_says_so(start: Start) -> None:
+def test_an_address_that_others_reach_needs_an_explicit_option(start: Start) -> None:
     result = refused("--host", "0.0.0.0")
 
     assert result.exit_code == 64
@@ -174,14 +174,14 @@ def test_an_address_that_others_reach_needs_the_flag_that_says_so(start: Start) 
     assert clusters(told).broker_addr_table["broker-a"].broker_addrs == {0: told["brokers"][0]["address"]}
 
 
-def test_clients_find_it_where_it_is_told_to_be(start: Start) -> None:
+def test_clients_find_serve_at_the_advertised_address(start: Start) -> None:
     told = ready(start("--advertise", "broker.example"))
 
     [address] = clusters(told).broker_addr_table["broker-a"].broker_addrs.values()
     assert address.startswith("broker.example:")
 
 
-def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
+def test_a_port_in_use_is_reported_in_one_sentence(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = start("--broker-port", taken.getsockname()[1])
         log = ended(process)
@@ -202,14 +202,14 @@ def test_a_port_that_is_taken_is_told_in_a_sentence(start: Start) -> None:
         (["--brokers", "27"], "--brokers"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(args: list[str], why: str) -> None:
+def test_impossible_settings_are_reported_before_anything_starts(args: list[str], why: str) -> None:
     result = refused(*args)
 
     assert result.exit_code == 64
     assert why in result.stderr
 
 
-def test_keys_of_a_java_broker_are_a_warning(start: Start) -> None:
+def test_keys_of_a_java_broker_cause_a_warning(start: Start) -> None:
     process = start("--set", "brokerFastFailureEnable=false", "--set", "diskMaxUsedSpaceRatio=95")
     ready(process)
     process.terminate()
@@ -220,7 +220,7 @@ def test_keys_of_a_java_broker_are_a_warning(start: Start) -> None:
     assert "diskMaxUsedSpaceRatio=95 is lowered to 85" in log
 
 
-def test_several_brokers_stand_behind_one_name_server_and_stop_together(start: Start) -> None:
+def test_several_brokers_share_one_name_server_and_stop_together(start: Start) -> None:
     process = start("--brokers", 3)
     told = ready(process)
 
@@ -242,7 +242,7 @@ def test_several_brokers_stand_behind_one_name_server_and_stop_together(start: S
             assert [message.body.decode() for message in line.read_queue("T", 0)] == [broker["name"]]
 
 
-def test_a_broker_that_dies_is_told_and_ends_them_all(start: Start) -> None:
+def test_a_broker_that_exits_is_reported_and_stops_the_others(start: Start) -> None:
     process = start("--brokers", 2)
     told = ready(process)
     children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
@@ -257,7 +257,7 @@ def test_a_broker_that_dies_is_told_and_ends_them_all(start: Start) -> None:
             line_to(broker["address"])
 
 
-def test_a_broker_that_does_not_start_is_told_and_ends_them_all(start: Start, tmp_path: Path) -> None:
+def test_a_broker_that_does_not_start_is_reported_and_stops_the_others(start: Start, tmp_path: Path) -> None:
     with programs(tmp_path, "broker", "--port", "0", "--json", "--data", "pocketmq-data/broker-b") as start_broker:
         ready(start_broker())
 
@@ -268,7 +268,7 @@ def test_a_broker_that_does_not_start_is_told_and_ends_them_all(start: Start, tm
     assert log.splitlines()[-1] == "pocketmq: broker-b ended with exit code 3 before it was ready"
 
 
-def test_brokers_do_not_outlive_the_one_that_started_them(start: Start) -> None:
+def test_brokers_stop_when_their_parent_process_ends(start: Start) -> None:
     process = start("--brokers", 2)
     told = ready(process)
 
@@ -318,7 +318,7 @@ def test_with_accounts_and_tls_brokers_register_and_clients_are_served(
     assert SECRET not in log
 
 
-def test_an_address_that_others_reach_needs_no_flag_when_there_are_accounts(tmp_path: Path) -> None:
+def test_an_address_that_others_reach_needs_no_option_with_accounts(tmp_path: Path) -> None:
     (tmp_path / "accounts.toml").write_text(ACCOUNTS)
     with programs(tmp_path, "serve", "--namesrv-port", "0", "--broker-port", "0") as start:
         process = start("--host", "0.0.0.0", "--accounts", "accounts.toml", OPERATOR_SECRET=SECRET)
@@ -331,7 +331,7 @@ def test_an_address_that_others_reach_needs_no_flag_when_there_are_accounts(tmp_
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_accounts_that_are_wrong_are_told_before_anything_starts(tmp_path: Path, count: int) -> None:
+def test_invalid_accounts_are_reported_before_anything_starts(tmp_path: Path, count: int) -> None:
     file = tmp_path / "accounts.toml"
     file.write_text('[[account]]\naccess_key = "a"\nsecret = "hush"\n')
 

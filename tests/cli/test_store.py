@@ -45,7 +45,7 @@ def flip(path: Path, at: int) -> None:
 # verify
 
 
-def test_a_sound_store_is_called_sound(folder: Path) -> None:
+def test_a_valid_store_is_reported_as_sound(folder: Path) -> None:
     result = run("store", "verify", folder)
 
     assert result.exit_code == 0
@@ -75,7 +75,7 @@ def test_damage_in_the_log_is_damage(folder: Path) -> None:
     assert "Damaged:" in result.stdout
 
 
-def test_notes_do_not_make_a_store_unsound(folder: Path) -> None:
+def test_notes_do_not_change_the_verdict_sound(folder: Path) -> None:
     (folder / "notes [draft].txt").write_text("mine")
 
     result = run("store", "verify", folder)
@@ -107,7 +107,7 @@ def test_findings_as_json_are_one_per_line_with_a_summary_at_the_end(folder: Pat
     assert result.exit_code == 2
 
 
-def test_many_findings_are_shown_up_to_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_findings_are_shown_up_to_a_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketmq.cli.store.MAX_LISTED", 2)
     for name in "abcde":
         (folder / name).write_text("mine")
@@ -119,7 +119,7 @@ def test_many_findings_are_shown_up_to_a_bound(folder: Path, monkeypatch: pytest
     assert len(lines(as_json)) == 6
 
 
-def test_the_index_may_be_left_out(folder: Path) -> None:
+def test_the_index_can_be_skipped(folder: Path) -> None:
     for path in (folder / "index").iterdir():
         path.unlink()
 
@@ -129,7 +129,7 @@ def test_the_index_may_be_left_out(folder: Path) -> None:
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_stores_of_the_real_broker_are_sound(version: str, kind: str, tmp_path: Path) -> None:
+def test_stores_of_apaches_broker_are_sound(version: str, kind: str, tmp_path: Path) -> None:
     restore(version, kind, tmp_path)
 
     assert run("store", "verify", tmp_path).exit_code == 0
@@ -138,7 +138,7 @@ def test_stores_of_the_real_broker_are_sound(version: str, kind: str, tmp_path: 
 # errors in plain words
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     result = run("store", "verify", tmp_path / "nowhere")
 
     assert result.exit_code == 3
@@ -146,14 +146,14 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["verify", "dump", "rebuild"])
-def test_a_folder_that_is_no_store(command: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_store_is_reported(command: str, tmp_path: Path) -> None:
     result = run("store", command, tmp_path)
 
     assert result.exit_code == 3
     assert "is not a store: it has none of commitlog, consumequeue, checkpoint" in result.stderr
 
 
-def test_sizes_that_do_not_fit(folder: Path) -> None:
+def test_sizes_that_do_not_match_are_reported(folder: Path) -> None:
     result = run("store", "verify", "--log-file-bytes", 1000, folder)
 
     assert result.exit_code == 64
@@ -165,7 +165,7 @@ class ForbiddenFiles(DiskFiles):
         raise PermissionError(13, "Permission denied", str(folder))
 
 
-def test_a_folder_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_folder_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "FILES", ForbiddenFiles())
 
     result = run("store", "verify", folder)
@@ -174,7 +174,7 @@ def test_a_folder_that_may_not_be_read(folder: Path, monkeypatch: pytest.MonkeyP
     assert result.stderr == f"pocketmq: {folder}: Permission denied. Run the command as the owner of the file\n"
 
 
-def test_an_unknown_option_gets_the_nearest_name(folder: Path) -> None:
+def test_an_unknown_option_is_reported_with_the_nearest_name(folder: Path) -> None:
     result = run("store", "verify", "--jsn", folder)
 
     assert result.exit_code == 64
@@ -182,7 +182,7 @@ def test_an_unknown_option_gets_the_nearest_name(folder: Path) -> None:
     assert "--json" in result.stderr
 
 
-def test_an_unknown_command_gets_the_nearest_name_or_all() -> None:
+def test_an_unknown_command_is_reported_with_the_nearest_name_or_all() -> None:
     near, far = run("store", "verfy"), run("store", "xyz")
 
     assert near.exit_code == far.exit_code == 64
@@ -193,7 +193,7 @@ def test_an_unknown_command_gets_the_nearest_name_or_all() -> None:
 # dump
 
 
-def test_messages_are_a_table(folder: Path) -> None:
+def test_messages_are_dumped_as_a_table(folder: Path) -> None:
     result = run("store", "dump", folder, "--limit", 2)
 
     head, *rows = result.stdout.splitlines()
@@ -214,7 +214,7 @@ def test_messages_are_a_table(folder: Path) -> None:
     assert len(rows) == 2
 
 
-def test_messages_are_json_lines(folder: Path) -> None:
+def test_messages_are_dumped_as_json_lines(folder: Path) -> None:
     found = lines(run("store", "dump", folder, "--json"))
 
     assert len(found) == 46
@@ -249,11 +249,11 @@ def test_a_topic_can_be_dumped_in_log_order(folder: Path) -> None:
         (["--limit", 0], 0),
     ],
 )
-def test_what_is_dumped_can_be_chosen(folder: Path, options: list[object], count: int) -> None:
+def test_dumped_messages_can_be_selected(folder: Path, options: list[object], count: int) -> None:
     assert len(lines(run("store", "dump", folder, "--json", *options))) == count
 
 
-def test_a_dump_goes_on_behind_damage_and_says_so(folder: Path) -> None:
+def test_a_dump_continues_after_damage_and_reports_it(folder: Path) -> None:
     flip(folder / "commitlog/00000000000000000000", 90)
 
     result = run("store", "dump", folder, "--json")
@@ -263,14 +263,14 @@ def test_a_dump_goes_on_behind_damage_and_says_so(folder: Path) -> None:
     assert result.exit_code == 2
 
 
-def test_a_field_that_does_not_exist_gets_the_nearest_name(folder: Path) -> None:
+def test_an_unknown_field_is_reported_with_the_nearest_name(folder: Path) -> None:
     result = run("store", "dump", folder, "--fields", "tag")
 
     assert result.exit_code == 64
     assert "messages have no field 'tag'; did you mean tags?" in result.stderr
 
 
-def test_a_topic_without_queues_says_what_to_do(folder: Path) -> None:
+def test_a_topic_without_queues_is_reported_with_advice(folder: Path) -> None:
     result = run("store", "dump", folder, "--topic", "Nothing")
 
     assert result.exit_code == 3
@@ -278,7 +278,7 @@ def test_a_topic_without_queues_says_what_to_do(folder: Path) -> None:
 
 
 @needs_golden
-def test_bodies_of_the_real_store_come_out_decompressed(tmp_path: Path) -> None:
+def test_bodies_of_apaches_store_are_decompressed(tmp_path: Path) -> None:
     restore("5.3.3", "clean", tmp_path)
     expected = json.loads((GOLDEN / "store" / "5.3.3" / "expected.json").read_text())
 
@@ -293,7 +293,7 @@ def test_bodies_of_the_real_store_come_out_decompressed(tmp_path: Path) -> None:
 # rebuild
 
 
-def test_a_dry_run_lists_what_would_be_made_new_and_does_nothing(folder: Path) -> None:
+def test_a_dry_run_lists_the_files_to_rebuild_and_changes_nothing(folder: Path) -> None:
     flip(folder / "consumequeue/Orders/0/00000000000000000000", 5)
 
     result = run("store", "rebuild", "--dry-run", folder)
@@ -305,7 +305,7 @@ def test_a_dry_run_lists_what_would_be_made_new_and_does_nothing(folder: Path) -
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", ""])
-def test_without_a_yes_nothing_is_changed(folder: Path, answer: str) -> None:
+def test_without_confirmation_nothing_is_changed(folder: Path, answer: str) -> None:
     flip(folder / "consumequeue/Orders/0/00000000000000000000", 5)
 
     result = run("store", "rebuild", folder, text_in=answer)
@@ -316,7 +316,7 @@ def test_without_a_yes_nothing_is_changed(folder: Path, answer: str) -> None:
 
 
 @pytest.mark.parametrize("yes", [["--yes"], ["-y"], []])
-def test_a_rebuild_makes_the_store_sound(folder: Path, yes: list[str]) -> None:
+def test_a_rebuilt_store_is_sound(folder: Path, yes: list[str]) -> None:
     flip(folder / "consumequeue/Orders/0/00000000000000000000", 5)
     flip(next((folder / "index").iterdir()), 100)
 
@@ -327,7 +327,7 @@ def test_a_rebuild_makes_the_store_sound(folder: Path, yes: list[str]) -> None:
     assert run("store", "verify", folder).exit_code == 0
 
 
-def test_a_rebuild_over_damage_says_what_it_passed_over(folder: Path) -> None:
+def test_a_rebuild_over_damage_reports_what_it_skipped(folder: Path) -> None:
     flip(folder / "commitlog/00000000000000000000", 90)
 
     result = run("store", "rebuild", "-y", folder)
@@ -357,7 +357,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(SRC), "PYTHONWARNINGS": "error"}
 
 
-def test_the_program_runs_by_itself(folder: Path) -> None:
+def test_the_program_runs_as_a_module(folder: Path) -> None:
     done = subprocess.run(
         command("store", "verify", folder), capture_output=True, text=True, env=environment(), timeout=60, check=False
     )
@@ -366,7 +366,7 @@ def test_the_program_runs_by_itself(folder: Path) -> None:
     assert "Sound:" in done.stdout
 
 
-def test_a_reader_that_has_enough_ends_a_dump_quietly(folder: Path) -> None:
+def test_a_closed_pipe_ends_a_dump_quietly(folder: Path) -> None:
     with subprocess.Popen(
         command("store", "dump", "--json", folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as dump:
@@ -407,7 +407,7 @@ def test_ctrl_c_ends_a_command_cleanly(folder: Path) -> None:
     assert run("store", "verify", folder).exit_code == 0
 
 
-def test_a_rebuild_says_what_it_left_out(folder: Path) -> None:
+def test_a_rebuild_reports_what_it_omitted(folder: Path) -> None:
     (folder / "config" / "topics.json").write_text('{"topicConfigTable":{"Orders":{}}}')
     for path in (folder / "consumequeue" / "Bills" / "0").iterdir():
         path.unlink()
@@ -424,7 +424,7 @@ def test_a_rebuild_says_what_it_left_out(folder: Path) -> None:
     assert "Skipped deleted topics: Bills." in result.stdout
 
 
-def test_a_rebuild_leaves_batches_alone(tmp_path: Path) -> None:
+def test_a_rebuild_does_not_change_batch_queues(tmp_path: Path) -> None:
     store = MadeStore()
     store.append("Orders")
     store.append("Batches", sys_flag=0x80)

@@ -9,11 +9,11 @@ from pocketmq.cli.msg import Tail, parse_tags
 @pytest.mark.parametrize(
     ("text", "tags"), [(None, None), ("*", None), ("", None), ("A", {"A"}), ("A || B||", {"A", "B"}), ("A||*", None)]
 )
-def test_tags_are_read_as_consumers_write_them(text: str | None, tags: set[str] | None) -> None:
+def test_tags_are_parsed_as_consumers_write_them(text: str | None, tags: set[str] | None) -> None:
     assert parse_tags(text) == tags
 
 
-def test_a_topic_that_is_made_anew_is_read_from_its_begin(cluster: RunningCluster) -> None:
+def test_a_recreated_topic_is_read_from_its_start(cluster: RunningCluster) -> None:
     cluster.create("anew")
     cluster.send("anew", b"1", b"2", b"3")
     with pocketmq.Admin(cluster.name_server) as admin:
@@ -29,7 +29,7 @@ def test_a_topic_that_is_made_anew_is_read_from_its_begin(cluster: RunningCluste
     assert tail.is_at_end
 
 
-def test_messages_come_in_the_order_in_which_they_were_stored(cluster: RunningCluster) -> None:
+def test_messages_are_shown_in_the_order_of_their_store_times(cluster: RunningCluster) -> None:
     cluster.create("ordered", queues=2)
     for number in range(6):
         cluster.send("ordered", b"%d" % number, queue=number % 2)
@@ -40,7 +40,9 @@ def test_messages_come_in_the_order_in_which_they_were_stored(cluster: RunningCl
         assert tail.new_messages() == []
 
 
-def test_the_newest_may_be_more_than_are_read_at_once(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_messages_than_one_pull_returns_can_be_shown(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tailing, "MAX_AT_ONCE", 2)
     cluster.create("newest")
     cluster.send("newest", *(b"%d" % number for number in range(7)))

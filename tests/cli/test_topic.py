@@ -8,7 +8,7 @@ from pocketmq.client.admin.topics import TopicState
 from pocketmq.errors import TopicNotFound
 
 
-def test_a_cluster_without_topics_says_how_to_make_one(own_cluster: RunningCluster) -> None:
+def test_a_cluster_without_topics_shows_how_to_create_one(own_cluster: RunningCluster) -> None:
     result = own_cluster.run("topic", "ls")
 
     assert (result.exit_code, result.stdout) == (0, "")
@@ -16,7 +16,7 @@ def test_a_cluster_without_topics_says_how_to_make_one(own_cluster: RunningClust
     assert own_cluster.ask("topic", "ls") == []
 
 
-def test_a_topic_that_was_made_is_listed(cluster: RunningCluster) -> None:
+def test_a_created_topic_is_listed(cluster: RunningCluster) -> None:
     made = cluster.run("topic", "create", "made", "--queues", 2, "--attribute", "message.type=NORMAL")
 
     assert made.stdout == "Created topic made with 2 queues on broker-a.\n"
@@ -26,7 +26,7 @@ def test_a_topic_that_was_made_is_listed(cluster: RunningCluster) -> None:
     assert len(cluster.ask("topic", "ls", "--all")) > len(cluster.ask("topic", "ls"))
 
 
-def test_a_long_list_tells_what_topics_hold(own_cluster: RunningCluster) -> None:
+def test_a_long_list_has_queues_and_messages(own_cluster: RunningCluster) -> None:
     own_cluster.create("orders", queues=2)
     own_cluster.send("orders", b"1", b"2")
 
@@ -38,7 +38,7 @@ def test_a_long_list_tells_what_topics_hold(own_cluster: RunningCluster) -> None
     assert own_cluster.run("topic", "ls", "-l").stdout.split()[-5:] == ["orders", "broker-a", "2", "rw", "2"]
 
 
-def test_a_topic_that_is_there_is_not_made_again(cluster: RunningCluster) -> None:
+def test_an_existing_topic_is_not_created_again(cluster: RunningCluster) -> None:
     cluster.create("twice")
 
     result = cluster.run("topic", "create", "twice")
@@ -47,7 +47,7 @@ def test_a_topic_that_is_there_is_not_made_again(cluster: RunningCluster) -> Non
     assert "is on broker broker-a already; `alter` changes it" in result.stderr
 
 
-def test_show_has_queues_and_consumer_groups(cluster: RunningCluster) -> None:
+def test_show_prints_queues_and_consumer_groups(cluster: RunningCluster) -> None:
     cluster.create("shown", queues=2)
     cluster.send("shown", b"1", queue=1)
     cluster.stand("reader-of-shown", "shown", 0)
@@ -64,7 +64,7 @@ def test_show_has_queues_and_consumer_groups(cluster: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "rm", "alter"])
-def test_a_topic_that_is_missing_is_told_in_one_sentence(cluster: RunningCluster, command: str) -> None:
+def test_a_missing_topic_is_reported_in_one_sentence(cluster: RunningCluster, command: str) -> None:
     extra = ["--perm", "r"] if command == "alter" else []
 
     result = cluster.run("topic", command, "qqqqqqq", *extra)
@@ -74,7 +74,7 @@ def test_a_topic_that_is_missing_is_told_in_one_sentence(cluster: RunningCluster
     assert "qqqqqqq; `pocketmq topic ls` lists the topics" in result.stderr
 
 
-def test_alter_changes_what_is_named(cluster: RunningCluster) -> None:
+def test_alter_changes_the_named_settings(cluster: RunningCluster) -> None:
     cluster.create("altered", queues=2)
 
     result = cluster.run("topic", "alter", "altered", "--perm", "r", "--write-queues", 1, "--ordered")
@@ -90,7 +90,7 @@ def test_alter_changes_what_is_named(cluster: RunningCluster) -> None:
     }
 
 
-def test_alter_asks_before_messages_get_out_of_reach(cluster: RunningCluster) -> None:
+def test_alter_asks_for_confirmation_before_messages_become_unreachable(cluster: RunningCluster) -> None:
     cluster.create("narrowed", queues=2)
     cluster.send("narrowed", b"1", queue=1)
 
@@ -113,7 +113,7 @@ def test_alter_without_a_change_or_with_an_invalid_perm_is_wrong_usage(cluster: 
     assert "'x' is not a permission; the permissions are rw, r, w" in strange.stderr
 
 
-def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
+def test_rm_shows_what_it_deletes_and_asks_for_confirmation(cluster: RunningCluster) -> None:
     cluster.create("doomed")
     cluster.send("doomed", b"1", b"2")
 
@@ -128,7 +128,7 @@ def test_rm_shows_what_goes_and_asks(cluster: RunningCluster) -> None:
     assert {"topic": "doomed"} not in cluster.ask("topic", "ls")
 
 
-def test_a_topic_that_cannot_be_asked_about_does_not_keep_back_the_others(
+def test_a_topic_that_cannot_be_queried_does_not_hide_the_others(
     own_cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_cluster.create("gone")

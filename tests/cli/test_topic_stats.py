@@ -21,7 +21,7 @@ def test_sent_and_consumed_messages_are_counted_for_every_broker_and_group(clust
     assert "unknown" in text
 
 
-def test_an_unknown_topic(cluster: RunningCluster) -> None:
+def test_an_unknown_topic_has_no_statistics(cluster: RunningCluster) -> None:
     result = cluster.run("topic", "stats", "nothing-like-it")
 
     assert result.exit_code == 3

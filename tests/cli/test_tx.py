@@ -54,7 +54,7 @@ def test_undecided_transactions_are_listed(own_cluster: RunningCluster) -> None:
 
 
 @pytest.mark.parametrize("word", ["--commit", "--rollback"])
-def test_a_transaction_is_decided_in_its_producers_place(cluster: RunningCluster, word: str) -> None:
+def test_a_transaction_is_decided_instead_of_its_producer(cluster: RunningCluster, word: str) -> None:
     topic = f"decided{word}"
     with left_open(cluster, topic) as transaction_id:
         resolve = ("tx", "resolve", transaction_id, word)
@@ -71,7 +71,7 @@ def test_a_transaction_is_decided_in_its_producers_place(cluster: RunningCluster
         assert there == [1 if word == "--commit" else 0]
 
 
-def test_transactions_that_cannot_be_decided_or_checked(cluster: RunningCluster) -> None:
+def test_transactions_that_cannot_be_decided_or_checked_are_reported(cluster: RunningCluster) -> None:
     with left_open(cluster, "undecided") as transaction_id:
         unsaid = cluster.run("tx", "resolve", transaction_id)
         hurried = cluster.run("tx", "check", transaction_id)

@@ -90,7 +90,7 @@ def test_a_push_consumer_calls_plain_and_async_listeners(server: Server) -> None
     assert consumer.wait(timeout_s=0)
 
 
-def test_a_listener_that_holds_the_users_loop_up_does_not_stop_the_network(server: Server) -> None:
+def test_a_listener_that_blocks_the_loop_of_the_user_does_not_stop_the_network(server: Server) -> None:
     async def main() -> None:
         consumer = AsyncPushConsumer(server.name_server, group="hog", start_at="first", heartbeat_ms=1_000)
         heard: list[float] = []
@@ -194,7 +194,7 @@ def test_blocking_consumers_are_refused_inside_a_loop(server: Server) -> None:
     asyncio.run(main())
 
 
-def test_a_consumer_whose_stop_was_refused_inside_a_loop_goes_on_and_can_be_stopped(server: Server) -> None:
+def test_a_consumer_whose_stop_was_refused_inside_a_loop_continues_and_can_be_stopped(server: Server) -> None:
     async def main() -> None:
         with pytest.raises(WrongState, match="inside a running event loop"):
             consumer.stop()
@@ -229,7 +229,7 @@ def test_a_consumer_belongs_to_the_process_that_started_it(server: Server) -> No
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_consumer_that_was_not_started_may_be_started_in_the_child(server: Server) -> None:
+def test_an_unstarted_consumer_may_be_started_in_the_child(server: Server) -> None:
     send(server, "Preload", b"1")
     seen = Seen()
     consumer = PushConsumer(server.name_server, group="preload", start_at="first")
@@ -248,7 +248,7 @@ def test_a_consumer_that_was_not_started_may_be_started_in_the_child(server: Ser
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_stopping_a_consumer_by_its_name_ends_the_waiting(server: Server) -> None:
+def test_stopping_a_consumer_ends_its_wait(server: Server) -> None:
     consumer = PushConsumer(server.name_server, group="waiting")
     consumer.subscribe("Plain", lambda message: None)
     consumer.start()
@@ -280,7 +280,7 @@ def test_listeners_that_compute_run_in_processes(server: Server, tmp_path: Path)
     assert int(number) != os.getpid()
 
 
-def test_a_listener_that_no_process_could_find_is_refused_at_the_start(server: Server) -> None:
+def test_a_listener_that_cannot_be_imported_is_refused_at_the_start(server: Server) -> None:
     consumer = PushConsumer(server.name_server, group="processes", processes=1)
     consumer.subscribe("Compute", lambda message: None)
 
@@ -288,14 +288,14 @@ def test_a_listener_that_no_process_could_find_is_refused_at_the_start(server: S
         consumer.start()
 
 
-def test_a_listener_that_no_process_could_find_is_refused_later_too(server: Server) -> None:
+def test_a_listener_that_cannot_be_imported_is_refused_after_the_start(server: Server) -> None:
     consumer = PushConsumer(server.name_server, group="processes-later", processes=1)
     consumer.subscribe("Compute", write_down)
     with consumer, pytest.raises(UsageError, match="at the top of a module"):
         consumer.subscribe("Other", lambda message: None)
 
 
-def test_a_consumer_whose_loop_is_gone_leaves_its_group(server: Server) -> None:
+def test_a_consumer_whose_loop_was_closed_leaves_its_group(server: Server) -> None:
     kept: list[AsyncPushConsumer] = []
 
     async def main() -> None:
@@ -331,7 +331,7 @@ FORGOTTEN = """
 """
 
 
-def test_a_broadcasting_consumer_that_is_forgotten_keeps_its_offsets_at_exit(server: Server, tmp_path: Path) -> None:
+def test_a_broadcasting_consumer_that_is_not_stopped_saves_its_offsets_at_exit(server: Server, tmp_path: Path) -> None:
     send(server, "Exit", b"1")
     command = [sys.executable, "-c", textwrap.dedent(FORGOTTEN), server.name_server, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -385,7 +385,7 @@ def test_a_signal_may_stop_a_consumer_that_is_still_starting() -> None:
     assert said == ["this consumer was stopped during its start", "left"]
 
 
-def test_a_second_signal_does_not_hold_up_the_stop_that_the_first_began(server: Server) -> None:
+def test_a_second_signal_does_not_delay_the_stop_of_the_first(server: Server) -> None:
     send(server, "Signalled", b"1")
 
     assert signal_at(server.name_server, "at work", 2) == ["left"]

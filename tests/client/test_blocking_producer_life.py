@@ -28,7 +28,7 @@ def producer(server: Server) -> Iterator[Producer]:
         yield producer
 
 
-def test_its_life_has_one_way(server: Server) -> None:
+def test_a_producer_can_be_started_and_stopped_once(server: Server) -> None:
     producer = Producer(server.name_server)
     with pytest.raises(WrongState, match="was not started: use `with`"):
         producer.send("Blocking", b"x")
@@ -58,7 +58,7 @@ def printed_alone(code: str, server: Server) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
 
 
-def test_all_share_one_thread_that_ends_with_the_last(server: Server) -> None:
+def test_all_producers_share_one_thread_that_ends_with_the_last(server: Server) -> None:
     code = """
 before = count()
 with Producer(sys.argv[1], group="A") as one, Producer(sys.argv[1], group="B") as two:
@@ -69,7 +69,7 @@ print(count())
     assert printed_alone(code, server) == "0 1 True 0"
 
 
-def test_a_start_that_fails_leaves_nothing_behind(server: Server) -> None:
+def test_a_failed_start_leaves_nothing_running(server: Server) -> None:
     code = """
 try:
     Producer(()).start()
@@ -83,7 +83,7 @@ except InvalidSetting as error:
     assert threads == "0"
 
 
-def test_inside_a_running_loop_it_says_what_to_do_instead(server: Server) -> None:
+def test_inside_a_running_loop_the_error_has_advice(server: Server) -> None:
     with Producer(server.name_server) as producer:
 
         async def main() -> None:
@@ -142,7 +142,7 @@ def run_script(script: str, *args: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_after_a_fork_parent_and_child_each_go_on_by_themselves(server: Server) -> None:
+def test_after_a_fork_parent_and_child_continue_separately(server: Server) -> None:
     done = run_script(FORKING, server.name_server)
 
     assert (done.stdout, done.returncode) == ("fine\n", 0), done.stdout + done.stderr
@@ -158,7 +158,7 @@ FORGOTTEN = """
 """
 
 
-def test_a_program_that_forgets_to_stop_sends_what_it_handed_over(server: Server) -> None:
+def test_a_program_that_does_not_stop_its_producer_sends_submitted_messages_at_exit(server: Server) -> None:
     done = run_script(FORGOTTEN, server.name_server)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
@@ -220,7 +220,7 @@ def test_an_async_producer_refuses_to_work_in_the_child_of_a_fork() -> None:
     assert (done.stdout, done.returncode) == ("fine\n", 0), done.stdout + done.stderr
 
 
-def test_nothing_is_said_and_no_thread_is_started_by_importing() -> None:
+def test_importing_logs_nothing_and_starts_no_thread() -> None:
     done = run_script("import threading, pocketmq.client; assert threading.active_count() == 1")
 
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)

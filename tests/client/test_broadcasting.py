@@ -12,7 +12,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run
 
 
-def test_a_broadcasting_member_that_cannot_write_its_offsets_reads_all_the_same() -> None:
+def test_a_broadcasting_member_without_writable_offsets_still_reads() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             c.files.fail("make_dir", errno.EROFS, "/home*", times=None)
@@ -52,7 +52,7 @@ def test_a_broadcasting_member_that_cannot_read_its_offsets_is_not_started() -> 
     run(main())
 
 
-def test_a_message_whose_listener_hangs_expires_and_the_offset_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_with_a_hanging_listener_expires_and_the_offset_advances(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             never = asyncio.Event()

@@ -68,7 +68,7 @@ def test_a_plain_check_runs_beside_the_loop() -> None:
     run(main())
 
 
-def test_a_transaction_that_is_open_here_is_not_known_yet_and_one_decided_here_is_remembered() -> None:
+def test_checks_of_open_transactions_are_answered_unknown_and_decided_ones_are_remembered() -> None:
     def check(message: StoredMessage) -> Decision:
         raise AssertionError("never asked")
 
@@ -86,7 +86,7 @@ def test_a_transaction_that_is_open_here_is_not_known_yet_and_one_decided_here_i
     run(main())
 
 
-def test_a_half_message_whose_answer_was_lost_is_rolled_back_when_the_broker_asks() -> None:
+def test_a_half_message_with_a_lost_answer_is_rolled_back_at_the_check() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", check=says(True), retries=0) as producer:
             c.broker.answers[SEND] = ignore
@@ -101,7 +101,7 @@ def test_a_half_message_whose_answer_was_lost_is_rolled_back_when_the_broker_ask
     run(main())
 
 
-def test_a_check_that_fails_means_not_known_yet(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_check_means_unknown(caplog: pytest.LogCaptureFixture) -> None:
     def check(message: StoredMessage) -> Decision:
         raise ValueError("no database")
 
@@ -116,7 +116,7 @@ def test_a_check_that_fails_means_not_known_yet(caplog: pytest.LogCaptureFixture
     assert any("check failed for transaction AAAA" in record.message for record in caplog.records)
 
 
-def test_questions_about_other_groups_are_left_to_others() -> None:
+def test_checks_of_other_groups_are_ignored() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", check=says(True)) as producer, c.producer(group="PG2"):
             await producer.send("T", b"x")
@@ -151,7 +151,7 @@ def test_a_compressed_message_of_a_namespace_is_checked_as_it_was_sent() -> None
     run(main())
 
 
-def test_questions_are_bounded_and_checks_run_beside_one_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_checks_are_limited_and_run_concurrently(caplog: pytest.LogCaptureFixture) -> None:
     running = most = 0
 
     async def check(message: StoredMessage) -> Decision:
@@ -206,7 +206,7 @@ def _awaitable(decision: Decision) -> Awaitable[Decision]:
     return later()
 
 
-def test_a_plain_check_may_give_something_to_await() -> None:
+def test_a_plain_check_may_return_an_awaitable() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", check=lambda message: _awaitable(True)) as producer:
             await producer.send("T", b"x")

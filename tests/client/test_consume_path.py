@@ -486,7 +486,7 @@ def with_known_faults(test: Any) -> Any:
 @with_known_faults
 @given(sequence=steps, tags=st.sampled_from(["*", WANTED]), store=st.sampled_from(list(STORES)))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_message_is_handled_and_nothing_is_committed_past_an_unhandled_one(
+def test_every_message_is_handled_and_no_unhandled_one_is_committed(
     twin: object,  # noqa: F811
     kind: str,
     sequence: list[Step],

@@ -103,7 +103,7 @@ class Storm:
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_lost_in_a_storm(seed: int, ordered: bool) -> None:
+def test_random_failures_of_consumers_lose_no_message(seed: int, ordered: bool) -> None:
     async def main() -> None:
         async with real_cluster(*BROKERS, queues=3, seed=seed, weather=ROUGH) as c:
             storm = Storm(c, seed, ordered=ordered)

@@ -62,7 +62,7 @@ def parameters(function: Callable[..., object]) -> list[tuple[str, object, objec
 
 
 @pytest.mark.parametrize(("face", "blocking"), FACES)
-def test_both_faces_have_the_same_words(face: type, blocking: type) -> None:
+def test_both_classes_have_the_same_methods(face: type, blocking: type) -> None:
     ours, theirs = words(face), words(blocking)
 
     assert ours.keys() - theirs.keys() <= ONLY_ASYNC.keys()
@@ -70,7 +70,7 @@ def test_both_faces_have_the_same_words(face: type, blocking: type) -> None:
 
 
 @pytest.mark.parametrize(("face", "blocking"), FACES)
-def test_the_same_word_is_called_in_the_same_way(face: type, blocking: type) -> None:
+def test_methods_of_both_classes_have_the_same_parameters(face: type, blocking: type) -> None:
     ours, theirs = words(face), words(blocking)
 
     for name in ours.keys() & theirs.keys() - set(AWAITED.values()):
@@ -80,13 +80,13 @@ def test_the_same_word_is_called_in_the_same_way(face: type, blocking: type) -> 
 
 
 @pytest.mark.parametrize(("face", "blocking"), FACES[:-1])
-def test_both_faces_are_made_in_the_same_way(face: type, blocking: type) -> None:
+def test_both_classes_have_the_same_constructor(face: type, blocking: type) -> None:
     ours = [one for one in parameters(face) if one[0] not in ONLY_ASYNC]
 
     assert ours == parameters(blocking)
 
 
-def test_the_families_of_the_administrator_have_the_same_words() -> None:
+def test_the_parts_of_both_admins_have_the_same_methods() -> None:
     families, blocking_families = (
         {name: type(thing) for name, thing in vars(admin).items() if not name.startswith("_")}
         for admin in (AsyncAdmin(), Admin())

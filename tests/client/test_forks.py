@@ -47,7 +47,7 @@ print("fine")
     assert (done.stdout, done.returncode) == ("fine\n", 0), done.stdout + done.stderr
 
 
-def test_a_thread_that_was_taking_a_line_does_not_hold_up_the_child(server: Server) -> None:
+def test_a_thread_that_was_taking_a_connection_does_not_block_the_child(server: Server) -> None:
     run_in_child(
         server,
         """
@@ -69,7 +69,7 @@ def test_a_thread_that_was_taking_a_line_does_not_hold_up_the_child(server: Serv
     )
 
 
-def test_what_the_parent_has_on_its_way_takes_no_room_in_the_child(server: Server) -> None:
+def test_messages_in_flight_in_the_parent_do_not_count_in_the_child(server: Server) -> None:
     run_in_child(
         server,
         """
@@ -91,7 +91,7 @@ def test_what_the_parent_has_on_its_way_takes_no_room_in_the_child(server: Serve
     )
 
 
-def test_an_async_producer_that_runs_is_refused_in_the_child_and_its_sockets_are_left_alone(server: Server) -> None:
+def test_a_running_async_producer_is_refused_in_the_child_and_its_sockets_stay_open(server: Server) -> None:
     run_in_child(
         server,
         """

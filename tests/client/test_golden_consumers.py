@@ -199,7 +199,7 @@ async def as_recorded(topic: str, queues: int, *messages: tuple[bytes, str]) -> 
         yield c
 
 
-def test_a_push_consumer_asks_as_javas(ours: list[Command]) -> None:
+def test_a_push_consumer_sends_the_requests_of_javas(ours: list[Command]) -> None:
     async def main() -> None:
         async with as_recorded("PushTopic", 2, (b"push 0", "TagA"), (b"push 1", "TagB"), (b"push 2", "TagA")) as c:
             basket = Basket()
@@ -217,7 +217,7 @@ def test_a_push_consumer_asks_as_javas(ours: list[Command]) -> None:
     assert_alike("push", ours, "CG_push")
 
 
-def test_two_members_ask_as_javas(ours: list[Command]) -> None:
+def test_two_members_send_the_requests_of_javas(ours: list[Command]) -> None:
     async def main() -> None:
         async with as_recorded("MembersTopic", 2, (b"here is the topic", "TagA")) as c:
             basket = Basket()
@@ -237,7 +237,7 @@ def test_two_members_ask_as_javas(ours: list[Command]) -> None:
     assert_alike("members", ours, "CG_members", more={empty})
 
 
-def test_an_orderly_consumer_asks_as_javas(ours: list[Command]) -> None:
+def test_an_orderly_consumer_sends_the_requests_of_javas(ours: list[Command]) -> None:
     async def main() -> None:
         messages = [(b"order %d" % number, "TagA") for number in range(4)]
         async with as_recorded("OrderlyTopic", 2, *messages) as c:
@@ -252,7 +252,7 @@ def test_an_orderly_consumer_asks_as_javas(ours: list[Command]) -> None:
     assert_alike("orderly", ours, "CG_orderly")
 
 
-def test_an_orderly_consumer_gives_up_as_javas(ours: list[Command]) -> None:
+def test_an_orderly_consumer_gives_up_like_javas(ours: list[Command]) -> None:
     async def main() -> None:
         async with as_recorded("OrderlyDeadTopic", 1, (b"never succeeds", "TagA")) as c:
             basket = Basket(lambda _: Suspend(wait_ms=100))
@@ -290,7 +290,7 @@ def test_failed_messages_are_sent_back_as_by_javas(ours: list[Command]) -> None:
     assert_alike("retry", ours, "CG_retry", with_retries=True, more={later})
 
 
-def test_a_broadcasting_consumer_asks_as_javas(ours: list[Command]) -> None:
+def test_a_broadcasting_consumer_sends_the_requests_of_javas(ours: list[Command]) -> None:
     async def main() -> None:
         async with as_recorded("BroadcastTopic", 2, (b"to all", "TagA")) as c:
             basket = Basket()
@@ -309,7 +309,7 @@ def test_a_broadcasting_consumer_asks_as_javas(ours: list[Command]) -> None:
     assert_alike("broadcast", ours, "CG_broadcast", more=smallest)
 
 
-def test_a_consumer_with_sql_asks_as_javas(ours: list[Command]) -> None:
+def test_a_consumer_with_sql_sends_the_requests_of_javas(ours: list[Command]) -> None:
     async def main() -> None:
         async with as_recorded("SqlTopic", 1) as c:
             for number in range(5):
@@ -329,7 +329,7 @@ def test_a_consumer_with_sql_asks_as_javas(ours: list[Command]) -> None:
     assert_alike("sql", ours, "CG_sql", less=broken)
 
 
-def test_a_consumer_in_a_namespace_asks_as_javas(ours: list[Command]) -> None:
+def test_a_consumer_in_a_namespace_sends_the_requests_of_javas(ours: list[Command]) -> None:
     async def main() -> None:
         async with as_recorded("MQ_INST_1%NamespaceTopic", 1, (b"in a namespace", "TagA")) as c:
             basket = Basket()
@@ -343,7 +343,7 @@ def test_a_consumer_in_a_namespace_asks_as_javas(ours: list[Command]) -> None:
     assert_alike("namespace", ours, "MQ_INST_1%CG_ns")
 
 
-def test_lite_pull_consumers_ask_as_javas(ours: list[Command]) -> None:
+def test_lite_pull_consumers_send_the_requests_of_javas(ours: list[Command]) -> None:
     async def main() -> None:
         messages = [(b"lite %d" % number, "TagB" if number % 2 else "TagA") for number in range(6)]
         async with as_recorded("LiteTopic", 2, *messages) as c:
@@ -375,7 +375,7 @@ def test_lite_pull_consumers_ask_as_javas(ours: list[Command]) -> None:
     assert_alike("litePull", ours, "CG_lite", "CG_lite_assigned", more={passed_over, *polled}, less=not_polled)
 
 
-def test_a_pull_consumer_asks_as_javas(ours: list[Command]) -> None:
+def test_a_pull_consumer_sends_the_requests_of_javas(ours: list[Command]) -> None:
     async def main() -> None:
         async with as_recorded("PullTopic", 1) as c:
             for number in range(5):
@@ -408,7 +408,7 @@ def test_a_pull_consumer_asks_as_javas(ours: list[Command]) -> None:
     assert_alike("pull", ours, "CG_pull", less={unknown, members, wrong})
 
 
-def test_offsets_are_asked_for_as_by_javas(ours: list[Command]) -> None:
+def test_offsets_are_queried_as_by_javas(ours: list[Command]) -> None:
     async def main() -> None:
         async with as_recorded("OffsetsTopic", 2) as c:
             await c.send("OffsetsTopic", b"offsets 0", b"offsets 1", queue=0)

@@ -62,7 +62,7 @@ async def as_recorded(group: str, queues: int = 2, **options: Any) -> AsyncItera
             yield c, producer
 
 
-def test_every_way_to_send_one_message_is_as_javas() -> None:
+def test_every_method_of_sending_one_message_matches_java() -> None:
     theirs = java("send")
     noise = decompress(theirs[-1].body, 0x301)
 
@@ -98,7 +98,7 @@ def test_every_way_to_send_one_message_is_as_javas() -> None:
     assert [command.flag for command in ours].count(ONEWAY) == 1
 
 
-def test_batches_are_as_javas_but_have_no_id_of_their_own() -> None:
+def test_batches_match_those_of_java_and_have_no_id_of_their_own() -> None:
     theirs = java("batch")
 
     async def main() -> list[Command]:
@@ -125,7 +125,7 @@ def _item_properties(raw: bytes) -> dict[str, str]:
     return {**found, "UNIQ_KEY": str(len(found["UNIQ_KEY"]))}
 
 
-def test_delayed_messages_are_as_javas() -> None:
+def test_delayed_messages_match_those_of_java() -> None:
     theirs = java("delay")
 
     async def main() -> list[Command]:
@@ -142,7 +142,7 @@ def test_delayed_messages_are_as_javas() -> None:
     assert [command.body for command in ours] == [command.body for command in theirs]
 
 
-def test_timed_messages_and_their_recall_are_as_javas() -> None:
+def test_timed_messages_and_their_recall_match_those_of_java() -> None:
     theirs = java("timer")
     (their_recall,) = java("timer", RequestCode.RECALL_MESSAGE)
     handle = (their_recall.ext or {})["recallHandle"]
@@ -171,7 +171,7 @@ def test_timed_messages_and_their_recall_are_as_javas() -> None:
     assert (our_recall.ext, our_recall.flag) == (their_recall.ext, their_recall.flag)
 
 
-def test_transactions_and_answers_to_check_backs_are_as_javas() -> None:
+def test_transactions_and_answers_to_check_backs_match_those_of_java() -> None:
     theirs = java("transaction")
     their_ends = java("transaction", RequestCode.END_TRANSACTION)
     checks = [each for each in captured("wire/5.3.3/json/transaction.jsonl") if each.command.code == 39]
@@ -216,7 +216,7 @@ def _ordered(command: Command) -> Command:
     return command
 
 
-def test_requests_and_replies_are_as_javas() -> None:
+def test_requests_and_replies_match_those_of_java() -> None:
     asked, unheard = (each for each in java("requestReply") if (each.ext or {})["a"] == "PG_asker")
     (their_reply,) = java("requestReply", RequestCode.SEND_REPLY_MESSAGE_V2)
     (pushed,) = (e for e in captured("wire/5.3.3/json/requestReply.jsonl") if e.command.code == 326 and not e.forward)
@@ -257,7 +257,7 @@ def test_requests_and_replies_are_as_javas() -> None:
     assert [fields(each) for each in our_replies] == [fields(their_reply)]
 
 
-def test_a_namespace_is_as_javas() -> None:
+def test_names_with_a_namespace_match_those_of_java() -> None:
     (theirs,) = java("namespace")
 
     async def main() -> tuple[list[Command], str]:
@@ -271,7 +271,7 @@ def test_a_namespace_is_as_javas() -> None:
     assert topic == "NamespaceTopic"
 
 
-def test_traces_are_as_javas() -> None:
+def test_traces_match_those_of_java() -> None:
     theirs = next(each for each in java("trace") if (each.ext or {})["b"] == "RMQ_SYS_TRACE_TOPIC")
 
     async def main() -> Command:
@@ -298,7 +298,7 @@ def _without_own(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "ext": {**found["ext"], "a": ""}, "properties": {**found["properties"], "KEYS": words}}
 
 
-def test_heartbeats_and_good_byes_are_as_javas() -> None:
+def test_heartbeats_and_unregistrations_match_those_of_java() -> None:
     their_heartbeat = json.loads(java("send", RequestCode.HEART_BEAT)[0].body)
     their_leaves = java("send", RequestCode.UNREGISTER_CLIENT)
 
@@ -320,7 +320,7 @@ def test_heartbeats_and_good_byes_are_as_javas() -> None:
     assert (our_leaves[0].ext or {})["clientID"] == client_id
 
 
-def test_name_servers_are_asked_as_java_asks() -> None:
+def test_name_servers_get_the_requests_of_java() -> None:
     theirs = [each.ext for each in java("send", RequestCode.GET_ROUTEINFO_BY_TOPIC)][:2]
 
     async def main() -> list[Command]:
@@ -331,7 +331,7 @@ def test_name_servers_are_asked_as_java_asks() -> None:
     assert [each.ext for each in run(main())] == theirs
 
 
-def test_every_request_is_signed_when_credentials_are_given() -> None:
+def test_with_credentials_every_request_is_signed() -> None:
     their_send = next(each for each in java("acl", conversation="5.3.3/acl") or java("acl"))
 
     async def main() -> list[Command]:

@@ -71,7 +71,7 @@ def tell_all(hooks: HookList | Hooks) -> None:
     hooks.after_leave(LEFT)
 
 
-def test_a_list_without_hooks_watches_nothing() -> None:
+def test_a_list_without_hooks_creates_no_events() -> None:
     hooks = HookList([Hooks()])
 
     assert not (hooks.watch_sends)
@@ -82,7 +82,7 @@ def test_a_list_without_hooks_watches_nothing() -> None:
     tell_all(Hooks())
 
 
-def test_hooks_are_called_in_order_and_a_failing_one_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_hooks_are_called_in_order_and_a_failing_one_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     told: list[str] = []
 
     class Failing(Hooks):
@@ -116,7 +116,7 @@ def test_hooks_are_called_in_order_and_a_failing_one_is_passed_over(caplog: pyte
     assert "the message continues without it" in caplog.records[0].message
 
 
-def test_what_a_hook_wants_carried_and_nothing_can_carry_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+def test_properties_of_a_hook_that_cannot_be_added_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
     class Carrying(Hooks):
         def __init__(self, **properties: str) -> None:
             self._properties = properties
@@ -143,7 +143,7 @@ class Even(Hooks):
 
 
 @pytest.mark.parametrize("options", [{}, {"ordered": True}, {"pull_interval_ms": 1}], ids=["runs", "ordered", "alone"])
-def test_what_a_hook_takes_away_is_not_handled_and_counts_as_done(options: dict[str, Any]) -> None:
+def test_messages_removed_by_a_hook_are_not_handled_and_count_as_consumed(options: dict[str, Any]) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket()
@@ -163,7 +163,7 @@ class Backwards(Hooks):
         event.messages = reversed(event.messages)  # type: ignore[assignment]
 
 
-def test_a_hook_that_sorts_the_messages_loses_none() -> None:
+def test_a_hook_that_sorts_messages_loses_none() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket()
@@ -179,7 +179,7 @@ def test_a_hook_that_sorts_the_messages_loses_none() -> None:
     run(main())
 
 
-def test_those_who_poll_or_pull_do_not_get_it_either() -> None:
+def test_poll_and_pull_do_not_return_removed_messages() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"1", b"2", b"3")
@@ -193,7 +193,7 @@ def test_those_who_poll_or_pull_do_not_get_it_either() -> None:
     run(main())
 
 
-def test_a_filter_that_raises_takes_nothing_away(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_filter_that_raises_removes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Hooks):
         def filter_messages(self, event: FilterEvent) -> None:
             raise KeyError("kind")
@@ -208,7 +208,7 @@ def test_a_filter_that_raises_takes_nothing_away(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize("wrong", [None, "T", [b"1"]])
-def test_a_filter_that_gives_no_messages_back_takes_nothing_away(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_filter_without_a_result_removes_nothing(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Wrong(Hooks):
         def filter_messages(self, event: FilterEvent) -> None:
             event.messages = wrong
@@ -265,7 +265,7 @@ def test_a_hook_sees_every_request_of_a_consumer_and_its_response() -> None:
     run(main())
 
 
-def test_what_a_hook_adds_to_a_request_is_signed_and_arrives_by_every_way_of_sending() -> None:
+def test_fields_added_by_a_hook_are_signed_and_sent_by_every_method() -> None:
     credentials = Credentials("pocketAccess", "pocketSecret12")
 
     async def main() -> None:
@@ -290,7 +290,7 @@ def test_what_a_hook_adds_to_a_request_is_signed_and_arrives_by_every_way_of_sen
     run(main())
 
 
-def test_a_hook_that_raises_costs_no_request(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hook_that_raises_fails_no_request(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(RpcHook):
         def before_request(self, address: str, request: Command) -> None:
             raise KeyError("before")
@@ -309,7 +309,7 @@ def test_a_hook_that_raises_costs_no_request(caplog: pytest.LogCaptureFixture) -
     assert all(text.endswith("Further exceptions of type KeyError are not logged") for text in failures)
 
 
-def test_what_is_no_hook_is_refused() -> None:
+def test_an_invalid_hook_is_refused() -> None:
     async def main() -> None:
         async with cluster() as c:
             with pytest.raises(
@@ -322,7 +322,7 @@ def test_what_is_no_hook_is_refused() -> None:
 
 @pytest.mark.parametrize("hooks", [3, Hooks(), [Hooks], [3]])
 @pytest.mark.parametrize("options", [{}, {"trace": True}])
-def test_what_are_no_hooks_are_refused_by_every_client(hooks: Any, options: dict[str, Any]) -> None:
+def test_invalid_hooks_are_refused_by_every_client(hooks: Any, options: dict[str, Any]) -> None:
     for make in (
         lambda: pocketmq.Producer("127.0.0.1:1", hooks=hooks, **options),
         lambda: pocketmq.PushConsumer("127.0.0.1:1", group="G", hooks=hooks, **options),

@@ -75,7 +75,7 @@ def test_a_consumer_leaves_its_group_although_the_stop_is_cancelled() -> None:
     run(main())
 
 
-def test_who_waits_for_a_consumer_may_wait_for_so_long() -> None:
+def test_the_wait_for_a_consumer_can_have_a_timeout() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             consumer = c.lite_consumer()
@@ -90,7 +90,7 @@ def test_who_waits_for_a_consumer_may_wait_for_so_long() -> None:
     run(main())
 
 
-def test_who_stops_a_client_that_stops_already_waits_for_its_end() -> None:
+def test_a_second_stop_waits_for_the_end_of_the_first() -> None:
     async def main() -> None:
         async with cluster() as c:
             producer = c.new_producer()
@@ -105,7 +105,7 @@ def test_who_stops_a_client_that_stops_already_waits_for_its_end() -> None:
     run(main())
 
 
-def test_a_start_that_is_given_up_at_any_moment_leaves_no_member_behind() -> None:
+def test_a_start_cancelled_at_any_moment_leaves_no_member() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             moment_s, given_up, started = 0.0, 0, False
@@ -138,7 +138,7 @@ class SlowShelf(Shelf):
         return await super().load(queue)
 
 
-def test_a_start_that_is_given_up_waits_for_listeners_that_are_at_work_already() -> None:
+def test_a_cancelled_start_waits_for_running_listeners() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             await c.send("T", b"x", queue=0)
@@ -165,7 +165,7 @@ def test_a_start_that_is_given_up_waits_for_listeners_that_are_at_work_already()
     run(main())
 
 
-def test_a_start_that_fails_leaves_nothing_behind() -> None:
+def test_a_failed_start_leaves_nothing_running() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             consumer = c.pull_consumer(broadcast=True, instance_name="a/b")
@@ -176,7 +176,7 @@ def test_a_start_that_fails_leaves_nothing_behind() -> None:
     run(main())
 
 
-def test_a_client_on_another_loop_says_so_instead_of_waiting_for_ever(tmp_path: Path) -> None:
+def test_a_client_used_on_another_loop_raises_instead_of_hanging(tmp_path: Path) -> None:
     async def elsewhere(producer: AsyncProducer) -> None:
         for sending in (
             producer.send("T", b"usual"),

@@ -34,7 +34,7 @@ async def reader(c: RealCluster, **options: Any) -> AsyncIterator[AsyncLitePullC
         yield consumer
 
 
-def test_messages_come_again_when_an_administrator_moves_the_group_back() -> None:
+def test_messages_are_delivered_again_after_a_reset_to_an_earlier_offset() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, reader(c) as consumer:
             await c.send("T", b"0", b"1", b"2")
@@ -48,7 +48,7 @@ def test_messages_come_again_when_an_administrator_moves_the_group_back() -> Non
     run(main())
 
 
-def test_a_group_that_was_moved_on_is_not_moved_back_by_a_member_that_has_not_polled_since() -> None:
+def test_a_member_that_has_not_polled_does_not_undo_a_reset() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, reader(c) as consumer:
             await c.send("T", b"0", b"1", b"2")
@@ -67,7 +67,7 @@ def test_a_group_that_was_moved_on_is_not_moved_back_by_a_member_that_has_not_po
     run(main())
 
 
-def test_without_auto_commit_what_others_commit_for_the_group_stays() -> None:
+def test_without_auto_commit_commits_of_others_are_kept() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             async with reader(c, auto_commit=False) as consumer, c.pull_consumer(host="10.0.2.7") as other:
@@ -82,7 +82,7 @@ def test_without_auto_commit_what_others_commit_for_the_group_stays() -> None:
     run(main())
 
 
-def test_a_broker_that_is_away_costs_a_poll_neither_an_error_nor_time() -> None:
+def test_an_unavailable_broker_causes_neither_an_error_nor_a_delay_of_poll() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", queues=1) as c, reader(c) as consumer:
             await until(lambda: len(consumer._member._owned) == 2)
@@ -100,7 +100,7 @@ def test_a_broker_that_is_away_costs_a_poll_neither_an_error_nor_time() -> None:
     run(main())
 
 
-def test_an_unreadable_body_is_an_error_when_it_is_next_and_may_be_skipped() -> None:
+def test_an_unreadable_body_raises_when_it_is_next_and_may_be_skipped() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, reader(c) as consumer:
             await consumer.pause(await owned(consumer))
@@ -132,7 +132,7 @@ async def owned(consumer: AsyncLitePullConsumer) -> list[MessageQueue]:
     return await consumer.queues()
 
 
-def test_assigned_queues_are_not_filtered_by_what_no_broker_can_read() -> None:
+def test_assigned_queues_refuse_an_invalid_filter() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             async with c.lite_consumer(start_at="first") as consumer:
@@ -149,7 +149,7 @@ def test_assigned_queues_are_not_filtered_by_what_no_broker_can_read() -> None:
     run(main())
 
 
-def test_nothing_of_a_topic_is_polled_once_it_is_unsubscribed() -> None:
+def test_no_message_of_an_unsubscribed_topic_is_polled() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, reader(c, pull_batch=2) as consumer:
             await c.send("T", b"0", b"1", b"2", b"3")

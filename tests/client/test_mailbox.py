@@ -62,7 +62,7 @@ def test_an_item_whose_delivery_raises_does_not_stop_the_others() -> None:
     run_on(asyncio.new_event_loop, main())
 
 
-def test_a_loop_that_puts_wakes_the_other_when_it_has_done_what_is_ready() -> None:
+def test_a_loop_that_adds_an_item_wakes_the_other_after_its_ready_callbacks() -> None:
     with Portal("the other loop") as portal:
         other = portal.submit(_loop()).result()
 
@@ -88,7 +88,7 @@ def test_a_loop_that_puts_wakes_the_other_when_it_has_done_what_is_ready() -> No
         run_on(asyncio.new_event_loop, main())
 
 
-def test_a_put_for_a_closed_loop_raises() -> None:
+def test_adding_an_item_for_a_closed_loop_raises() -> None:
     async def main() -> None:
         closed = asyncio.new_event_loop()
         here = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ def test_a_put_for_a_closed_loop_raises() -> None:
     run_on(asyncio.new_event_loop, main())
 
 
-def test_what_no_loop_takes_any_more_can_be_had_back() -> None:
+def test_items_that_no_loop_will_process_can_be_withdrawn() -> None:
     loop = asyncio.new_event_loop()
     mailbox: Mailbox[int] = Mailbox(loop, lambda _: None)
     mailbox.put(1)

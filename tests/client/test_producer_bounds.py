@@ -19,7 +19,7 @@ from pocketmq.testing import run
 SEND = RequestCode.SEND_MESSAGE_V2
 
 
-def test_back_pressure_by_count_makes_senders_wait() -> None:
+def test_the_limit_on_messages_makes_senders_wait() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_in_flight_messages=10) as producer:
             c.broker.answers[SEND] = after(0.5, c.broker.store)
@@ -37,7 +37,7 @@ def test_back_pressure_by_count_makes_senders_wait() -> None:
     run(main())
 
 
-def test_back_pressure_by_bytes_makes_senders_wait() -> None:
+def test_the_limit_on_bytes_makes_senders_wait() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_in_flight_bytes=5_000) as producer:
             c.broker.answers[SEND] = after(0.5, c.broker.store)
@@ -50,7 +50,7 @@ def test_back_pressure_by_bytes_makes_senders_wait() -> None:
     run(main())
 
 
-def test_submitted_messages_are_futures_and_go_out_in_order() -> None:
+def test_submitted_messages_return_futures_and_are_sent_in_order() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             queue = MessageQueue("T", "broker-a", 1)
@@ -70,7 +70,7 @@ def test_submitted_messages_are_futures_and_go_out_in_order() -> None:
     run(main())
 
 
-def test_a_submitted_message_is_tried_again_after_a_lost_line_but_not_after_a_refusal() -> None:
+def test_a_submitted_message_is_retried_after_a_lost_connection_but_not_after_a_refusal() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
             await asyncio.gather(*(producer.send("T", b"x") for _ in range(8)))
@@ -90,7 +90,7 @@ def test_a_submitted_message_is_tried_again_after_a_lost_line_but_not_after_a_re
     run(main())
 
 
-def test_a_submitted_message_that_was_given_up_keeps_its_room_until_the_broker_is_done_with_it() -> None:
+def test_a_cancelled_submitted_message_counts_until_the_broker_has_answered() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await producer.send("T", b"x")
@@ -105,7 +105,7 @@ def test_a_submitted_message_that_was_given_up_keeps_its_room_until_the_broker_i
     run(main())
 
 
-def test_attempts_end_when_the_submitted_message_is_given_up() -> None:
+def test_attempts_end_when_the_submitted_message_is_cancelled() -> None:
     async def main() -> None:
         async with cluster(topics=("T", "U")) as c, c.producer() as producer:
             never_begun = producer.submit("U", b"x")
@@ -127,7 +127,7 @@ def test_attempts_end_when_the_submitted_message_is_given_up() -> None:
     run(main())
 
 
-def test_stopping_waits_for_what_is_on_its_way() -> None:
+def test_stopping_waits_for_messages_in_flight() -> None:
     async def main() -> None:
         async with cluster() as c:
             producer = c.new_producer()
@@ -144,7 +144,7 @@ def test_stopping_waits_for_what_is_on_its_way() -> None:
     run(main())
 
 
-def test_stopping_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with cluster() as c:
             producer = c.new_producer(stop_timeout_ms=700, send_timeout_ms=60_000)
@@ -165,7 +165,7 @@ def test_stopping_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> No
     assert any("producer stopped with 1 messages in flight" in record.message for record in caplog.records)
 
 
-def test_a_sender_that_waits_for_room_hears_that_the_producer_was_stopped() -> None:
+def test_a_waiting_sender_gets_an_error_when_the_producer_stops() -> None:
     async def main() -> None:
         async with cluster() as c:
             producer = c.new_producer(max_in_flight_messages=1)

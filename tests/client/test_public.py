@@ -9,7 +9,7 @@ import pytest
 from pocketmq import client
 
 
-def test_every_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert [name for name in client.__all__ if not hasattr(client, name)] == []
 
 
@@ -18,7 +18,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = client.Prodcuer  # type: ignore[attr-defined]
 
 
-def test_a_module_of_the_client_does_not_bring_all_the_others_along() -> None:
+def test_importing_a_module_of_the_client_does_not_import_all_others() -> None:
     code = (
         "import sys, pocketmq.client.cluster.instance; print('pocketmq.client.consumer.push_consumer' in sys.modules)"
     )
@@ -29,7 +29,7 @@ def test_a_module_of_the_client_does_not_bring_all_the_others_along() -> None:
 
 
 @pytest.mark.parametrize("module", ["pocketmq", "pocketmq.client"])
-def test_dir_and_help_list_the_public_classes_before_anything_was_asked_for(module: str) -> None:
+def test_dir_and_help_list_the_public_classes_before_their_first_use(module: str) -> None:
     code = f"""
         import pydoc, {module} as module
         assert set(module.__all__) <= set(dir(module)), set(module.__all__) - set(dir(module))

@@ -12,7 +12,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run
 
 
-def test_a_failed_message_comes_again_later_and_later_and_ends_as_a_dead_letter_with_its_reason() -> None:
+def test_a_failed_message_is_retried_with_increasing_delays_and_becomes_a_dead_letter_with_its_reason() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
 
@@ -68,7 +68,7 @@ def test_a_listener_may_choose_the_delay_and_give_up() -> None:
     run(main())
 
 
-def test_of_a_batch_only_what_is_not_acknowledged_comes_again() -> None:
+def test_only_unacknowledged_messages_of_a_batch_are_delivered_again() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"0", b"1", b"2", b"3")
@@ -89,7 +89,7 @@ def test_of_a_batch_only_what_is_not_acknowledged_comes_again() -> None:
     run(main())
 
 
-def test_a_result_that_means_nothing_counts_as_a_failure() -> None:
+def test_an_invalid_result_counts_as_a_failure() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket(lambda message: None if message.reconsume_times else "OK")
@@ -105,7 +105,7 @@ def test_a_result_that_means_nothing_counts_as_a_failure() -> None:
     run(main())
 
 
-def test_a_message_that_cannot_be_sent_back_is_tried_again_here() -> None:
+def test_a_message_that_cannot_be_sent_back_is_retried_locally() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[int] = []
@@ -130,7 +130,7 @@ def test_a_message_that_cannot_be_sent_back_is_tried_again_here() -> None:
     run(main())
 
 
-def test_a_broadcasting_member_drops_what_it_fails_on() -> None:
+def test_a_broadcasting_member_drops_failed_messages() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket(lambda _: LATER)
@@ -147,7 +147,7 @@ def test_a_broadcasting_member_drops_what_it_fails_on() -> None:
     run(main())
 
 
-def test_a_body_that_is_not_what_the_listener_wants_ends_as_a_dead_letter_that_says_why() -> None:
+def test_a_body_of_the_wrong_type_becomes_a_dead_letter_with_the_reason() -> None:
     @dataclass
     class Order:
         number: int
@@ -174,7 +174,7 @@ def test_a_body_that_is_not_what_the_listener_wants_ends_as_a_dead_letter_that_s
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_listener_that_cancels_its_own_task_does_not_hold_its_queue_up(ordered: bool) -> None:
+def test_a_listener_that_cancels_its_own_task_does_not_block_its_queue(ordered: bool) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[bytes] = []
@@ -198,7 +198,7 @@ def test_a_listener_that_cancels_its_own_task_does_not_hold_its_queue_up(ordered
     run(main())
 
 
-def test_a_reason_that_does_not_fit_among_the_properties_is_left_out() -> None:
+def test_a_reason_without_space_in_the_properties_is_omitted() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[bytes] = []

@@ -13,7 +13,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run
 
 
-def test_pulling_rests_while_too_much_is_here_and_the_cause_is_counted() -> None:
+def test_pulls_pause_while_too_many_messages_are_cached_and_the_cause_is_counted() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", *(b"%d" % number for number in range(200)))
@@ -42,7 +42,7 @@ def test_pulling_rests_while_too_much_is_here_and_the_cause_is_counted() -> None
     run(main())
 
 
-def test_a_paused_consumer_pulls_nothing_and_goes_on_when_resumed() -> None:
+def test_a_paused_consumer_pulls_nothing_and_continues_when_resumed() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket()
@@ -63,7 +63,7 @@ def test_a_paused_consumer_pulls_nothing_and_goes_on_when_resumed() -> None:
     run(main())
 
 
-def test_subscriptions_change_while_it_runs() -> None:
+def test_subscriptions_can_change_at_run_time() -> None:
     async def main() -> None:
         async with real_cluster(topics=("A", "B"), queues=1) as c:
             a, b = Basket(), Basket()
@@ -88,7 +88,7 @@ def test_subscriptions_change_while_it_runs() -> None:
     run(main())
 
 
-def test_a_filter_that_is_changed_for_a_broken_one_stays_as_it_was() -> None:
+def test_a_change_to_an_invalid_filter_keeps_the_old_one() -> None:
     async def main() -> None:
         async with real_cluster(queues=1, property_filter=True) as c:
             basket = Basket()
@@ -127,7 +127,7 @@ def test_a_cancelled_subscription_is_removed() -> None:
     run(main())
 
 
-def test_a_topic_that_is_made_later_is_read_from_its_first_message() -> None:
+def test_a_topic_created_later_is_read_from_its_first_message() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             basket = Basket()
@@ -144,7 +144,7 @@ def test_a_topic_that_is_made_later_is_read_from_its_first_message() -> None:
     run(main())
 
 
-def test_a_consumer_that_starts_before_its_servers_gets_messages_when_they_come() -> None:
+def test_a_consumer_started_before_its_servers_gets_messages_later() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             c.network.refuse(c.place("broker-a"))
@@ -161,7 +161,7 @@ def test_a_consumer_that_starts_before_its_servers_gets_messages_when_they_come(
     run(main())
 
 
-def test_stopping_waits_for_listeners_and_commits_what_they_finish() -> None:
+def test_stopping_waits_for_listeners_and_commits_their_messages() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"1")
@@ -184,7 +184,7 @@ def test_stopping_waits_for_listeners_and_commits_what_they_finish() -> None:
     run(main())
 
 
-def test_what_is_not_finished_when_stopping_comes_to_the_next_member() -> None:
+def test_messages_unfinished_at_the_stop_go_to_the_next_member() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"1")
@@ -209,7 +209,7 @@ def test_what_is_not_finished_when_stopping_comes_to_the_next_member() -> None:
     run(main())
 
 
-def test_a_listener_that_takes_too_long_does_not_hold_its_message_for_ever() -> None:
+def test_a_message_with_a_hanging_listener_is_released() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[int] = []

@@ -10,7 +10,7 @@ from pocketmq.testing import run
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_what_is_here_of_a_topic_that_is_unsubscribed_waits_for_who_wants_it_again(ordered: bool) -> None:
+def test_cached_messages_of_an_unsubscribed_topic_wait_for_a_new_subscription(ordered: bool) -> None:
     async def main() -> None:
         async with real_cluster(queues=1, topics=("T", "U")) as c:
             seen: list[bytes] = []
@@ -37,7 +37,7 @@ def test_what_is_here_of_a_topic_that_is_unsubscribed_waits_for_who_wants_it_aga
     run(main())
 
 
-def test_a_topic_that_is_wanted_again_at_once_goes_on_where_it_was() -> None:
+def test_a_topic_subscribed_again_at_once_continues_at_its_offset() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket()

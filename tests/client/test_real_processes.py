@@ -21,7 +21,7 @@ def children(tmp_path: Path) -> Iterator[Children]:
         yield made
 
 
-def test_nothing_is_lost_while_members_join_leave_and_are_killed(
+def test_no_message_is_lost_while_members_join_leave_and_are_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = storm(tmp_path, MESSAGES, seed=11)
@@ -57,7 +57,7 @@ def stored(name_server: str, topic: str) -> list[str]:
     return found
 
 
-def test_a_listener_that_computes_for_three_leases_keeps_its_membership_and_its_queues(
+def test_a_listener_that_computes_for_three_heartbeat_timeouts_keeps_its_queues(
     children: Children, tmp_path: Path
 ) -> None:
     with impatient_broker(tmp_path / "impatient") as name_server:
@@ -135,7 +135,7 @@ class Traffic:
         assert [self.sender.leave(), self.member.leave()] == [0, 0]
 
 
-def test_clients_go_on_when_their_broker_was_killed_and_is_back(children: Children) -> None:
+def test_clients_continue_after_their_broker_was_killed_and_restarted(children: Children) -> None:
     cluster = Cluster(children)
     traffic = Traffic(children, cluster.address)
 
@@ -151,7 +151,7 @@ def test_clients_go_on_when_their_broker_was_killed_and_is_back(children: Childr
     traffic.end()
 
 
-def test_clients_go_on_while_their_name_server_is_gone_and_use_it_when_it_is_back(children: Children) -> None:
+def test_clients_continue_without_their_name_server_and_use_it_again(children: Children) -> None:
     cluster = Cluster(children)
     traffic = Traffic(children, cluster.address)
     traffic.order(1_000)

@@ -17,20 +17,20 @@ PACKED = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def test_a_plain_message_is_left_as_it_is() -> None:
+def test_a_plain_message_is_unchanged() -> None:
     message = stored()
 
     assert readable(message, None) is message
     assert split_inner_batches([message], 1) == [message]
 
 
-def test_a_compressed_body_is_as_it_was_and_the_namespace_is_gone() -> None:
+def test_a_compressed_body_is_decompressed_and_the_namespace_removed() -> None:
     seen = readable(stored(0, zlib.compress(b"long"), topic="ns%T", sys_flag=SysFlag.COMPRESSED), "ns")
 
     assert (seen.body, seen.topic, seen.sys_flag) == (b"long", "T", 0)
 
 
-def test_a_batch_that_lies_in_the_queue_as_one_comes_apart() -> None:
+def test_an_inner_batch_is_split() -> None:
     body = encode_batch([(7, b"a", b"TAGS\x01A\x02"), (8, b"b", b"TAGS\x01B\x02")])
     packed = stored(10, zlib.compress(body), sys_flag=PACKED | SysFlag.COMPRESSED)
 
@@ -57,9 +57,7 @@ TWO = encode_batch([(0, b"a", b""), (0, b"b", b"")])
         (encode_batch([]), 11, "an inner batch of 0 messages"),
     ],
 )
-def test_a_batch_that_cannot_come_apart_stays_one_message_that_cannot_be_read(
-    body: bytes, next_offset: int, reason: str
-) -> None:
+def test_an_invalid_inner_batch_stays_one_unreadable_message(body: bytes, next_offset: int, reason: str) -> None:
     packed = stored(10, body, sys_flag=PACKED)
 
     for messages in (
@@ -71,7 +69,7 @@ def test_a_batch_that_cannot_come_apart_stays_one_message_that_cannot_be_read(
         readable(packed, None)
 
 
-def test_a_damaged_body_costs_one_message() -> None:
+def test_a_damaged_body_affects_one_message() -> None:
     sound, flipped = stored(4, b"sound"), stored(5, b"flipped")
     records = (
         encode_message(sound) + encode_message(flipped).replace(b"flipped", b"fl1pped") + encode_message(stored(6))
@@ -88,7 +86,7 @@ def test_a_damaged_body_costs_one_message() -> None:
     assert next_offset == 7
 
 
-def test_behind_a_record_whose_parts_do_not_add_up_nothing_is_believed() -> None:
+def test_records_after_an_inconsistent_record_are_ignored() -> None:
     sound = encode_message(stored(4))
     broken = encode_message(stored(5))[:-3]
 

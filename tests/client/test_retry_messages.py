@@ -59,14 +59,14 @@ def test_a_message_that_could_not_be_sent_back_is_sent_to_the_retry_topic() -> N
 
 
 @pytest.mark.parametrize(("times", "is_dead"), [(14, False), (15, False), (16, True)])
-def test_the_broker_makes_it_a_dead_letter_after_the_last_attempt(times: int, is_dead: bool) -> None:
+def test_the_broker_creates_a_dead_letter_after_the_last_attempt(times: int, is_dead: bool) -> None:
     sent = retry_message(stored(times=times), GROUP, 16)
 
     assert resent_is_dead(sent.reconsume_times, sent.max_reconsume_times, group_holds_locks=False) is is_dead
 
 
 @pytest.mark.parametrize("times", [0, 3, 16])
-def test_a_message_that_is_given_up_is_a_dead_letter_however_seldom_it_was_tried(times: int) -> None:
+def test_a_message_that_a_listener_gives_up_is_a_dead_letter_at_any_attempt(times: int) -> None:
     sent = dead_letter(stored(times=times, properties={"DELAY": "4"}), GROUP, "no such customer")
 
     assert resent_is_dead(sent.reconsume_times, sent.max_reconsume_times, group_holds_locks=False)
@@ -75,7 +75,7 @@ def test_a_message_that_is_given_up_is_a_dead_letter_however_seldom_it_was_tried
     assert names.DELAY not in sent.properties
 
 
-def test_a_message_that_was_retried_before_keeps_where_it_comes_from() -> None:
+def test_a_retried_message_keeps_its_origin() -> None:
     message = stored(topic="%RETRY%shop", properties={"RETRY_TOPIC": "Orders", "ORIGIN_MESSAGE_ID": "FIRST"})
 
     sent = retry_message(message, GROUP, 16)
@@ -86,14 +86,14 @@ def test_a_message_that_was_retried_before_keeps_where_it_comes_from() -> None:
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"])
-def test_what_lies_behind_a_message_does_not_happen_again(name: str) -> None:
+def test_the_history_of_a_message_is_not_repeated(name: str) -> None:
     message = stored(properties={name: "1", "KEYS": "k"})
 
     assert name not in retry_message(message, GROUP, 16).properties
     assert name not in dead_letter(message, GROUP).properties
 
 
-def test_a_compressed_body_stays_compressed_and_the_rest_of_the_flags_is_the_brokers() -> None:
+def test_a_compressed_body_stays_compressed_and_other_flags_are_set_by_the_broker() -> None:
     packed = with_compression(SysFlag.TRANSACTION_COMMIT | SysFlag.STORE_HOST_V6, Compression.ZSTD)
 
     assert retry_message(stored(sys_flag=packed), GROUP, 16).sys_flag == with_compression(0, Compression.ZSTD)
@@ -125,7 +125,7 @@ def test_the_delay_of_a_retry_exists_for_every_default_attempt() -> None:
 
 
 @needs_golden
-def test_a_real_consumer_sends_a_failed_message_in_the_same_words() -> None:
+def test_a_real_consumer_sends_the_same_retry_message() -> None:
     (frame,) = (
         frame
         for frame in captured("wire/5.3.3/json/orderlyDeadLetter.jsonl")

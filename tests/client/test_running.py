@@ -214,12 +214,12 @@ def test_run_is_refused_outside_the_main_thread(server: Server) -> None:
     assert other.is_new
 
 
-def test_run_wants_blocking_clients() -> None:
+def test_run_needs_blocking_clients() -> None:
     with pytest.raises(UsageError, match=r"AsyncPushConsumer is for asyncio: use `await consumer.run\(\)`"):
         pocketmq.run(AsyncPushConsumer("127.0.0.1:1", group="G"))  # type: ignore[arg-type]
 
 
-def test_a_signal_ends_a_start_that_finds_no_server(server: Server) -> None:
+def test_a_signal_ends_a_start_without_a_server(server: Server) -> None:
     code = """
         import os, signal, socket
 

@@ -69,7 +69,7 @@ def test_a_value_that_cannot_work_is_refused(options: dict[str, Any], said: str)
 
 
 @pytest.mark.parametrize("options", [{"group": ""}, {"group": "a b"}, {"trace_topic": "a b"}, {"template_topic": ""}])
-def test_a_name_that_is_none_is_refused(options: dict[str, Any]) -> None:
+def test_an_invalid_name_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidName):
         settings_of(ProducerSettings, None, options)
 
@@ -79,7 +79,7 @@ def test_limits_themselves_are_allowed() -> None:
 
 
 @pytest.mark.parametrize("compression", ["lz4", "LZ4", Compression.LZ4])
-def test_a_compression_may_be_given_by_its_name(compression: Compression | str) -> None:
+def test_a_compression_may_be_named(compression: Compression | str) -> None:
     settings = settings_of(ProducerSettings, None, {"compression": compression})
 
     assert settings.compression_kind is Compression.LZ4

@@ -51,9 +51,7 @@ def keep(c: RealCluster, bodies: list[bytes]) -> None:
 
 @kinds
 @pytest.mark.parametrize("new_end", [0, 7, 10, 11, 25])
-def test_what_is_sent_after_a_power_loss_is_handled_whether_it_passes_the_old_offset_or_not(
-    kind: str, new_end: int
-) -> None:
+def test_messages_sent_after_a_power_loss_are_handled_below_and_above_the_old_offset(kind: str, new_end: int) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, consuming(c, kind) as basket:
             await c.send("T", *KEPT)
@@ -82,7 +80,7 @@ def test_what_is_sent_after_a_power_loss_is_handled_whether_it_passes_the_old_of
 
 @kinds
 @pytest.mark.parametrize("kept", [0, 5], ids=["nothing wanted before", "some wanted before"])
-def test_new_messages_are_handled_where_a_filter_had_passed_over_what_is_lost(kind: str, kept: int) -> None:
+def test_new_messages_are_handled_at_offsets_that_a_filter_had_skipped(kind: str, kept: int) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", *KEPT[:kept], tags="A")
@@ -105,7 +103,7 @@ def test_new_messages_are_handled_where_a_filter_had_passed_over_what_is_lost(ki
     run(main())
 
 
-def test_what_a_filter_passed_over_long_ago_is_not_pulled_again() -> None:
+def test_messages_that_a_filter_skipped_long_ago_are_not_pulled_again() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             consumer = c.push_consumer(start_at="first")
@@ -176,7 +174,7 @@ def test_a_topic_that_is_created_again_is_read_from_its_beginning(
     run(main())
 
 
-def test_a_group_that_is_away_while_its_topic_is_created_again_reads_it_from_the_beginning() -> None:
+def test_a_stopped_group_reads_a_recreated_topic_from_its_start() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             async with consuming(c, "concurrent", "last") as basket:
@@ -196,7 +194,7 @@ def test_a_group_that_is_away_while_its_topic_is_created_again_reads_it_from_the
 
 
 @pytest.mark.parametrize("more", [3, 5, 8])
-def test_a_broadcasting_member_that_is_away_while_its_topic_is_created_again_reads_it_from_the_beginning(
+def test_a_stopped_broadcasting_member_reads_a_recreated_topic_from_its_start(
     more: int,
 ) -> None:
     async def main() -> None:
@@ -222,7 +220,7 @@ def test_a_broadcasting_member_that_is_away_while_its_topic_is_created_again_rea
 
 
 @pytest.mark.parametrize("new_end", [0, 7, 10, 11, 25])
-def test_a_broadcasting_member_that_is_away_during_a_power_loss_handles_what_is_sent_after_it(new_end: int) -> None:
+def test_a_broadcasting_member_stopped_during_a_power_loss_handles_new_messages(new_end: int) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             async with consuming(c, "broadcast") as basket:
@@ -307,7 +305,7 @@ def test_a_store_of_the_user_starts_again_with_a_topic_that_is_created_again(mor
     run(main())
 
 
-def test_a_store_of_the_users_that_fails_when_a_topic_is_deleted_does_not_end_the_pulls() -> None:
+def test_a_failing_store_of_the_user_does_not_end_the_pulls_of_a_deleted_topic() -> None:
     async def main() -> None:
         shelf = Shelf()
         async with real_cluster(queues=1) as c, consuming(c, "concurrent", offset_store=shelf) as basket:

@@ -46,7 +46,7 @@ async def listening(certificate: Certificate) -> AsyncIterator[Everything]:
     listener.close()
 
 
-def test_a_server_that_a_known_authority_signed_is_trusted(tmp_path: Path) -> None:
+def test_a_certificate_of_a_known_authority_is_accepted(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
 
     async def main() -> None:
@@ -62,7 +62,7 @@ def test_a_server_that_a_known_authority_signed_is_trusted(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_a_server_that_is_not_trusted_or_wants_tls_is_not_talked_to(tmp_path: Path, tls: bool) -> None:
+def test_a_server_without_a_trusted_certificate_or_with_tls_only_is_refused(tmp_path: Path, tls: bool) -> None:
     authority = make_authority(tmp_path)
 
     async def main() -> None:
@@ -77,7 +77,7 @@ def test_a_server_that_is_not_trusted_or_wants_tls_is_not_talked_to(tmp_path: Pa
     run_on(asyncio.new_event_loop, main())
 
 
-def test_a_client_without_tls_is_told_that_the_server_may_require_it(tmp_path: Path) -> None:
+def test_a_client_without_tls_gets_the_hint_that_the_server_may_require_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             listening(make_certificate(tmp_path, make_authority(tmp_path))) as server,
@@ -91,7 +91,7 @@ def test_a_client_without_tls_is_told_that_the_server_may_require_it(tmp_path: P
     run_on(asyncio.new_event_loop, main())
 
 
-def test_a_client_with_tls_is_told_that_the_server_may_not_talk_it() -> None:
+def test_a_client_with_tls_gets_the_hint_that_the_server_may_not_support_it() -> None:
     async def main() -> None:
         listener = await TcpNetwork().listen(lambda: Peer(serve=Everything().serve).connection, Address("127.0.0.1", 0))
         async with AsyncProducer(str(listener.address), tls=True, send_timeout_ms=300) as producer:

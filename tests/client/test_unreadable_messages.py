@@ -39,7 +39,7 @@ def keep_all(c: RealCluster, body: bytes, sys_flag: int) -> None:
 @bad_bodies
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
 @pytest.mark.parametrize("batch_size", [None, 4], ids=["one by one", "in batches"])
-def test_listeners_get_all_others_and_the_bad_one_ends_as_a_dead_letter_with_the_reason(
+def test_listeners_get_the_other_messages_and_the_unreadable_one_becomes_a_dead_letter(
     body: bytes, sys_flag: int, orderly: bool, batch_size: int | None
 ) -> None:
     async def main() -> None:
@@ -75,7 +75,7 @@ def test_listeners_get_all_others_and_the_bad_one_ends_as_a_dead_letter_with_the
     run(main())
 
 
-def test_a_sound_inner_batch_comes_apart_and_its_failed_item_comes_again_alone() -> None:
+def test_a_valid_inner_batch_is_split_and_its_failed_item_is_retried_alone() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             batch = encode_batch([(0, b"a", b"TAGS\x01A\x02"), (0, b"b", b"TAGS\x01A\x02")])
@@ -94,7 +94,7 @@ def test_a_sound_inner_batch_comes_apart_and_its_failed_item_comes_again_alone()
 
 
 @bad_bodies
-def test_a_broadcasting_listener_gets_all_others(body: bytes, sys_flag: int) -> None:
+def test_a_broadcasting_listener_gets_the_other_messages(body: bytes, sys_flag: int) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             keep_all(c, body, sys_flag)
@@ -112,7 +112,9 @@ def test_a_broadcasting_listener_gets_all_others(body: bytes, sys_flag: int) -> 
 
 
 @bad_bodies
-def test_a_lite_pull_consumer_hears_of_the_bad_one_and_seeks_behind_it(body: bytes, sys_flag: int) -> None:
+def test_a_lite_pull_consumer_raises_for_the_unreadable_message_and_can_seek_after_it(
+    body: bytes, sys_flag: int
+) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, c.lite_consumer(start_at="first") as consumer:
             keep_all(c, body, sys_flag)
@@ -161,7 +163,7 @@ def test_a_lite_pull_consumer_seeks_behind_a_bad_message_that_was_deleted_meanwh
 
 
 @bad_bodies
-def test_a_pull_ends_before_the_bad_one_and_the_next_one_names_it(body: bytes, sys_flag: int) -> None:
+def test_a_pull_ends_before_the_unreadable_message_and_the_next_one_names_it(body: bytes, sys_flag: int) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, c.pull_consumer() as consumer:
             keep_all(c, body, sys_flag)

@@ -21,7 +21,7 @@ def gathered(buffer: bytes | memoryview, pairs: Pairs) -> list[bytes]:
 
 
 @given(st.data(), st.binary(max_size=200))
-def test_rows_are_what_stands_there(data: st.DataObject, buffer: bytes) -> None:
+def test_rows_equal_the_records(data: st.DataObject, buffer: bytes) -> None:
     position = st.integers(0, len(buffer))
     pairs = data.draw(st.lists(st.tuples(position, position).map(lambda pair: (min(pair), max(pair))), max_size=20))
 
@@ -32,7 +32,7 @@ def test_rows_are_what_stands_there(data: st.DataObject, buffer: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=5))
-def test_rows_that_are_not_in_the_buffer_are_refused(pairs: Pairs) -> None:
+def test_rows_outside_the_buffer_are_refused(pairs: Pairs) -> None:
     buffer = b"a buffer"
     if all(0 <= start <= end <= len(buffer) for start, end in pairs):
         return
@@ -41,7 +41,7 @@ def test_rows_that_are_not_in_the_buffer_are_refused(pairs: Pairs) -> None:
         gathered(buffer, pairs)
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
+def test_wrong_arguments_are_refused() -> None:
     twin = compiled_or_skip()
     one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
 
@@ -55,7 +55,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         twin.gather(b"a buffer")  # type: ignore[call-arg]
 
 
-def test_more_than_arrow_can_count_is_refused() -> None:
+def test_more_rows_than_arrow_can_count_are_refused() -> None:
     """Overlapping rows may be more than the buffer."""
     buffer, rows = bytes(1 << 20), 2049
 

@@ -31,34 +31,34 @@ def twin_with(pure: str) -> str:
 
 
 @pytest.mark.parametrize(("pure", "used"), [("1", "NoneType"), ("yes", "NoneType"), ("0", "module"), ("", "module")])
-def test_the_compiled_twin_is_used_unless_the_environment_says_pure(pure: str, used: str) -> None:
+def test_the_c_twins_are_used_unless_the_environment_selects_python(pure: str, used: str) -> None:
     compiled_or_skip()
 
     assert twin_with(pure) == used
 
 
-def test_a_library_that_was_left_from_other_sources_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_library_of_other_sources_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
     left = SimpleNamespace(REVISION=compiled.REVISION - 1)
 
     assert compiled._of_this_revision(left) is None
     assert "Install PocketMQ again" in caplog.text
 
 
-def test_a_build_that_shall_be_pure_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pure_build_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compiled.PURE, "1")
 
     assert compile_twin(ROOT / SOURCES, tmp_path / LIBRARY) == "POCKETMQ_PURE is set"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_build_without_a_compiler_says_so_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_without_a_compiler_reports_it_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compiled.PURE, "0")
     monkeypatch.setenv("LDSHARED", "no-such-compiler -shared")
 
     assert compile_twin(ROOT / SOURCES, tmp_path / LIBRARY) == "there is no C compiler called no-such-compiler"
 
 
-def test_a_build_is_done_by_the_compiler_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selected_compiler_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compiled.PURE, "0")
     monkeypatch.delenv("LDSHARED", raising=False)
     monkeypatch.setenv("CC", "asked-for -pipe")
@@ -66,7 +66,7 @@ def test_a_build_is_done_by_the_compiler_that_is_asked_for(tmp_path: Path, monke
     assert compile_twin(ROOT / SOURCES, tmp_path / LIBRARY) == "there is no C compiler called asked-for"
 
 
-def test_where_the_compiler_that_made_this_python_is_not_the_one_of_the_system_does_it(
+def test_if_the_compiler_of_this_python_is_missing_the_system_compiler_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled_or_skip()
@@ -91,7 +91,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     assert "wrong.c" in reason
 
 
-def test_who_goes_without_the_twin_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_for_pure_python_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     twin = compiled_or_skip()
 
     assert compiled.why_pure() == ""

@@ -37,7 +37,7 @@ def test_a_queue_entry_has_the_same_fields_in_both_languages(turn: compiled.Twin
     ]
 
 
-def test_each_field_is_written_where_the_layout_says() -> None:
+def test_each_field_is_written_at_its_layout_position() -> None:
     born_host, store_host = bytes(range(8)), bytes(range(8, 16))
 
     record = encode_record(b"T", 3, 4, 5, b"body", b"properties", 6, 0, 7, born_host, 8, store_host, 9, 10)

@@ -60,7 +60,7 @@ def _grown_once(work: Callable[[], object]) -> int:
     return after - before
 
 
-def test_sends_leave_nothing_behind(turn: compiled.Twin) -> None:
+def test_sends_leak_no_memory(turn: compiled.Twin) -> None:
     queues = [new_queue() for _ in range(4)]
     send_queues = {b"T/%d" % number: send_queue_of(queue) for number, queue in enumerate(queues)}
     data = b"".join(usual_send(number, number % 5, bytes(100)) for number in range(20))
@@ -79,7 +79,7 @@ def test_sends_leave_nothing_behind(turn: compiled.Twin) -> None:
     assert grown_bytes(work) < SLACK_BYTES
 
 
-def test_batches_leave_nothing_behind(turn: compiled.Twin) -> None:
+def test_batches_leak_no_memory(turn: compiled.Twin) -> None:
     send_queues = {b"T/3": send_queue_of(new_queue())}
     whole = encode_batch((0, bytes(100), b"TAGS\x01A") for _ in range(32))
     plan = SUFFIX, PARTS, PREFIX, HOST, 10_000, False
@@ -92,7 +92,7 @@ def test_batches_leave_nothing_behind(turn: compiled.Twin) -> None:
     assert grown_bytes(work) < SLACK_BYTES
 
 
-def test_frames_and_keys_leave_nothing_behind(turn: compiled.Twin) -> None:
+def test_frames_and_keys_leak_no_memory(turn: compiled.Twin) -> None:
     data = b"".join(usual_send(number, 0, bytes(100)) for number in range(20))
     run = turn.lay_out_sends(
         split_frames(data),
@@ -121,7 +121,7 @@ def test_frames_and_keys_leave_nothing_behind(turn: compiled.Twin) -> None:
     assert grown_bytes(work) < SLACK_BYTES
 
 
-def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
+def test_columns_leak_no_memory(turn: compiled.Twin) -> None:
     texts = [b"KEYS\x01k\x02TAGS\x01t\x02", b"own\x01" + bytes([200]), b"UNIQ_KEY\x01u\x02TAGS\x01t"]
     names = (b"UNIQ_KEY", b"TAGS")
     record = encode_record(b"T", 0, 0, 0, b"body", b"TAGS\x01t\x02", 0, 0, BORN_MS, HOST, STORE_MS, HOST)
@@ -152,7 +152,7 @@ def test_columns_leave_nothing_behind(turn: compiled.Twin) -> None:
     assert grown_bytes(work) < SLACK_BYTES
 
 
-def test_rows_leave_nothing_behind(turn: compiled.Twin) -> None:
+def test_rows_leak_no_memory(turn: compiled.Twin) -> None:
     bodies = [bytes(size) for size in (100, 0, 300, 129, 7)]
     numbers, own, row_ids = [1, 2, 3, 4, 5], ["own"] * 5, [f"ü-{number}" for number in range(5)]
 

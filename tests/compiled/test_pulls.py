@@ -63,34 +63,34 @@ def serve(
     return None if run is None else (*run[:2], b"".join(run[2]))
 
 
-def test_an_answer_has_the_messages_as_they_lie_in_the_log(turn: compiled.Twin) -> None:
+def test_an_answer_has_the_stored_messages(turn: compiled.Twin) -> None:
     count, rows, answers = serve(turn, [pull("3")], checked_pull_of(filled_queue()))
 
     assert (count, rows) == (1, [("who", 7, 7, 1, 4, 40)])
     assert answers == NEAR.head(5, 7, 0, 20, 40) + LOG[30:70]
 
 
-def test_who_is_far_behind_is_told_which_broker_to_ask(turn: compiled.Twin) -> None:
+def test_a_reader_far_behind_gets_the_suggested_broker(turn: compiled.Twin) -> None:
     _, _, answers = serve(turn, [pull("3")], checked_pull_of(filled_queue()), LIMITS._replace(cold_below=180))
 
     assert answers == FAR.head(5, 7, 0, 20, 40) + LOG[30:70]
 
 
-def test_a_pull_of_messages_that_are_gone_from_the_log_is_for_python(turn: compiled.Twin) -> None:
+def test_a_pull_of_deleted_messages_is_left_to_python(turn: compiled.Twin) -> None:
     behind = LIMITS._replace(log_start=40)
 
     assert serve(turn, [pull("3")], checked_pull_of(filled_queue()), behind) is None
     assert serve(turn, [pull("4")], checked_pull_of(filled_queue()), behind)[0] == 1
 
 
-def test_only_wanted_tags_are_picked(turn: compiled.Twin) -> None:
+def test_only_selected_tags_are_picked(turn: compiled.Twin) -> None:
     _, rows, answers = serve(turn, [pull("0")], checked_pull_of(filled_queue(5), tags=frozenset({1})))
 
     assert rows == [("who", 5, 7, 1, 2, 20)]
     assert answers == NEAR.head(5, 5, 0, 5, 20) + LOG[10:20] + LOG[30:40]
 
 
-def test_a_run_ends_when_the_answers_have_filled_the_room(turn: compiled.Twin) -> None:
+def test_a_run_ends_when_the_answers_fill_the_buffer(turn: compiled.Twin) -> None:
     one = len(serve(turn, [pull()], checked_pull_of(filled_queue()))[2])
 
     count, _, _ = serve(turn, [pull()] * 9, checked_pull_of(filled_queue()), max_bytes=one + 1)
@@ -113,7 +113,7 @@ FIRST = HEAD.replace('"opaque":5,', "").replace('"extFields"', '"opaque":5,"extF
 
 
 @pytest.mark.parametrize("head", [HEAD, FIRST], ids=["opaque behind the fields", "before them"])
-def test_pulls_that_differ_in_offset_and_opaque_are_answered_as_each_by_itself(turn: compiled.Twin, head: str) -> None:
+def test_pulls_that_differ_only_in_offset_and_opaque_are_answered_separately(turn: compiled.Twin, head: str) -> None:
     frames = [pull(offset, head.replace('"opaque":5', f'"opaque":{opaque}')) for offset, opaque in NEXT]
     alone = [serve(turn, [frame], checked_pull_of(filled_queue())) for frame in frames]
 
@@ -127,7 +127,7 @@ def test_pulls_that_differ_in_offset_and_opaque_are_answered_as_each_by_itself(t
 @pytest.mark.parametrize(
     ("offset", "opaque"), [("x", "5"), ("-", "5"), ("4", "x"), ("4", "-"), ("4", "5,"), ("\\4", "5")]
 )
-def test_a_pull_that_is_like_the_one_before_but_has_no_number_there_ends_the_run(
+def test_a_pull_without_a_number_at_the_expected_position_ends_the_run(
     turn: compiled.Twin, offset: str, opaque: str
 ) -> None:
     frames = [pull("1" * len(offset)), pull(offset, HEAD.replace('"opaque":5', f'"opaque":{opaque}'))]
@@ -135,7 +135,7 @@ def test_a_pull_that_is_like_the_one_before_but_has_no_number_there_ends_the_run
     assert serve(turn, frames, checked_pull_of(filled_queue()))[0] == 1
 
 
-def test_pulls_with_another_commit_offset_or_of_another_kind_have_rows_of_their_own(turn: compiled.Twin) -> None:
+def test_pulls_with_another_commit_offset_or_kind_have_separate_rows(turn: compiled.Twin) -> None:
     commits, other = HEAD.replace('"7"', '"8"'), HEAD.replace('"G"', '"H"')
     checked_pulls = {
         KEY: checked_pull_of(filled_queue()),
@@ -152,7 +152,7 @@ def test_pulls_with_another_commit_offset_or_of_another_kind_have_rows_of_their_
     assert b'"maxOffset":"9"' in b"".join(run[2])
 
 
-def test_who_reads_on_gets_more_entries_ahead(turn: compiled.Twin) -> None:
+def test_a_sequential_reader_gets_more_entries_ahead(turn: compiled.Twin) -> None:
     queue, ahead = filled_queue(3000), list[Any]((0, b""))
     checked, limits = checked_pull_of(queue, ahead=ahead), LIMITS._replace(log_end=30_000)
 
@@ -163,7 +163,7 @@ def test_who_reads_on_gets_more_entries_ahead(turn: compiled.Twin) -> None:
     assert [entries_ahead(offset) for offset in (0, 252, 253, 1273, 1274, 100)] == [257, 257, 1025, 1025, 1025, 257]
 
 
-def test_entries_are_read_ahead_and_read_again_when_there_are_more(turn: compiled.Twin) -> None:
+def test_entries_are_read_ahead_and_again_when_there_are_more(turn: compiled.Twin) -> None:
     queue, ahead = filled_queue(8), [0, b""]
     checked = checked_pull_of(queue, ahead=ahead)
     serve(turn, [pull("0")], checked)
@@ -200,12 +200,12 @@ def test_entries_are_read_ahead_and_read_again_when_there_are_more(turn: compile
         pull(head=HEAD + "x"),
     ],
 )
-def test_what_is_not_usual_is_left_to_python(turn: compiled.Twin, frame: Frame) -> None:
+def test_irregular_pulls_are_left_to_python(turn: compiled.Twin, frame: Frame) -> None:
     assert serve(turn, [frame, pull()], checked_pull_of(filled_queue())) is None
     assert serve(turn, [pull(), frame, pull()], checked_pull_of(filled_queue()))[0] == 1
 
 
-def test_fields_that_a_pull_does_not_declare_are_passed_over(turn: compiled.Twin) -> None:
+def test_fields_that_a_pull_does_not_declare_are_skipped(turn: compiled.Twin) -> None:
     frame = pull("0003", HEAD.replace('"TAG"', '"TAG","bname":"broker-a","maxMsgBytes":"262144"'))
 
     assert serve(turn, [frame], checked_pull_of(filled_queue()))[1] == [("who", 7, 7, 1, 4, 40)]
@@ -216,7 +216,7 @@ def test_a_group_that_was_reset_is_left_to_python(turn: compiled.Twin) -> None:
     assert serve(turn, [pull()], checked_pull_of(filled_queue()), resets={"T@H": {0: 5}}) is not None
 
 
-def test_messages_that_do_not_lie_in_one_file_or_not_in_the_log_are_left_to_python(turn: compiled.Twin) -> None:
+def test_messages_across_files_or_outside_the_log_are_left_to_python(turn: compiled.Twin) -> None:
     def cut(offset: int) -> tuple[memoryview | None, int]:
         return memoryview(LOG[:15]), 0
 
@@ -234,7 +234,7 @@ class Broken:
         raise OSError("broken disk")
 
 
-def test_an_error_is_told_when_it_concerns_the_first_and_else_ends_the_run(turn: compiled.Twin) -> None:
+def test_an_error_of_the_first_pull_is_raised_and_otherwise_ends_the_run(turn: compiled.Twin) -> None:
     checked_pulls = {KEY: checked_pull_of(filled_queue()), KEY.replace(b"\x02G", b"\x02H"): checked_pull_of(Broken())}
     broken = pull(head=HEAD.replace('"G"', '"H"'))
 
@@ -263,7 +263,7 @@ def queue_of(*entries: tuple[int, int]) -> ConsumeQueue:
     return queue
 
 
-def test_messages_in_large_stretches_are_not_copied_but_shown_where_they_lie(turn: compiled.Twin) -> None:
+def test_large_ranges_are_returned_as_views_without_a_copy(turn: compiled.Twin) -> None:
     checked = checked_pull_of(queue_of((0, LARGE), (LARGE, LARGE), (3 * LARGE, LARGE), (5, 10), (90, 10)))
     frames = [pull("3"), pull("0"), pull("1"), pull("3"), pull("4")]
 
@@ -278,7 +278,7 @@ def test_messages_in_large_stretches_are_not_copied_but_shown_where_they_lie(tur
     assert [type(piece) for piece in run[2]] == [bytes, bytes, memoryview, bytes, memoryview, memoryview, bytes]
 
 
-def test_a_large_stretch_outlives_the_map_that_it_was_found_in(turn: compiled.Twin) -> None:
+def test_a_large_range_outlives_its_map(turn: compiled.Twin) -> None:
     mapped = memoryview(bytearray(LONG_LOG))
     checked = checked_pull_of(queue_of((7, 2 * LARGE)))
 
@@ -289,7 +289,7 @@ def test_a_large_stretch_outlives_the_map_that_it_was_found_in(turn: compiled.Tw
     assert run[2][1] == LONG_LOG[7 : 7 + 2 * LARGE]
 
 
-def test_messages_in_many_small_stretches_are_copied_together(turn: compiled.Twin) -> None:
+def test_messages_in_many_small_ranges_are_copied_together(turn: compiled.Twin) -> None:
     count, size = 16, 10_000
     checked = checked_pull_of(queue_of(*((number * 2 * size, size) for number in range(count))))
     limits = LONG_LIMITS._replace(hot_count=count, cold_count=count)
@@ -321,7 +321,7 @@ def packed_run(turn: compiled.Twin, records: list[bytes], frames: int = 1, max_b
     )
 
 
-def test_who_wants_bodies_only_gets_a_pack_and_is_counted_what_its_messages_have(turn: compiled.Twin) -> None:
+def test_a_reader_of_bodies_gets_a_pack_that_counts_its_messages(turn: compiled.Twin) -> None:
     size = sum(map(len, RECORDS))
     pack = pack_bodies([*RECORDS], 4, size)
 
@@ -332,7 +332,7 @@ def test_who_wants_bodies_only_gets_a_pack_and_is_counted_what_its_messages_have
     assert (count, rows) == (1, [("who", 4, 7, 1, 4, size)])
 
 
-def test_packs_fill_the_room_with_their_own_bytes(turn: compiled.Twin) -> None:
+def test_packs_fill_the_buffer_with_their_own_bytes(turn: compiled.Twin) -> None:
     _, _, [answer] = packed_run(turn, RECORDS)
 
     count, _, answers = packed_run(turn, RECORDS, frames=5, max_bytes=2 * len(answer) + 1)
@@ -340,7 +340,7 @@ def test_packs_fill_the_room_with_their_own_bytes(turn: compiled.Twin) -> None:
     assert (count, len(answers)) == (3, 3)
 
 
-def test_who_wants_bodies_only_gets_records_where_one_of_them_is_odd(turn: compiled.Twin) -> None:
+def test_a_reader_of_bodies_gets_records_if_one_is_irregular(turn: compiled.Twin) -> None:
     records = [*RECORDS[:3], compressed(3, b"body")]
 
     _, _, [answer] = packed_run(turn, records)
@@ -348,7 +348,7 @@ def test_who_wants_bodies_only_gets_records_where_one_of_them_is_odd(turn: compi
     assert bytes(answer) == NEAR.head(5, 4, 0, 4, sum(map(len, records))) + b"".join(records)
 
 
-def test_pulls_leave_nothing_behind(turn: compiled.Twin) -> None:
+def test_pulls_leak_no_memory(turn: compiled.Twin) -> None:
     checked, broken = checked_pull_of(filled_queue(), tags={1}), checked_pull_of(Broken())
     large = checked_pull_of(queue_of((0, LARGE), (2 * LARGE, LARGE)))
 
@@ -394,6 +394,6 @@ def test_pulls_leave_nothing_behind(turn: compiled.Twin) -> None:
         ([pull()], 0, {KEY: checked_pull_of(filled_queue())}, {}, LIMITS, None, 1),
     ],
 )
-def test_a_call_with_the_wrong_things_is_an_error(turn: compiled.Twin, arguments: tuple[Any, ...]) -> None:
+def test_a_call_with_wrong_arguments_is_an_error(turn: compiled.Twin, arguments: tuple[Any, ...]) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError, IndexError, AttributeError, BufferError)):
         turn.serve_pulls(*arguments)

@@ -47,14 +47,14 @@ def by_both(work: Callable[[], Any]) -> list[Any]:
 
 
 @given(plain_rows(), st.integers(1, 1500), st.sampled_from([None, "team"]))
-def test_batches_are_the_same(rows: PlainRows, batch_bytes: int, namespace: str | None) -> None:
+def test_batches_are_encoded_as_in_python(rows: PlainRows, batch_bytes: int, namespace: str | None) -> None:
     one, other = by_both(lambda: packed(rows, batch_bytes, namespace))
 
     assert one == other
 
 
 @given(st.integers(32_500, 32_900), st.integers(0, 3))
-def test_what_is_too_long_is_refused_with_the_same_words(length: int, at: int) -> None:
+def test_too_long_values_are_refused_with_the_same_words(length: int, at: int) -> None:
     own = [{"own": "x" * length} if number == at else {} for number in range(4)]
     rows = PlainRows(parse_topic("orders"), [b"body"] * 4, own)
 
@@ -69,9 +69,7 @@ def test_what_is_too_long_is_refused_with_the_same_words(length: int, at: int) -
 
 
 @given(st.lists(BODIES | LONG_BODIES, max_size=11), st.binary(max_size=300), st.data())
-def test_ids_are_the_same_whatever_rows_stand_beside_one_another(
-    bodies: list[bytes], head: bytes, data: st.DataObject
-) -> None:
+def test_ids_do_not_depend_on_the_other_rows(bodies: list[bytes], head: bytes, data: st.DataObject) -> None:
     count = len(bodies)
     heads = data.draw(st.just(head) | st.lists(st.binary(max_size=300), min_size=count, max_size=count))
 
@@ -81,7 +79,7 @@ def test_ids_are_the_same_whatever_rows_stand_beside_one_another(
 
 
 @pytest.mark.parametrize("head_bytes", [0, 1, 127, 128, 129, 256])
-def test_digests_are_those_of_blake2b_at_every_length_around_the_ends_of_blocks(head_bytes: int) -> None:
+def test_digests_equal_blake2b_at_every_length_around_block_ends(head_bytes: int) -> None:
     twin, head = compiled_or_skip(), bytes(range(256))[:head_bytes]
     bodies = [b"\xa5" * size for size in range(520)]
 
@@ -112,7 +110,7 @@ def test_digests_are_those_of_blake2b_at_every_length_around_the_ends_of_blocks(
         lambda twin: pack(twin, mark="mark"),
     ],
 )
-def test_what_is_not_of_the_right_kind_is_an_error(call: Callable[[compiled.Twin], object]) -> None:
+def test_a_value_of_the_wrong_type_is_an_error(call: Callable[[compiled.Twin], object]) -> None:
     with pytest.raises(TypeError):
         call(compiled_or_skip())
 

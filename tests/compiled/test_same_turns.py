@@ -94,7 +94,7 @@ def said_by(name: str, pieces: list[bytes], **store: Any) -> dict[str, object]:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(pieces=streams())
-def test_both_store_and_answer_the_same(kind: str, pieces: list[bytes]) -> None:
+def test_both_implementations_store_and_answer_the_same(kind: str, pieces: list[bytes]) -> None:
     compiled_or_skip()
 
     python, compiled = (said_by(name, pieces, **KINDS[kind]) for name in BOTH)
@@ -126,9 +126,7 @@ def _request(code: int, number: int, queue_id: int, properties: str, body: bytes
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2000)), min_size=60, max_size=150),
     st.lists(st.integers(0, 4000), max_size=6),
 )
-def test_long_turns_that_roll_from_file_to_file_are_the_same_as_well(
-    sends: list[tuple[int, int]], cuts: list[int]
-) -> None:
+def test_long_turns_across_log_files_are_the_same(sends: list[tuple[int, int]], cuts: list[int]) -> None:
     compiled_or_skip()
     first = usual_send(0, 0, b"the queues are known from here on")
     data = b"".join(usual_send(number, queue, bytes(size)) for number, (queue, size) in enumerate(sends))
@@ -163,7 +161,7 @@ BATCH_PROPERTIES = (
         max_size=40,
     )
 )
-def test_batches_are_stored_whole_or_not_at_all_by_both(kind: str, batches: list[Any]) -> None:
+def test_batches_are_stored_completely_or_not_at_all_by_both(kind: str, batches: list[Any]) -> None:
     compiled_or_skip()
     known = b"".join(usual_send(number, number, b"the queues are known from here on") for number in range(4))
     sent = [usual_batch(number, *batch) for number, batch in enumerate(batches)]
@@ -173,7 +171,7 @@ def test_batches_are_stored_whole_or_not_at_all_by_both(kind: str, batches: list
     assert compiled == python
 
 
-def test_the_usual_sends_of_one_read_are_taken_by_the_compiled_twin_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regular_sends_of_one_read_are_encoded_by_one_call_of_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     twin = compiled_or_skip()
     taken: list[int] = []
 

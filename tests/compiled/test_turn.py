@@ -71,7 +71,7 @@ streams = st.lists(
 
 
 @given(data=streams, total=st.integers(0, 40), header=st.integers(0, 16))
-def test_frames_are_split_alike(turn: compiled.Twin, data: bytes, total: int, header: int) -> None:
+def test_frames_are_split_as_in_python(turn: compiled.Twin, data: bytes, total: int, header: int) -> None:
     assert turn.split_whole(data, total, header, 1) == split_whole(data, total, header, 1)
 
 
@@ -147,7 +147,7 @@ def laid_out_batch(
     log_offset=st.sampled_from([0, 12345, 2**40]),
     room=st.sampled_from([200, 500, 10_000]),
 )
-def test_a_batch_is_laid_out_alike(
+def test_a_batch_is_encoded_as_in_python(
     turn: compiled.Twin,
     body: bytes,
     most: int,
@@ -212,7 +212,7 @@ def log_chunks(draw: st.DrawFn) -> bytes:
 
 
 @given(chunk=log_chunks(), base=st.sampled_from([0, 2**33]), most=st.integers(0, 5))
-def test_keys_are_read_alike(turn: compiled.Twin, chunk: bytes, base: int, most: int) -> None:
+def test_keys_are_read_as_in_python(turn: compiled.Twin, chunk: bytes, base: int, most: int) -> None:
     index = KeyIndex(StoreSettings(folder=Path("/store")), FaultyFiles(), FakeClock())
     with using("python"):
         python = RecordKeys(index)
@@ -270,7 +270,7 @@ def queue_entries(draw: st.DrawFn) -> bytes:
     tag_codes=st.sampled_from([None, frozenset({65}), frozenset({0, -7}), frozenset[int]()]),
     bounds=st.sampled_from([(1000, 1400), (1020, 1399), (1000, 1250)]),
 )
-def test_a_read_finds_the_same(
+def test_a_read_has_the_same_result_as_in_python(
     turn: compiled.Twin,
     entries: bytes,
     offset: int,
@@ -353,7 +353,7 @@ def test_a_read_finds_the_same(
         ("enter_keys", (KEY, 0, [array("i", [0])], bytearray(1), 1, 2**31 - 1, 0)),
     ],
 )
-def test_a_call_with_the_wrong_things_is_an_error(turn: compiled.Twin, name: str, arguments: tuple[Any, ...]) -> None:
+def test_a_call_with_wrong_arguments_is_an_error(turn: compiled.Twin, name: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError, IndexError, AttributeError, BufferError)):
         getattr(turn, name)(*arguments)
 
@@ -383,7 +383,7 @@ def test_keys_are_entered_up_to_the_first_page_that_is_not_in_memory(turn: compi
     assert entries[20:].hex() == "00000805" + "00000000000000c8" + "00000000" + "00000009"
 
 
-def test_many_keys_are_entered_one_after_the_other_though_their_slots_are_looked_up_before(turn: compiled.Twin) -> None:
+def test_keys_with_shared_slots_are_entered_in_order(turn: compiled.Twin) -> None:
     slots = [0] * 40 + [3, 3, 3, 7] * 5
     keys = PackedKeys.of([(slot, number, 0) for number, slot in enumerate(slots)])
     pages, dirty = [array("i", [0] * 1024)], bytearray(1)

@@ -31,11 +31,11 @@ SAID = {
 
 
 @pytest.mark.parametrize("path", SAID)
-def test_a_page_says_what_it_is_about(console: Visitor, path: str) -> None:
+def test_a_page_has_a_title(console: Visitor, path: str) -> None:
     assert SAID[path] in text_of(console.get(path))
 
 
-def test_every_page_is_looked_at_here() -> None:
+def test_every_page_has_a_test() -> None:
     patterns = [re.compile("^" + re.sub(r"\{\w+\}", "[^/]+", page.path) + r"(\?.*)?$") for page in PAGES]
 
     missing = [pattern.pattern for pattern in patterns if not any(pattern.match(path) for path in SAID)]
@@ -46,21 +46,21 @@ def test_every_page_is_looked_at_here() -> None:
 @pytest.mark.parametrize(
     "path", ["/topics/nowhere", "/groups/nobody", "/letters/billing/broker-a:0:9", "/brokers/none"]
 )
-def test_what_is_not_there_is_a_sentence(console: Visitor, path: str) -> None:
+def test_an_unknown_page_shows_a_sentence(console: Visitor, path: str) -> None:
     answer = console.client.get(path)
 
     assert answer.status_code in (400, 404)
     assert "Traceback" not in answer.text
 
 
-def test_an_address_that_is_none_is_a_sentence(console: Visitor) -> None:
+def test_an_invalid_address_is_a_sentence(console: Visitor) -> None:
     assert console.get("/topcis", 404) == "The console has no page /topcis. Start at /"
 
 
 @pytest.mark.parametrize(
     "path", ["/topics/a b", "/topics?page=x", "/letters/payments-worker?page=-1", "/letters/payments-worker/x:y:z"]
 )
-def test_a_path_that_makes_no_sense_is_a_sentence(console: Visitor, path: str) -> None:
+def test_an_invalid_path_shows_a_sentence(console: Visitor, path: str) -> None:
     assert console.client.get(path).status_code in (200, 400)
 
 
@@ -90,7 +90,7 @@ def test_pages_of_a_cluster_that_does_not_answer_are_grey_with_a_sentence() -> N
             assert "Traceback" not in answer.text
 
 
-def test_nothing_is_asked_of_other_hosts(console: Visitor) -> None:
+def test_pages_load_nothing_from_other_hosts(console: Visitor) -> None:
     for path in SAID:
         assert re.findall(r'(?:src|href|action)="(?:https?:)?//', console.get(path)) == []
 

@@ -63,11 +63,11 @@ def test_json_that_is_nested_too_deeply_is_text() -> None:
     assert shown_body(body, "", 200_000).form == "text"
 
 
-def test_hex_shows_bytes_and_what_can_be_printed() -> None:
+def test_hex_shows_bytes_and_printable_characters() -> None:
     assert shown_body(b"AB\x00", "hex", 100).text == "00000000  41 42 00" + " " * 41 + "AB."
 
 
-def test_only_plain_text_can_be_edited() -> None:
+def test_only_text_can_be_edited() -> None:
     assert is_text("grüße\n".encode())
     assert not is_text(b"a\r\nb")
     assert not is_text(b"\x00")
@@ -75,7 +75,7 @@ def test_only_plain_text_can_be_edited() -> None:
 
 
 @pytest.mark.parametrize("kind", Compression)
-def test_of_a_compressed_body_only_what_is_shown_is_decompressed(kind: Compression) -> None:
+def test_only_the_shown_part_of_a_compressed_body_is_decompressed(kind: Compression) -> None:
     message = packed(b"x" * (16 * MIB - 1), kind)
     tracemalloc.start()
     try:
@@ -92,7 +92,7 @@ def test_of_a_compressed_body_only_what_is_shown_is_decompressed(kind: Compressi
     assert peak < MIB
 
 
-def test_a_short_compressed_body_is_shown_like_any_other() -> None:
+def test_a_short_compressed_body_is_shown_like_others() -> None:
     message = packed(b'{"a": 1}')
 
     shown = shown_of(message, "", 1_000)
@@ -115,7 +115,7 @@ def test_a_compressed_body_that_is_damaged_is_shown_as_it_is_stored() -> None:
     assert editable_text(message, 1_000) is None
 
 
-def test_json_whose_indented_form_is_far_longer_stays_as_it_was_sent() -> None:
+def test_json_that_would_be_far_longer_when_indented_is_shown_unchanged() -> None:
     body = b"[" * 900 + b"1," * 31_000 + b"1" + b"]" * 900
     assert len(json.dumps(json.loads(body), indent=2)) > 50 * MIB
 

@@ -123,7 +123,7 @@ def busy(members: Members) -> Iterator[Visitor]:
         yield made
 
 
-def test_a_query_that_runs_and_one_that_stopped_are_told_apart(
+def test_running_and_stopped_queries_are_shown_differently(
     busy: Visitor, members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_progress, "PATIENCE_S", 0.1)
@@ -135,7 +135,7 @@ def test_a_query_that_runs_and_one_that_stopped_are_told_apart(
     assert SINK not in busy.get("/pipelines")
 
 
-def test_internal_groups_are_hidden_unless_they_are_asked_for(busy: Visitor) -> None:
+def test_internal_groups_are_hidden_unless_they_are_requested(busy: Visitor) -> None:
     busy.wait_for("/groups?all=1", SINK)
 
     assert SINK not in busy.get("/groups")
@@ -146,7 +146,7 @@ def test_internal_groups_are_hidden_unless_they_are_asked_for(busy: Visitor) -> 
     assert f"{SINK} internal" in text_of(busy.get("/topics/orders?all=1"))
 
 
-def test_internal_producers_are_hidden_unless_they_are_asked_for(busy: Visitor, members: Members) -> None:
+def test_internal_producers_are_hidden_unless_they_are_requested(busy: Visitor, members: Members) -> None:
     with pocketmq.Producer(members.name_server, group="shop", trace=True) as producer:
         producer.send("orders", b"x")
         busy.wait_for("/clients?all=1", "_INNER_TRACE_PRODUCER")
@@ -162,7 +162,7 @@ def test_a_page_of_a_cluster_in_use_answers(busy: Visitor, path: str) -> None:
     assert "Loading …" not in page or path.startswith("/doctor")
 
 
-def test_a_group_shows_its_members_with_what_they_subscribed_to(busy: Visitor) -> None:
+def test_a_group_shows_its_members_with_their_subscriptions(busy: Visitor) -> None:
     for group, words in {
         "concurrent": "orders (new || changed)",
         "ordered": "orders (*)",
@@ -177,7 +177,7 @@ def test_a_group_shows_its_members_with_what_they_subscribed_to(busy: Visitor) -
 FAILING = [path for path in PATHS if not path.startswith("/doctor")]
 
 
-def test_pages_answer_when_broker_and_name_server_are_gone(tmp_path: Path) -> None:
+def test_pages_answer_without_broker_and_name_server(tmp_path: Path) -> None:
     with ExitStack() as running:
         name_server = running.enter_context(pocketmq.Server()).name_server
         fill(name_server)
@@ -209,7 +209,7 @@ def test_pages_answer_when_the_broker_was_killed_and_the_name_server_still_lists
                 assert 'class="is-grey"' in answer.text, path
 
 
-def test_pages_say_that_the_account_of_the_console_may_not_see_something(tmp_path: Path) -> None:
+def test_pages_report_missing_permissions_of_the_account(tmp_path: Path) -> None:
     accounts = tmp_path / "accounts.toml"
     accounts.write_text(
         '[[account]]\naccess_key = "operator"\nsecret = "a long secret"\nadmin = true\n'

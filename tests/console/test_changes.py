@@ -24,7 +24,7 @@ def test_changes_are_known_only_when_all_masters_count_them(masters: list[dict[s
     )
 
 
-def test_a_broker_that_began_anew_is_another_though_it_counts_the_same() -> None:
+def test_a_restarted_broker_counts_as_changed_at_equal_counts() -> None:
     before = state_of("broker-a", {"member": 3})
 
     assert change_counts([before], "member") == change_counts(

@@ -27,7 +27,7 @@ def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=variables, check=False)
 
 
-def test_it_says_where_it_is_and_answers_there(name_server: str) -> None:
+def test_the_console_prints_its_address_and_answers_there(name_server: str) -> None:
     with running_console(name_server) as url, urllib.request.urlopen(url, timeout=20) as answer:
         assert b"Overview" in answer.read()
 
@@ -42,7 +42,7 @@ def test_a_page_is_kept_up_to_date_by_events(name_server: str) -> None:
     assert "Overview" in json.loads(lines[3].removeprefix(b"data: "))
 
 
-def test_a_dead_broker_turns_pages_grey_with_a_sentence() -> None:
+def test_an_unreachable_broker_makes_pages_grey_with_a_sentence() -> None:
     with pocketmq.Server() as server:
         name_server = server.name_server
         started = running_console(name_server)
@@ -57,7 +57,7 @@ def test_a_dead_broker_turns_pages_grey_with_a_sentence() -> None:
         started.__exit__(None, None, None)
 
 
-def test_a_cluster_that_wants_certificates_is_asked_with_them(tmp_path: Path) -> None:
+def test_a_cluster_that_requires_client_certificates_gets_one(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     certificate, mine = make_certificate(tmp_path, authority), make_certificate(tmp_path, authority, "client")
     shown = ("--client-cert", str(mine.cert), "--client-key", str(mine.key))
@@ -97,7 +97,7 @@ def test_its_log_is_json_on_request_and_a_url_cannot_add_lines_to_it() -> None:
     assert {"time", "level", "logger", "message"} <= set(lines[0])
 
 
-def test_browsers_may_come_by_tls(name_server: str, tmp_path: Path) -> None:
+def test_browsers_may_connect_by_tls(name_server: str, tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     certificate = make_certificate(tmp_path, authority)
     trusting = ssl.create_default_context(cafile=authority.cert)
@@ -118,7 +118,7 @@ def test_browsers_may_come_by_tls(name_server: str, tmp_path: Path) -> None:
         (["--pinned-cert", "none.pem", "--tls-ca", "none.pem"], "a pinned certificate cannot be combined"),
     ],
 )
-def test_a_file_for_tls_that_cannot_be_used_is_wrong_usage(words: list[str], told: str) -> None:
+def test_an_unusable_tls_file_is_wrong_usage(words: list[str], told: str) -> None:
     result = run(*words)
 
     assert result.returncode == 64
@@ -136,14 +136,14 @@ def _page(url: str) -> bytes:
     return read
 
 
-def test_it_refuses_to_be_open_without_a_login() -> None:
+def test_without_a_login_the_console_does_not_start_on_open_addresses() -> None:
     done = run("--host", "0.0.0.0")
 
     assert done.returncode == 64
     assert "there is no login" in done.stderr
 
 
-def test_an_option_that_is_none_is_told() -> None:
+def test_an_invalid_option_is_reported() -> None:
     done = run("--colour", "blue")
 
     assert done.returncode == 64

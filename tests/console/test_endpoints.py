@@ -23,7 +23,7 @@ def test_a_form_of_another_site_is_refused_even_with_a_token(console: Visitor) -
     assert taken.status_code == 400, "taken for ours, and its name is bad"
 
 
-def test_what_could_not_be_done_is_told_with_the_form_as_it_was(console: Visitor) -> None:
+def test_a_failed_action_is_reported_with_the_submitted_form(console: Visitor) -> None:
     answer = console.post("/topics", {"name": "bad name", "queues": "3"})
 
     assert answer.status_code == 400
@@ -47,7 +47,7 @@ def test_a_page_without_a_live_part_has_no_stream(console: Visitor) -> None:
     assert console.client.get("/live", params={"at": "/doctor"}).status_code == 404
 
 
-def test_a_browser_that_goes_from_page_to_page_hurries_nobody(
+def test_a_browser_that_changes_pages_causes_no_extra_queries(
     name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurried: list[str] = []

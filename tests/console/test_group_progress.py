@@ -12,7 +12,7 @@ def standing_at(place: int) -> dict[str, GroupLag]:
     return {"spark": GroupLag(group="spark", at_ms=0, queues=(queue,))}
 
 
-def test_a_group_that_stands_still_is_no_pipeline() -> None:
+def test_a_group_without_progress_is_not_a_pipeline() -> None:
     group_progress = ProgressTracker()
 
     group_progress.record(standing_at(5), 0, 0)
@@ -21,7 +21,7 @@ def test_a_group_that_stands_still_is_no_pipeline() -> None:
     assert group_progress.all() == {}
 
 
-def test_rate_and_batch_time_are_those_of_the_moves_that_were_seen() -> None:
+def test_rate_and_batch_time_are_those_of_the_observed_commits() -> None:
     group_progress = ProgressTracker()
 
     for now, place in ((0, 0), (5, 100), (7, 100), (10, 200), (15, 300)):
@@ -33,7 +33,7 @@ def test_rate_and_batch_time_are_those_of_the_moves_that_were_seen() -> None:
     assert progress.last_move_ms == 15_000
 
 
-def test_batches_that_come_faster_than_somebody_looks_take_that_long_at_most() -> None:
+def test_batches_shorter_than_the_sampling_interval_are_shown_as_at_most_that_long() -> None:
     group_progress = ProgressTracker()
 
     for look in range(5):
@@ -46,7 +46,7 @@ def test_batches_that_come_faster_than_somebody_looks_take_that_long_at_most() -
     assert (progress.batch_s, progress.is_at_most) == (1.5, False)
 
 
-def test_an_older_picture_that_comes_late_is_no_step_back() -> None:
+def test_a_late_older_sample_does_not_lower_the_progress() -> None:
     group_progress = ProgressTracker()
     group_progress.record(standing_at(100), 0, 0)
     group_progress.record(standing_at(200), 5, 0)
@@ -57,7 +57,7 @@ def test_an_older_picture_that_comes_late_is_no_step_back() -> None:
     assert group_progress.all()["spark"].moves == 2
 
 
-def test_a_broker_that_does_not_answer_and_retries_are_no_moves() -> None:
+def test_missing_answers_and_retries_are_not_commits() -> None:
     group_progress = ProgressTracker()
     group_progress.record(standing_at(100), 0, 0)
     silent = QueueLag(queue=MessageQueue("orders", "broker-a", 0), problem="no answer")
@@ -71,7 +71,7 @@ def test_a_broker_that_does_not_answer_and_retries_are_no_moves() -> None:
     assert group_progress.all() == {}
 
 
-def test_one_move_makes_no_pipeline_and_neither_does_a_reset() -> None:
+def test_a_single_commit_or_a_reset_does_not_make_a_pipeline() -> None:
     group_progress = ProgressTracker()
 
     group_progress.record(standing_at(0), 0, 0)
@@ -85,7 +85,7 @@ def test_one_move_makes_no_pipeline_and_neither_does_a_reset() -> None:
     assert group_progress.all()["spark"].moves == 2
 
 
-def test_a_group_that_is_gone_or_still_for_long_is_forgotten() -> None:
+def test_a_deleted_or_long_idle_group_is_removed() -> None:
     group_progress = ProgressTracker()
     for now, place in ((0, 0), (5, 100), (10, 200)):
         group_progress.record(standing_at(place), now, 0)
@@ -98,7 +98,7 @@ def test_a_group_that_is_gone_or_still_for_long_is_forgotten() -> None:
     assert group_progress.all() == {}
 
 
-def test_a_group_that_is_behind_and_does_not_move_has_stopped() -> None:
+def test_a_group_with_a_lag_and_no_commits_has_stopped() -> None:
     progress = GroupProgress(moves=5, last_move_ms=1_000_000, per_s=10.0, batch_s=2.0)
 
     assert progress.activity(1_029_000, 50) is Activity.RUNNING
@@ -107,14 +107,14 @@ def test_a_group_that_is_behind_and_does_not_move_has_stopped() -> None:
     assert progress.activity(1_031_000, 0) is Activity.WAITING
 
 
-def test_a_group_with_long_batches_is_given_five_of_them() -> None:
+def test_a_group_with_long_batches_may_take_five_of_them() -> None:
     progress = GroupProgress(moves=5, last_move_ms=1_000_000, per_s=10.0, batch_s=60.0)
 
     assert progress.activity(1_299_000, 50) is Activity.RUNNING
     assert progress.activity(1_301_000, 50) is Activity.STOPPED
 
 
-def test_a_consumer_that_was_stopped_is_no_pipeline() -> None:
+def test_a_stopped_consumer_is_not_a_pipeline() -> None:
     progress = GroupProgress(moves=2, last_move_ms=0, per_s=1, batch_s=1)
     orders = QueueLag(queue=MessageQueue("orders", "broker-a", 0), committed=5, messages=3)
     retries = QueueLag(queue=MessageQueue("%RETRY%billing", "broker-a", 0), committed=0, messages=0)

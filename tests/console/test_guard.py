@@ -8,7 +8,7 @@ from pocketmq.console.app import HEADERS, Guard
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:9878", "localhost.evil.example", "", "a:b:c"])
-def test_a_name_that_is_not_ours_is_turned_away(console: Visitor, host: str) -> None:
+def test_a_foreign_host_name_is_refused(console: Visitor, host: str) -> None:
     answer = console.client.get("/", headers={"host": host})
 
     assert answer.status_code == 421
@@ -19,7 +19,7 @@ def test_this_machine_is_allowed(console: Visitor, host: str) -> None:
     assert console.client.get("/login", headers={"host": host}, follow_redirects=False).status_code == 303
 
 
-def test_an_address_is_allowed_where_others_may_come() -> None:
+def test_an_address_is_allowed_on_open_consoles() -> None:
     guard = Guard(Starlette(), is_loopback=False, allowed_hosts=["Console.example"])
 
     assert guard.is_allowed("10.1.2.3:9878")

@@ -32,7 +32,7 @@ def log_in(console: Visitor, name: str, password: str = PASSWORD, goal: str = "/
     return console.client.post("/login", data=form, follow_redirects=False)
 
 
-def test_who_is_not_logged_in_sees_nothing(guarded: Visitor) -> None:
+def test_without_a_login_no_page_is_shown(guarded: Visitor) -> None:
     for path in ("/", "/topics", "/groups/billing"):
         answer = guarded.client.get(path, follow_redirects=False)
         assert answer.status_code == 303
@@ -41,7 +41,7 @@ def test_who_is_not_logged_in_sees_nothing(guarded: Visitor) -> None:
     assert guarded.client.get("/topics/orders/messages/x/body").status_code == 401
 
 
-def test_a_login_leads_to_the_page_that_was_wanted(guarded: Visitor) -> None:
+def test_a_login_redirects_to_the_requested_page(guarded: Visitor) -> None:
     answer = log_in(guarded, "ada", goal="/topics/orders?x=1")
 
     assert answer.status_code == 303
@@ -57,7 +57,7 @@ def test_the_cookie_is_kept_from_scripts_and_other_sites(guarded: Visitor) -> No
 
 
 @pytest.mark.parametrize(("name", "password"), [("ada", "wrong"), ("nobody", PASSWORD), ("", "")])
-def test_a_wrong_name_or_password_is_told_alike(guarded: Visitor, name: str, password: str) -> None:
+def test_a_wrong_name_and_a_wrong_password_get_the_same_answer(guarded: Visitor, name: str, password: str) -> None:
     answer = log_in(guarded, name, password)
 
     assert answer.status_code == 403
@@ -72,7 +72,7 @@ def test_guessing_is_stopped(guarded: Visitor) -> None:
     assert log_in(guarded, "ada").status_code == 429
 
 
-def test_who_leaves_is_out(guarded: Visitor) -> None:
+def test_a_logout_ends_the_session(guarded: Visitor) -> None:
     log_in(guarded, "ada")
 
     guarded.client.post("/logout", data={"token": guarded.token("/topics")}, follow_redirects=False)
@@ -80,7 +80,7 @@ def test_who_leaves_is_out(guarded: Visitor) -> None:
     assert guarded.client.get("/", follow_redirects=False).status_code == 303
 
 
-def test_who_is_removed_from_the_file_is_out_and_the_others_are_not(guarded: Visitor, users: Path) -> None:
+def test_removing_a_user_ends_only_the_sessions_of_that_user(guarded: Visitor, users: Path) -> None:
     log_in(guarded, "ada")
     assert "Log out ada" in guarded.get("/")
 
@@ -94,14 +94,14 @@ def test_who_is_removed_from_the_file_is_out_and_the_others_are_not(guarded: Vis
     assert log_in(guarded, "tim").status_code == 303
 
 
-def test_a_file_that_is_emptied_lets_nobody_in(guarded: Visitor, users: Path) -> None:
+def test_an_emptied_file_rejects_all_logins(guarded: Visitor, users: Path) -> None:
     users.write_text("")
 
     assert log_in(guarded, "ada").status_code == 403
     assert guarded.client.get("/", follow_redirects=False).status_code == 303
 
 
-def test_a_viewer_looks_and_changes_nothing(guarded: Visitor) -> None:
+def test_a_viewer_can_read_and_cannot_change_anything(guarded: Visitor) -> None:
     log_in(guarded, "tim")
 
     assert "Create a topic" not in guarded.get("/topics")
@@ -109,7 +109,7 @@ def test_a_viewer_looks_and_changes_nothing(guarded: Visitor) -> None:
     assert answer.status_code == 403
 
 
-def test_in_a_read_only_console_nobody_changes_anything(name_server: str) -> None:
+def test_a_read_only_console_rejects_all_changes(name_server: str) -> None:
     with visitor(ConsoleSettings(read_only=True), name_server) as console:
         page = console.get("/topics")
         assert "read-only" in page
@@ -119,7 +119,7 @@ def test_in_a_read_only_console_nobody_changes_anything(name_server: str) -> Non
         assert console.client.post("/topics", data={"name": "never"}).status_code == 403
 
 
-def test_a_login_leads_nowhere_else() -> None:
+def test_a_login_does_not_redirect_to_other_hosts() -> None:
     assert local_target("//evil.example/") == "/"
     assert local_target("https://evil.example/") == "/"
     assert local_target("/\\evil.example") == "/"
@@ -155,7 +155,7 @@ def test_parallel_guesses_at_a_running_console_are_stopped(
     assert answers == {403: 10, 429: 70}
 
 
-def test_a_proxy_that_is_trusted_says_who_tries(name_server: str, users: Path) -> None:
+def test_a_trusted_proxy_names_the_client_address(name_server: str, users: Path) -> None:
     with running_console(name_server, "--users", str(users), "--trusted-proxy", "127.0.0.0/8") as url:
         form = {"name": "ada", "password": "wrong"}
         for n in range(12):
@@ -178,7 +178,7 @@ def test_a_proxy_must_be_an_address_or_a_network() -> None:
     ],
     ids=["large", "not UTF-8", "many fields"],
 )
-def test_a_form_that_cannot_be_read_is_answered_with_the_reason(
+def test_an_invalid_form_is_answered_with_the_reason(
     guarded: Visitor, path: str, body: bytes, status: int, text: str
 ) -> None:
     answer = guarded.client.post(path, content=body)
@@ -187,7 +187,7 @@ def test_a_form_that_cannot_be_read_is_answered_with_the_reason(
     assert text in answer.text
 
 
-def test_a_login_where_none_is_needed_leads_to_the_overview(console: Visitor) -> None:
+def test_a_login_page_that_is_not_needed_redirects_to_the_overview(console: Visitor) -> None:
     answer = log_in(console, "ada")
 
     assert answer.status_code == 303

@@ -113,7 +113,7 @@ def test_an_ipv6_client_counts_by_its_network() -> None:
     run_virtual(scenario())
 
 
-def test_addresses_are_forgotten_the_oldest_first() -> None:
+def test_the_oldest_addresses_are_removed_first() -> None:
     async def scenario() -> None:
         attempts = LoginAttempts(FakeClock(), max_failures=1)
         for number in range(MAX_ADDRESSES + 1):

@@ -24,7 +24,7 @@ def test_the_nearest_page_that_there_is_is_shown(page: str, shown: list[int], nu
     assert found.number == number
 
 
-def test_a_page_knows_its_neighbours() -> None:
+def test_a_page_links_to_the_previous_and_next_one() -> None:
     middle = rows(range(5), "2", 2)
     alone = rows(range(0), "", 2)
 
@@ -32,6 +32,6 @@ def test_a_page_knows_its_neighbours() -> None:
     assert (alone.before, alone.after, alone.pages) == (None, None, 1)
 
 
-def test_names_match_whatever_their_case() -> None:
+def test_searches_ignore_case() -> None:
     assert matching(["Orders", "emails"], " ORD ") == ["Orders"]
     assert matching(["a", "b"], "") == ["a", "b"]

@@ -60,19 +60,19 @@ def asked_in(seconds: float, *groups: str, takes_s: float = 0.0) -> tuple[Counte
     return run(main())
 
 
-def test_who_is_looked_at_is_asked_twice_a_second_and_for_ten_seconds() -> None:
+def test_viewed_groups_are_sampled_twice_a_second_for_ten_seconds() -> None:
     assert asked_in(4.9, "spark")[0] == {"spark": 10}
     assert asked_in(100, "spark")[0] == {"spark": 20}
 
 
-def test_few_are_asked_and_seldom_where_it_takes_long() -> None:
+def test_slow_samples_reduce_the_number_and_frequency_of_queries() -> None:
     many = [f"spark-{number}" for number in range(100)]
 
     assert len(asked_in(5, *many)[0]) == SAMPLED_GROUPS
     assert asked_in(9, "spark", takes_s=0.05)[0] == {"spark": 2}
 
 
-def test_one_that_cannot_be_asked_keeps_no_other_from_it() -> None:
+def test_a_group_that_cannot_be_queried_does_not_affect_the_others() -> None:
     assert asked_in(0.4, "silent", "spark") == ({"silent": 1, "spark": 1}, ["spark"])
 
 

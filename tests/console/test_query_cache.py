@@ -9,7 +9,7 @@ from pocketmq.errors import CallTimedOut, NetworkError
 from pocketmq.testing import FakeClock
 
 
-def test_ten_who_ask_at_once_cost_one_query() -> None:
+def test_ten_concurrent_requests_cause_one_query() -> None:
     asked = 0
 
     async def query() -> int:
@@ -25,7 +25,7 @@ def test_ten_who_ask_at_once_cost_one_query() -> None:
     assert asyncio.run(all_at_once()) == [1] * 10
 
 
-def test_an_answer_is_good_for_a_while_and_until_something_changed() -> None:
+def test_a_cached_answer_is_used_until_it_expires_or_something_changes() -> None:
     clock = FakeClock()
     cache = QueryCache(clock, cache_s=2, timeout_s=5)
     asked: list[int] = []
@@ -45,7 +45,7 @@ def test_an_answer_is_good_for_a_while_and_until_something_changed() -> None:
     asyncio.run(story())
 
 
-def test_a_failure_is_told_to_all_and_not_remembered() -> None:
+def test_an_error_is_returned_to_all_waiting_and_not_cached() -> None:
     outcomes: list[object] = [NetworkError("away"), 7]
 
     async def query() -> object:
@@ -63,7 +63,7 @@ def test_a_failure_is_told_to_all_and_not_remembered() -> None:
     asyncio.run(story())
 
 
-def test_who_waits_too_long_is_told() -> None:
+def test_a_query_beyond_the_time_limit_is_an_error() -> None:
     async def story() -> None:
         cache = QueryCache(FakeClock(), cache_s=2, timeout_s=0.01)
         with pytest.raises(CallTimedOut, match=r"did not answer within 0.01 s"):
@@ -72,7 +72,7 @@ def test_who_waits_too_long_is_told() -> None:
     asyncio.run(story())
 
 
-def test_it_never_remembers_more_than_it_may() -> None:
+def test_the_cache_has_a_limit() -> None:
     async def nothing() -> None:
         return None
 

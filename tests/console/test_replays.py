@@ -42,7 +42,7 @@ def replays_of(letters: ToldLetters) -> Replays:
     return Replays(admin, FakeClock())
 
 
-def test_all_are_handled_and_failures_are_counted_with_a_few_reasons() -> None:
+def test_all_dead_letters_are_processed_and_failures_counted_with_some_reasons() -> None:
     async def story() -> None:
         replays = replays_of(ToldLetters(200))
         replay = await replays.begin("g", None)
@@ -54,7 +54,7 @@ def test_all_are_handled_and_failures_are_counted_with_a_few_reasons() -> None:
     asyncio.run(story())
 
 
-def test_only_one_of_a_group_runs_and_it_can_be_stopped() -> None:
+def test_a_group_has_at_most_one_running_replay_and_it_can_be_stopped() -> None:
     async def story() -> None:
         letters = ToldLetters(1_000)
         letters.may_go_on.clear()
@@ -73,7 +73,7 @@ def test_only_one_of_a_group_runs_and_it_can_be_stopped() -> None:
     asyncio.run(story())
 
 
-def test_one_that_fails_says_why() -> None:
+def test_a_failed_replay_shows_the_reason() -> None:
     async def story() -> None:
         letters = ToldLetters(5)
         letters.reading_fails = True

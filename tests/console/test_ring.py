@@ -3,7 +3,7 @@
 from pocketmq.console.snapshot import MAX_SAMPLES, SPAN_S, Ring, Sample
 
 
-def test_what_is_older_than_an_hour_is_forgotten() -> None:
+def test_samples_older_than_an_hour_are_removed() -> None:
     ring = Ring()
 
     for at in (0.0, 10.0, SPAN_S + 5):
@@ -12,7 +12,7 @@ def test_what_is_older_than_an_hour_is_forgotten() -> None:
     assert [sample.at for sample in ring.samples()] == [10.0, SPAN_S + 5]
 
 
-def test_it_never_keeps_more_than_it_may() -> None:
+def test_the_number_of_samples_is_limited() -> None:
     ring = Ring()
 
     for number in range(MAX_SAMPLES + 10):

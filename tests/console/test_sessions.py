@@ -17,7 +17,7 @@ def test_a_session_ends_by_itself() -> None:
     assert len(sessions) == 0
 
 
-def test_a_session_ends_when_its_user_may_not_stay() -> None:
+def test_a_session_ends_when_its_user_is_removed() -> None:
     known = {ADA}
     sessions = Sessions(FakeClock(), 60, 10, is_valid=known.__contains__)
     session, nobodys = sessions.begin(ADA), sessions.begin(None)
@@ -30,7 +30,7 @@ def test_a_session_ends_when_its_user_may_not_stay() -> None:
     assert sessions.find(session.session_id) is None, "it stays deleted"
 
 
-def test_the_oldest_goes_when_there_are_too_many() -> None:
+def test_above_the_limit_the_oldest_session_ends() -> None:
     sessions = Sessions(FakeClock(), session_s=60, max_sessions=2)
 
     first, second, third = (sessions.begin(None) for _ in range(3))
@@ -40,7 +40,7 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
     assert sessions.find(third.session_id) is not None
 
 
-def test_a_token_is_of_one_session_only() -> None:
+def test_a_token_belongs_to_one_session() -> None:
     sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
     mine, yours = sessions.begin(ADA), sessions.begin(User("tim", Role.VIEWER, "y"))
 
@@ -50,14 +50,14 @@ def test_a_token_is_of_one_session_only() -> None:
     assert not sessions.is_token(mine, "ä")
 
 
-def test_nobody_is_found_without_a_cookie() -> None:
+def test_without_a_cookie_no_session_is_found() -> None:
     sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
 
     assert sessions.find(None) is None
     assert sessions.find("guess") is None
 
 
-def test_a_note_is_told_once() -> None:
+def test_a_note_is_shown_once() -> None:
     sessions = Sessions(FakeClock(), session_s=60, max_sessions=10)
     session = sessions.begin(None)
 

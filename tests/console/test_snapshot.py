@@ -92,7 +92,7 @@ def collected(admin: ToldAdmin, seconds: float, *, watched: int = 0) -> Collecto
     return run_virtual(story())
 
 
-def test_while_nobody_watches_little_is_asked_and_the_charts_go_on() -> None:
+def test_without_open_pages_queries_are_rare_and_charts_continue() -> None:
     admin = ToldAdmin()
 
     collector = collected(admin, 601)
@@ -102,7 +102,7 @@ def test_while_nobody_watches_little_is_asked_and_the_charts_go_on() -> None:
     assert len(collector.ring) == admin.asked["brokers"]
 
 
-def test_while_somebody_watches_it_asks_often_however_many_watch() -> None:
+def test_with_open_pages_queries_are_frequent_for_any_number_of_browsers() -> None:
     one, ten = ToldAdmin(), ToldAdmin()
 
     collected(one, 600, watched=1)
@@ -112,7 +112,7 @@ def test_while_somebody_watches_it_asks_often_however_many_watch() -> None:
     assert 290 <= one.asked["brokers"] <= 310
 
 
-def test_a_page_that_is_loaded_by_somebody_who_is_not_kept_up_to_date_is_new_soon() -> None:
+def test_a_loaded_page_without_live_updates_is_soon_refreshed() -> None:
     admin = ToldAdmin()
 
     async def story() -> None:
@@ -130,7 +130,7 @@ def test_a_page_that_is_loaded_by_somebody_who_is_not_kept_up_to_date_is_new_soo
     assert admin.asked["letters"] <= 4, "then no browser is open"
 
 
-def test_who_comes_while_others_watch_makes_nobody_ask_more() -> None:
+def test_another_browser_causes_no_additional_queries() -> None:
     """Browsers change the page: each change opens a new stream."""
     alone, many = ToldAdmin(), ToldAdmin()
     collected(alone, 99.5, watched=1)
@@ -165,19 +165,19 @@ def asked_after(admin: ToldAdmin, then: Callable[[], None]) -> Counter[str]:
     return Counter({what: many for what, many in admin.asked.items() if what.startswith(("members of", "configs"))})
 
 
-def test_tables_and_members_are_not_asked_for_again_while_brokers_count_no_change() -> None:
+def test_tables_and_members_are_not_queried_again_while_brokers_count_no_change() -> None:
     admin = ToldAdmin(topic=1, group=2, member=3)
 
     assert asked_after(admin, lambda: None) == {}
 
 
-def test_members_are_asked_for_once_when_brokers_counted_a_change() -> None:
+def test_members_are_queried_once_after_a_counted_change() -> None:
     admin = ToldAdmin(topic=1, group=2, member=3)
 
     assert asked_after(admin, lambda: admin.changes.update(member=4)) == {"members of orders": 1}
 
 
-def test_only_members_of_a_group_that_is_new_are_asked_for() -> None:
+def test_only_members_of_a_new_group_are_queried() -> None:
     admin = ToldAdmin(topic=1, group=2, member=3)
 
     def add() -> None:
@@ -187,14 +187,14 @@ def test_only_members_of_a_group_that_is_new_are_asked_for() -> None:
     assert asked_after(admin, add) == {"configs": 2, "members of new": 1}
 
 
-def test_tables_and_members_are_asked_for_again_and_again_where_brokers_do_not_count() -> None:
+def test_tables_and_members_are_queried_repeatedly_if_brokers_do_not_count_changes() -> None:
     asked = asked_after(ToldAdmin(), lambda: None)
 
     assert 5 <= asked["members of orders"] <= 7
     assert 10 <= asked["configs"] <= 14
 
 
-def test_who_changed_something_sees_it_before_brokers_were_heard_to_count_it() -> None:
+def test_a_change_is_shown_to_its_author_before_brokers_count_it() -> None:
     admin = ToldAdmin(topic=1, group=2, member=3)
 
     async def story() -> None:
@@ -208,7 +208,7 @@ def test_who_changed_something_sees_it_before_brokers_were_heard_to_count_it() -
     run_virtual(story())
 
 
-def test_a_question_that_takes_long_is_asked_seldom() -> None:
+def test_a_slow_query_is_repeated_rarely() -> None:
     admin = ToldAdmin()
     admin.takes_s["letters"] = 2.0
 
@@ -217,7 +217,7 @@ def test_a_question_that_takes_long_is_asked_seldom() -> None:
     assert admin.asked["letters"] <= 600 / 80 + 1
 
 
-def test_what_is_known_stays_when_nobody_answers_and_the_problem_is_told() -> None:
+def test_known_values_stay_during_an_outage_and_the_problem_is_shown() -> None:
     admin = ToldAdmin()
 
     async def story() -> Collector:

@@ -20,7 +20,7 @@ def test_a_password_matches_its_hash_and_no_other_does() -> None:
     assert secret != hash_password("correct horse"), "each has salt of its own"
 
 
-def test_users_are_written_for_their_owner_only_and_read_back(tmp_path: Path) -> None:
+def test_the_users_file_is_readable_by_its_owner_only_and_read_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "users"
     ada = new_user("ada", Role.OPERATOR, "correct horse")
 
@@ -44,16 +44,16 @@ def test_users_are_written_for_their_owner_only_and_read_back(tmp_path: Path) ->
         f"ada:viewer:{GOOD}\nada:viewer:{GOOD}",
     ],
 )
-def test_a_line_that_is_wrong_is_refused(line: str) -> None:
+def test_an_invalid_line_is_refused(line: str) -> None:
     with pytest.raises(InvalidSetting):
         parse_users(line, "users")
 
 
-def test_comments_and_empty_lines_mean_nothing() -> None:
+def test_comments_and_empty_lines_are_ignored() -> None:
     assert list(parse_users(f"# hello\n\nada:viewer:{GOOD}\n", "users")) == ["ada"]
 
 
-def test_a_file_that_lets_nobody_in_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_users_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "users"
     with pytest.raises(InvalidSetting, match="cannot read the users file"):
         read_users(DiskFiles(), path)

@@ -46,7 +46,7 @@ def test_a_file_that_others_may_read_is_reported_once(users: Path, caplog: pytes
     assert caplog.text.count("chmod") == 1
 
 
-def test_without_a_file_nobody_is_asked() -> None:
+def test_without_a_file_no_login_is_needed() -> None:
     assert not UsersFile(DiskFiles(), None, FakeClock()).is_login_needed
 
 
@@ -59,7 +59,7 @@ def test_without_a_file_nobody_is_asked() -> None:
     ],
     ids=["removed", "another password", "another role"],
 )
-def test_who_is_not_in_the_file_as_before_is_out(users: Path, text: str) -> None:
+def test_a_removed_or_changed_user_loses_the_session(users: Path, text: str) -> None:
     clock = FakeClock()
     known = UsersFile(DiskFiles(), users, clock)
     ada, tim = found(known, "ada"), found(known, "tim")
@@ -71,7 +71,7 @@ def test_who_is_not_in_the_file_as_before_is_out(users: Path, text: str) -> None
     assert known.has(tim)
 
 
-def test_a_login_sees_the_file_as_it_is(users: Path) -> None:
+def test_a_login_uses_the_current_file(users: Path) -> None:
     known = UsersFile(DiskFiles(), users, FakeClock())
 
     changed(users, f"eve:operator:{WEAK}\n")
@@ -80,7 +80,7 @@ def test_a_login_sees_the_file_as_it_is(users: Path) -> None:
     assert known.find("ada") is None
 
 
-def test_pages_look_at_the_file_once_a_second(users: Path) -> None:
+def test_pages_check_the_file_once_a_second(users: Path) -> None:
     clock, files = FakeClock(), CountingFiles()
     known = UsersFile(files, users, clock)
     ada = found(known, "ada")
@@ -93,9 +93,7 @@ def test_pages_look_at_the_file_once_a_second(users: Path) -> None:
     assert files.looks - before == 10
 
 
-def test_while_the_file_cannot_be_used_nobody_is_in_and_it_is_told_once(
-    users: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unusable_file_ends_all_sessions_and_is_logged_once(users: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     known = UsersFile(DiskFiles(), users, clock)
     ada, good = found(known, "ada"), users.read_text()
@@ -118,7 +116,7 @@ def test_while_the_file_cannot_be_used_nobody_is_in_and_it_is_told_once(
     assert known.is_login_needed
 
 
-def test_a_file_that_is_wrong_at_the_start_is_refused(users: Path) -> None:
+def test_an_invalid_file_at_the_start_is_refused(users: Path) -> None:
     users.write_text("")
 
     with pytest.raises(InvalidSetting, match="has no users"):

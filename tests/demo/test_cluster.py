@@ -19,7 +19,7 @@ def test_a_broker_has_the_topics_of_the_shop_and_keeps_them(tmp_path: Path) -> N
     assert queues == TOPICS
 
 
-def test_it_ends_with_the_block(tmp_path: Path) -> None:
+def test_the_broker_stops_at_the_end_of_the_block(tmp_path: Path) -> None:
     with running_broker(tmp_path, {}) as name_servers:
         pass
 
@@ -27,7 +27,7 @@ def test_it_ends_with_the_block(tmp_path: Path) -> None:
         admin.topics.names()
 
 
-def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     with (
         running_broker(tmp_path, {}),
         pytest.raises(ProgramFailed, match="the broker did not start"),

@@ -10,7 +10,7 @@ from pocketmq.demo import servers as console
 from pocketmq.demo.servers import running_console
 
 
-def test_a_console_answers_browsers_for_as_long_as_the_block_lasts(shop: str, tmp_path: Path) -> None:
+def test_the_console_runs_until_the_end_of_the_block(shop: str, tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
 
     plot = tmp_path / "revenue.svg"
@@ -25,7 +25,7 @@ def test_a_console_answers_browsers_for_as_long_as_the_block_lasts(shop: str, tm
         urllib.request.urlopen(url, timeout=30)
 
 
-def test_there_is_none_where_it_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_console_that_cannot_start_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(console, "PROGRAM", (sys.executable, "-c", "raise SystemExit(3)"))
 
     with running_console("127.0.0.1:1", 0, tmp_path / "none.svg") as url:

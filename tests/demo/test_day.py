@@ -35,7 +35,7 @@ def test_every_message_of_a_day_is_accounted_for(report: Report) -> None:
     assert sum(report.reasons.values()) == report.checks[2].expected > 0
 
 
-def test_lake_plot_and_report_are_there(report: Report, spark: "SparkSession") -> None:
+def test_lake_plot_and_report_exist(report: Report, spark: "SparkSession") -> None:
     orders = spark.read.parquet(str(report.lake / "orders"))
     hours = spark.read.parquet(str(report.lake / "revenue"))
 
@@ -45,7 +45,7 @@ def test_lake_plot_and_report_are_there(report: Report, spark: "SparkSession") -
     assert json.loads((report.folder / "report.json").read_bytes())["holds"] is True
 
 
-def test_a_demo_that_is_gone_on_with_sends_and_writes_nothing_twice(report: Report) -> None:
+def test_a_resumed_demo_sends_and_writes_nothing_twice(report: Report) -> None:
     again = run(DemoSettings(report.folder, orders=999, seed=999, resume=True, open_s=1.0), lambda report: None)
 
     assert [check for check in again.checks if not check.holds] == []

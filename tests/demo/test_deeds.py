@@ -11,12 +11,12 @@ def test_the_same_seed_has_the_same_payments_and_reminders() -> None:
     assert payments(DAY) != payments(DAY._replace(seed=2))
 
 
-def test_payments_have_all_fates_and_keys_of_their_own() -> None:
+def test_payments_have_all_outcomes_and_their_own_keys() -> None:
     made = payments(DAY)
 
     assert {payment.fate for payment in made} == set(Fate)
     assert len({payment.key for payment in made}) == DAY.payments
 
 
-def test_reminders_come_within_seconds() -> None:
+def test_reminders_are_delivered_within_seconds() -> None:
     assert all(FIRST_REMINDER_MS <= reminder.delay_ms < LAST_REMINDER_MS for reminder in reminders(DAY))

@@ -12,13 +12,13 @@ from pocketmq.errors import UsageError, WrongState
 DAY = Day(seed=3, begin_ms=5, orders=1_000)
 
 
-def test_a_day_that_was_begun_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_an_interrupted_day_can_be_resumed(tmp_path: Path) -> None:
     DemoFolder(tmp_path / "demo").start_over(DAY)
 
     assert DemoFolder(tmp_path / "demo").resume() == DAY
 
 
-def test_starting_over_removes_what_an_earlier_demo_left(tmp_path: Path) -> None:
+def test_a_new_start_removes_an_earlier_demo(tmp_path: Path) -> None:
     folder = DemoFolder(tmp_path)
     folder.start_over(DAY)
     left = folder.lake / "orders" / "part.parquet"
@@ -31,7 +31,7 @@ def test_starting_over_removes_what_an_earlier_demo_left(tmp_path: Path) -> None
     assert folder.resume().seed == 4
 
 
-def test_starting_over_removes_links_and_nothing_that_they_lead_to(tmp_path: Path) -> None:
+def test_a_new_start_removes_links_and_not_their_targets(tmp_path: Path) -> None:
     outside, thesis = tmp_path / "outside", tmp_path / "outside" / "thesis.txt"
     outside.mkdir()
     thesis.write_text("years of work")
@@ -49,7 +49,7 @@ def test_starting_over_removes_links_and_nothing_that_they_lead_to(tmp_path: Pat
     assert [path.name for path in folder.path.iterdir()] == ["demo.json"]
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_changed(tmp_path: Path) -> None:
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("years of work")
 
@@ -61,7 +61,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     assert thesis.read_text() == "years of work"
 
 
-def test_a_folder_in_which_a_demo_runs_is_not_taken_by_another(tmp_path: Path) -> None:
+def test_a_folder_with_a_running_demo_is_refused(tmp_path: Path) -> None:
     folder = DemoFolder(tmp_path / "demo")
 
     with folder.locked():
@@ -78,7 +78,7 @@ def test_a_folder_in_which_a_demo_runs_is_not_taken_by_another(tmp_path: Path) -
         assert folder.resume().seed == 4
 
 
-def test_nothing_is_made_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
+def test_nothing_is_created_in_a_folder_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     nowhere = tmp_path / "nowhere"
 
@@ -90,13 +90,13 @@ def test_nothing_is_made_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_there_is_nothing_to_go_on_with_in_an_empty_folder(tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_demo_to_resume(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no demo to continue; start one without --resume"):
         DemoFolder(tmp_path).resume()
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"seed": 1}', '{"seed": "x"}'])
-def test_a_damaged_note_of_the_day_is_told(tmp_path: Path, text: str) -> None:
+def test_a_damaged_state_file_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "demo.json").write_text(text)
 
     with pytest.raises(WrongState, match=r"demo\.json is damaged"):

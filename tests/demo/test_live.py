@@ -18,11 +18,11 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     assert rate.at(10.0, 100) == 0.0
 
 
-def test_a_line_in_words() -> None:
+def test_progress_is_one_line_of_text() -> None:
     assert [words(line) for line in LINES] == ["till 4,000 of 9,000", "Spark: lake 3,000, 1,000 behind"]
 
 
-def test_the_table_has_a_row_for_each() -> None:
+def test_the_table_has_a_row_for_each_query() -> None:
     console = Console(width=100)
     with console.capture() as shown:
         console.print(table(LINES))
@@ -35,7 +35,7 @@ def test_the_table_has_a_row_for_each() -> None:
     ]
 
 
-def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
+def test_without_a_terminal_progress_lines_appear_at_intervals() -> None:
     clock, said = FakeClock(), io.StringIO()
     with LiveScreen(clock, Console(file=said, width=200)) as screen:
         screen.show(lambda: View("open", 0.4, None, LINES))
@@ -46,7 +46,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
     assert [line.partition(":")[0] for line in said.getvalue().splitlines()] == ["open, 40%", "open, 60%"]
 
 
-def test_on_a_terminal_there_is_a_table_and_how_long_it_still_takes() -> None:
+def test_a_terminal_shows_a_table_with_the_remaining_time() -> None:
     said = io.StringIO()
     with LiveScreen(FakeClock(), Console(file=said, width=100, force_terminal=True)) as screen:
         screen.print("a sentence")
@@ -56,7 +56,7 @@ def test_on_a_terminal_there_is_a_table_and_how_long_it_still_takes() -> None:
     assert "about 12 s left" in said.getvalue()
 
 
-def test_a_quiet_screen_says_nothing() -> None:
+def test_a_quiet_display_prints_nothing() -> None:
     said = io.StringIO()
     with LiveScreen(FakeClock(), Console(file=said), is_quiet=True) as screen:
         screen.print("a sentence")

@@ -21,7 +21,7 @@ def paid(name_servers: str) -> list[str]:
         return sorted(message.keys[0] for message in messages_of(admin, PAYMENTS))
 
 
-def test_what_was_paid_is_there_and_what_was_forgotten_is_asked_for(shop: str) -> None:
+def test_payments_are_stored_and_forgotten_ones_are_checked(shop: str) -> None:
     bank = Bank(MADE, threading.Event().wait)
 
     bank.pay_all(shop)
@@ -31,7 +31,7 @@ def test_what_was_paid_is_there_and_what_was_forgotten_is_asked_for(shop: str) -
     assert bank.is_done
 
 
-def test_a_bank_that_died_with_open_payments_goes_on_without_paying_twice(shop: str) -> None:
+def test_a_restarted_bank_with_open_payments_does_not_pay_twice(shop: str) -> None:
     looks = iter([False, False, False])
     dead = Bank(MADE, lambda s: next(looks, True))
     dead.pay_all(shop)

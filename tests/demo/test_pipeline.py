@@ -23,7 +23,7 @@ def keys(kind: Kind) -> set[str]:
     return {event.key for event in EVENTS if event.kind is kind}
 
 
-def test_orders_that_nobody_can_read_are_bad_and_all_others_good(messages: "DataFrame") -> None:
+def test_unreadable_orders_are_bad_and_all_others_good(messages: "DataFrame") -> None:
     checked = CONTRACT.check(parse_json(messages, SCHEMA).rows)
 
     bad = checked.bad.select("message.keys", "reason").collect()
@@ -42,7 +42,7 @@ def test_each_order_is_kept_once_and_late_ones_are_marked(messages: "DataFrame")
     assert {row.order_id for row in rows if row.late} == keys(Kind.LATE)
 
 
-def test_revenue_counts_punctual_orders_and_the_last_word_on_an_hour_wins(spark: "SparkSession") -> None:
+def test_revenue_counts_orders_in_time_and_the_last_row_of_an_hour_wins(spark: "SparkSession") -> None:
     rows = [("Oslo", 5, "2026-01-01 10:10:00", False), ("Oslo", 7, "2026-01-01 10:50:00", False)]
     rows += [("Oslo", 100, "2026-01-01 10:20:00", True), ("Riga", 3, "2026-01-01 11:00:00", False)]
     orders = spark.createDataFrame(rows, "city string, amount_cents bigint, placed_at string, late boolean")

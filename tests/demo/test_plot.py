@@ -13,7 +13,7 @@ WINDOWS = [
 ]
 
 
-def test_hours_are_in_order_and_hold_each_city_once() -> None:
+def test_hours_are_in_order_and_have_each_city_once() -> None:
     assert by_hour(WINDOWS) == {0: {"Oslo": 100}, HOUR_MS: {"Riga": 400, "Oslo": 800}}
     assert list(by_hour(WINDOWS)) == [0, HOUR_MS]
 
@@ -25,7 +25,7 @@ def test_a_line_of_blocks_for_each_city_with_its_sum() -> None:
     assert lines[1].startswith(f"Riga    {BLOCKS[0]}▄")
 
 
-def test_the_bars_of_an_hour_stand_on_one_another() -> None:
+def test_the_bars_of_an_hour_are_stacked() -> None:
     drawn = ET.fromstring(chart(WINDOWS, "a day"))
     bars = [bar for bar in drawn.iter(f"{SVG}rect") if bar.get("fill") in COLOURS[:2] and bar.get("width") != "12"]
     tops = [(bar.get("fill"), int(bar.get("y", 0)), int(bar.get("height", 0))) for bar in bars]

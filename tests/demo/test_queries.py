@@ -31,7 +31,7 @@ def heard(messages: int, behind: int | None, watermark: str | None = None) -> Qu
     return queries
 
 
-def test_what_is_done_is_what_is_there_without_what_waits() -> None:
+def test_processed_rows_are_stored_rows_minus_waiting_ones() -> None:
     assert heard(100, behind=30).done("lake", total=1_000) == 970
     assert heard(100, behind=None).done("lake", total=1_000) == 100
     assert Queries(nobody).done("lake", total=1_000) == 0
@@ -62,7 +62,7 @@ class FakeQuery:
         self.isActive = False
 
 
-def test_a_query_that_failed_is_started_again_and_that_is_told() -> None:
+def test_a_failed_query_is_restarted_and_this_is_reported() -> None:
     said: list[str] = []
     made: Any = iter([FakeQuery(ValueError("no luck")), FakeQuery()])
     queries = Queries(said.append)
@@ -88,7 +88,7 @@ def test_a_query_that_cannot_start_is_tried_again() -> None:
     assert attempts == ["lake"] * 3
 
 
-def test_too_many_failures_are_the_end() -> None:
+def test_too_many_failures_end_the_demo() -> None:
     said: list[str] = []
     queries = Queries(said.append)
 
@@ -110,7 +110,7 @@ def test_queries_that_are_stopped_are_not_active() -> None:
     assert not queries.are_active
 
 
-def test_queries_have_caught_up_when_none_of_them_works_or_has_something_to_do() -> None:
+def test_queries_have_caught_up_when_all_are_idle_without_new_data() -> None:
     idle, busy = FakeQuery(), FakeQuery()
     for query in (idle, busy):
         query.lastProgress = SimpleNamespace(json="{}")  # nothing of ours is behind

@@ -22,7 +22,7 @@ def first(kind: Kind) -> Event:
     return next(event for event in EVENTS if event.kind is kind and not is_flaky(event.key))
 
 
-def test_shipping_counts_what_came_twice_and_what_it_cannot_read() -> None:
+def test_shipping_counts_duplicates_and_unreadable_orders() -> None:
     shipping = Shipping()
 
     shipping.ship([stored(event) for event in EVENTS])
@@ -32,7 +32,7 @@ def test_shipping_counts_what_came_twice_and_what_it_cannot_read() -> None:
     assert (shipping.handled, shipping.overtaken) == (1_000, 0)
 
 
-def test_shipping_sees_an_order_that_overtook_another() -> None:
+def test_shipping_detects_orders_out_of_order() -> None:
     customer = next(event.customer for event in EVENTS if event.kind is Kind.FINE)
     theirs = [event for event in EVENTS if event.customer == customer and event.kind is Kind.FINE]
     shipping = Shipping()
@@ -42,7 +42,7 @@ def test_shipping_sees_an_order_that_overtook_another() -> None:
     assert shipping.overtaken == 1
 
 
-def test_mail_sends_what_it_can_read() -> None:
+def test_mail_sends_readable_orders() -> None:
     mail = Mail()
 
     mail.mail(stored(first(Kind.FINE)))
@@ -50,7 +50,7 @@ def test_mail_sends_what_it_can_read() -> None:
     assert (mail.mailed, mail.failed) == (1, 0)
 
 
-def test_mail_wants_a_broken_order_again_every_time() -> None:
+def test_mail_retries_an_unreadable_order_each_time() -> None:
     mail = Mail()
 
     for attempt in range(3):

@@ -55,7 +55,7 @@ def wrong(checks: list[Check]) -> list[str]:
     return [check.what.strip() for check in checks if not check.holds]
 
 
-def test_a_day_without_losses_holds() -> None:
+def test_a_day_without_losses_passes() -> None:
     assert wrong(order_checks(TALLY, 100, LAKE)) == []
     assert wrong(reader_checks(TALLY, READERS)) == []
 
@@ -78,7 +78,7 @@ def test_one_message_too_few_or_too_many_is_found(change: dict[str, int], named:
     assert named in wrong(order_checks(TALLY, 100, LAKE._replace(**change)))
 
 
-def test_a_loss_that_two_errors_would_hide_in_the_sum_is_still_found() -> None:
+def test_two_errors_that_cancel_out_in_the_sum_are_found() -> None:
     lake = LAKE._replace(orders=89, distinct=89, duplicates=9)
 
     assert wrong(order_checks(TALLY, 100, lake)) == ["valid, in the lake", "duplicates, dropped"]
@@ -95,7 +95,7 @@ def test_a_loss_that_two_errors_would_hide_in_the_sum_is_still_found() -> None:
         READERS._replace(dead_letters=0),
     ],
 )
-def test_a_reader_that_is_behind_or_lost_something_is_found(readers: Readers) -> None:
+def test_a_reader_with_a_lag_or_a_loss_is_found(readers: Readers) -> None:
     assert len(wrong(reader_checks(TALLY, readers))) == 1
 
 
@@ -103,7 +103,7 @@ def test_more_retries_than_expected_are_fine_because_a_crash_repeats_some() -> N
     assert wrong(reader_checks(TALLY, READERS._replace(retries=50))) == []
 
 
-def test_payments_must_be_there_if_and_only_if_they_were_paid() -> None:
+def test_exactly_the_paid_payments_must_exist() -> None:
     payments = [Payment("a", Fate.PAID), Payment("b", Fate.FORGOTTEN_PAID), Payment("c", Fate.REFUSED)]
 
     assert wrong(payment_checks(payments, [message("a"), message("b")])) == []
@@ -115,7 +115,7 @@ def test_payments_must_be_there_if_and_only_if_they_were_paid() -> None:
     ]
 
 
-def test_reminders_must_come_and_not_too_early() -> None:
+def test_reminders_must_arrive_and_not_too_early() -> None:
     reminders = [Reminder("a", 100), Reminder("b", 100)]
     punctual, early = message("a", 200, **{DUE: "200"}), message("b", 199, **{DUE: "200"})
 
@@ -123,7 +123,7 @@ def test_reminders_must_come_and_not_too_early() -> None:
     assert wrong(reminder_checks(reminders, [punctual])) == ["reminders delivered"]
 
 
-def test_the_table_marks_what_is_wrong() -> None:
+def test_the_table_marks_wrong_lines() -> None:
     console = Console(width=100, record=True, file=None, quiet=False)
     with console.capture() as shown:
         console.print(table([Check("fine", 1_000, 1_000), Check("bad", 2, None), Check("least", 1, 3, is_least=True)]))

@@ -29,7 +29,7 @@ def arrived(name_servers: str, count: int) -> list[StoredMessage]:
     return found
 
 
-def test_reminders_come_and_not_before_they_are_due(shop: str) -> None:
+def test_reminders_arrive_when_they_are_due(shop: str) -> None:
     calendar(threading.Event().wait).remind_all(shop)
 
     found = arrived(shop, len(MADE))
@@ -38,7 +38,7 @@ def test_reminders_come_and_not_before_they_are_due(shop: str) -> None:
     assert all(message.store_ms >= int(message.properties[DUE]) for message in found)
 
 
-def test_a_calendar_that_died_goes_on_without_reminding_twice(shop: str) -> None:
+def test_a_restarted_calendar_does_not_remind_twice(shop: str) -> None:
     looks = iter([False, False])
     dead = calendar(lambda s: next(looks, True))
     dead.remind_all(shop)

@@ -29,7 +29,7 @@ def words(shown: Report) -> str:
     return captured.get()
 
 
-def test_a_report_says_that_all_is_well_and_where_to_look() -> None:
+def test_a_good_report_shows_the_result_and_its_files() -> None:
     said = words(report(Check("sent", 1, 1)))
 
     assert "Every message is accounted for. Duration: 65 s." in said
@@ -38,14 +38,14 @@ def test_a_report_says_that_all_is_well_and_where_to_look() -> None:
     assert "d/revenue.svg" in said
 
 
-def test_a_report_says_that_something_is_missing() -> None:
+def test_a_bad_report_shows_what_is_missing() -> None:
     said = words(report(Check("sent", 2, 1)))
 
     assert "WRONG" in said
     assert "Messages are missing or repeated" in said
 
 
-def test_as_data_it_tells_whether_it_holds() -> None:
+def test_the_json_result_shows_whether_all_counts_match() -> None:
     assert report(Check("sent", 1, 1)).as_data()["holds"] is True
     assert report(Check("sent", 1, 2)).as_data() == {
         "holds": False,
@@ -58,5 +58,5 @@ def test_as_data_it_tells_whether_it_holds() -> None:
     }
 
 
-def test_what_to_try_next_fits_on_a_terminal() -> None:
+def test_the_next_steps_fit_on_a_terminal() -> None:
     assert all(len(line) <= 80 for line in report().next_steps().splitlines())

@@ -49,7 +49,7 @@ def test_a_day_is_sent_in_the_order_of_each_customer_with_keys_and_tags(shop: st
 
 
 @pytest.mark.parametrize("chunks", [1, 37, 200])
-def test_a_till_that_was_cut_off_goes_on_without_losing_or_doubling_an_order(shop: str, chunks: int) -> None:
+def test_an_interrupted_till_continues_without_loss_or_duplicates(shop: str, chunks: int) -> None:
     calls = iter([False] * (chunks - 1))
     cut_off = till(lambda s: next(calls, True))
     cut_off.send_all(shop)
@@ -73,7 +73,7 @@ def test_a_day_that_was_sent_is_not_sent_again(shop: str) -> None:
     assert (second.found, second.sent, second.is_done) == (2_000, 0, True)
 
 
-def test_the_pace_lets_a_day_take_its_time() -> None:
+def test_the_pace_limits_the_rate_of_orders() -> None:
     pace = _Pace(orders=1_000, open_s=20.0)
 
     assert pace.ahead_s(sent=500, passed_s=4.0) == 6.0

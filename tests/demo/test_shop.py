@@ -18,19 +18,19 @@ def events() -> list[Event]:
     return list(DAY.events())
 
 
-def test_a_day_has_as_many_events_as_it_was_asked_for(events: list[Event]) -> None:
+def test_a_day_has_the_requested_number_of_events(events: list[Event]) -> None:
     assert [event.number for event in events] == list(range(4_000))
 
 
-def test_the_same_seed_is_the_same_day(events: list[Event]) -> None:
+def test_the_same_seed_gives_the_same_day(events: list[Event]) -> None:
     assert list(DAY.events()) == events
 
 
-def test_another_seed_is_another_day(events: list[Event]) -> None:
+def test_another_seed_gives_another_day(events: list[Event]) -> None:
     assert list(DAY._replace(seed=2).events()) != events
 
 
-def test_all_kinds_of_events_occur_and_most_are_fine(events: list[Event]) -> None:
+def test_all_kinds_of_events_occur_and_most_are_valid(events: list[Event]) -> None:
     kinds = [event.kind for event in events]
 
     assert set(kinds) == set(Kind)
@@ -45,7 +45,7 @@ def test_a_retry_is_one_of_the_last_orders_byte_by_byte(events: list[Event]) -> 
         assert [(event.body, event.tag, event.customer) for event in first] == [(again.body, again.tag, again.customer)]
 
 
-def test_nobody_can_read_a_broken_order_and_everybody_the_others(events: list[Event]) -> None:
+def test_broken_orders_cannot_be_parsed_and_all_others_can(events: list[Event]) -> None:
     for event in events:
         if event.kind is Kind.BROKEN:
             with pytest.raises(msgspec.DecodeError):
@@ -54,7 +54,7 @@ def test_nobody_can_read_a_broken_order_and_everybody_the_others(events: list[Ev
             assert msgspec.json.decode(event.body, type=Order).order_id == event.key
 
 
-def test_an_order_is_late_if_and_only_if_it_came_hours_after_it_was_placed(events: list[Event]) -> None:
+def test_an_order_is_late_if_it_arrived_hours_after_it_was_placed(events: list[Event]) -> None:
     for event in (event for event in events if event.kind in (Kind.FINE, Kind.LATE)):
         told = msgspec.json.decode(event.body)
         placed, received = (msgspec.convert(told[name], type=datetime) for name in ("placed_at", "received_at"))
@@ -64,7 +64,7 @@ def test_an_order_is_late_if_and_only_if_it_came_hours_after_it_was_placed(event
         assert is_late == (event.kind is Kind.LATE)
 
 
-def test_time_goes_on_with_the_numbers_and_busy_hours_have_more_of_them() -> None:
+def test_event_times_increase_and_busy_hours_have_more_events() -> None:
     moments = [DAY.moment_ms(number) for number in range(DAY.orders)]
     by_hour = [sum(1 for ms in moments if (ms - DAY.begin_ms) // HOUR_MS == hour) for hour in range(24)]
 
@@ -73,7 +73,7 @@ def test_time_goes_on_with_the_numbers_and_busy_hours_have_more_of_them() -> Non
     assert by_hour.index(max(by_hour)) == BUSY.index(max(BUSY))
 
 
-def test_the_events_of_a_block_do_not_depend_on_those_before() -> None:
+def test_the_events_of_a_block_do_not_depend_on_earlier_blocks() -> None:
     longer = Day(DAY.seed, DAY.begin_ms, 2 * BLOCK)
 
     kinds = [event.kind for event in islice(longer.events(), BLOCK, None)]
@@ -81,5 +81,5 @@ def test_the_events_of_a_block_do_not_depend_on_those_before() -> None:
     assert kinds == [event.kind for event in islice(DAY.events(), BLOCK, 2 * BLOCK)]
 
 
-def test_yesterday_begins_at_midnight() -> None:
+def test_yesterday_starts_at_midnight() -> None:
     assert yesterday_ms(1_767_225_600_000 + 5) == 1_767_225_600_000 - 86_400_000

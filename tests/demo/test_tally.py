@@ -7,7 +7,7 @@ def event(number: int, kind: Kind, tag: str = "standard") -> Event:
     return Event(number, kind, f"order-{number:08}", "customer-1", tag, b"{}", 100)
 
 
-def test_each_event_is_valid_dead_or_a_duplicate() -> None:
+def test_each_event_is_counted_as_valid_dead_or_duplicate() -> None:
     tally = Tally()
     for number, kind in enumerate([Kind.FINE, Kind.LATE, Kind.AGAIN, Kind.BROKEN, Kind.FINE]):
         tally.add(event(number, kind))
@@ -24,7 +24,7 @@ def test_sums_are_those_of_valid_orders() -> None:
     assert (tally.amount_cents, tally.punctual_cents, tally.numbers) == (200, 100, 1)
 
 
-def test_only_express_orders_concern_the_mail() -> None:
+def test_only_express_orders_are_for_the_mail() -> None:
     tally = Tally()
     tally.add(event(1, Kind.BROKEN))
     tally.add(event(2, Kind.BROKEN, tag="express"))

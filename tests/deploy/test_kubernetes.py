@@ -38,12 +38,12 @@ def containers(path: Path) -> list[dict[str, Any]]:
     return [one for spec in specs for one in [*spec.get("initContainers", []), *spec["containers"]]]
 
 
-def test_there_are_manifests() -> None:
+def test_the_manifests_exist() -> None:
     assert [path.name for path in MANIFESTS] == ["archive.yaml", "pocketmq.yaml"]
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
-def test_each_document_says_what_it_is(path: Path) -> None:
+def test_each_document_has_kind_and_name(path: Path) -> None:
     for document in documents(path):
         assert {"apiVersion", "kind", "metadata"} <= document.keys()
         assert re.fullmatch(r"[a-z0-9-]+", document["metadata"]["name"])

@@ -59,7 +59,7 @@ def test_a_full_disk() -> None:
     assert "the broker rejects messages from 1%" in first(report)
 
 
-def test_a_disk_that_is_cleaned_is_a_note() -> None:
+def test_a_disk_that_is_cleaned_is_a_warning() -> None:
     with pocketmq.Server(settings={"diskMaxUsedSpaceRatio": 1}) as server:
         report = doctor.examine(server.name_server)
 
@@ -68,7 +68,7 @@ def test_a_disk_that_is_cleaned_is_a_note() -> None:
 
 
 @pytest.mark.parametrize(("shift_ms", "words"), [(60_000, "1 min behind"), (-7_300_000, "2 h 1 min ahead of")])
-def test_a_clock_that_goes_wrong(shift_ms: int, words: str) -> None:
+def test_a_wrong_clock_is_reported(shift_ms: int, words: str) -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             return await examine(c, clock=ShiftedClock(c.clock, shift_ms))

@@ -24,7 +24,7 @@ def test_a_broker_that_advertises_a_loopback_address() -> None:
     assert "It advertises a loopback address: set brokerIP1" in report.sentence
 
 
-def test_a_broker_behind_a_firewall() -> None:
+def test_a_broker_behind_a_firewall_is_reported() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             await examine(c)

@@ -223,7 +223,7 @@ def test_a_group_that_reads_another_topic_than_the_missing_one_is_healthy() -> N
     )
 
 
-def test_messages_in_queues_that_can_no_longer_be_read() -> None:
+def test_messages_in_unreadable_queues_are_reported() -> None:
     async def main() -> Report:
         async with real_cluster() as c:
             await c.send("T", b"1", queue=3)

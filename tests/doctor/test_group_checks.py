@@ -178,7 +178,7 @@ def test_a_handler_that_does_not_end() -> None:
     assert "2 messages cached" in first(report)
 
 
-def test_a_message_that_came_after_a_long_silence_is_no_stuck_handler() -> None:
+def test_a_message_after_a_long_silence_is_not_a_stuck_handler() -> None:
     async def main() -> Report:
         release = asyncio.Event()
 

@@ -140,7 +140,7 @@ def test_messages_that_were_deleted_while_the_group_had_no_members() -> None:
     assert report.step("retention").finding.hints == ("3 messages of T@broker-a:0 were deleted before G read them",)
 
 
-def test_how_many_messages_were_deleted_before_they_were_read() -> None:
+def test_deleted_unread_messages_are_counted() -> None:
     place = BrokerAddress("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
     queue = QueueLag(
         queue=MessageQueue("T", "broker-a", 0), min_offset=9, max_offset=12, committed=2, messages=3, time_ms=5, lost=7

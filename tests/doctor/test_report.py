@@ -23,7 +23,7 @@ def test_an_unknown_step_that_is_not_required_breaks_nothing() -> None:
     assert report.step("disk").sentence == "disk: no answer."
 
 
-def test_many_notes_are_cut() -> None:
+def test_long_lists_of_notes_are_shortened() -> None:
     finding = ok("well", *map(str, range(1_000)))
 
     assert len(finding.hints) == MAX_HINTS + 1

@@ -6,7 +6,7 @@ from pocketmq.metrics.families import counter, gauge, histogram, labels_of, metr
 from pocketmq.model.durations import Sizes
 
 
-def test_a_counter_gets_the_ending_that_prometheus_wants() -> None:
+def test_counters_get_the_suffix_of_prometheus() -> None:
     family = counter("messages_in", "Messages that came", {labels_of(topic="orders"): 3})
 
     assert metrics_text([family]) == (
@@ -20,7 +20,7 @@ def test_a_number_without_labels_has_no_braces() -> None:
     assert metrics_text([gauge("topics", "Topics", 12)]).endswith("\ntopics 12\n")
 
 
-def test_buckets_count_all_that_are_not_above_their_bound() -> None:
+def test_a_bucket_counts_all_values_up_to_its_bound() -> None:
     family = histogram("append_ms", "Times", Sizes((0.5, 1, 10), [2, 0, 3, 1], 47.5))
 
     assert metrics_text([family]).splitlines()[2:] == [
@@ -33,13 +33,13 @@ def test_buckets_count_all_that_are_not_above_their_bound() -> None:
     ]
 
 
-def test_further_labels_come_before_the_own_ones() -> None:
+def test_additional_labels_precede_the_own_ones() -> None:
     (family,) = with_labels([gauge("lag", "Lag", {labels_of(topic="a"): 1})], labels_of(cluster="c"))
 
     assert metrics_text([family]).endswith('lag{cluster="c",topic="a"} 1\n')
 
 
-def test_whatever_is_in_a_label_comes_back_as_it_was() -> None:
+def test_any_label_value_is_escaped_and_parsed_unchanged() -> None:
     nasty = 'a"b\\c\nd{}, # HELP'
     text = metrics_text([gauge("lag", "One\nline", {labels_of(topic=nasty): 2**60})])
 

@@ -15,7 +15,7 @@ def record(message: str, *args: object, error: BaseException | None = None) -> l
     return made
 
 
-def test_a_line_of_json_has_its_time_level_and_who_says_it() -> None:
+def test_a_json_line_has_time_level_and_logger() -> None:
     line = log_formatter("json", "broker-a").format(record("topic %s is full", "orders"))
 
     assert json.loads(line) == {
@@ -28,21 +28,21 @@ def test_a_line_of_json_has_its_time_level_and_who_says_it() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_somebody_else_sent_cannot_begin_another_line(form: str) -> None:
+def test_text_of_a_peer_cannot_start_another_line(form: str) -> None:
     line = log_formatter(form).format(record("refused %s", "x\n2026-01-01 INFO all is well\r\nand more"))
 
     assert len(line.splitlines()) == 1
     assert "all is well" in line
 
 
-def test_an_error_is_told_with_its_trace_in_one_line_of_json() -> None:
+def test_an_error_is_one_json_line_with_its_traceback() -> None:
     line = log_formatter("json").format(record("a step failed", error=ValueError("no room")))
 
     assert "ValueError: no room" in json.loads(line)["error"]
     assert "\n" not in line
 
 
-def test_for_people_the_name_of_the_server_stands_before_the_part() -> None:
+def test_a_text_line_has_the_server_before_the_logger() -> None:
     line = log_formatter("text", "broker-b").format(record("hello"))
 
     assert line.endswith("WARNING broker-b pocketmq.broker: hello")

@@ -69,7 +69,7 @@ class Stage:
         return await self.network.connect(Visitor, Address("127.0.0.1", 5557))
 
 
-def test_the_metrics_are_told_again_and_again_over_one_connection() -> None:
+def test_metrics_can_be_read_repeatedly_over_one_connection() -> None:
     async def story() -> None:
         stage = Stage()
         async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
@@ -84,7 +84,7 @@ def test_the_metrics_are_told_again_and_again_over_one_connection() -> None:
     run(story())
 
 
-def test_many_who_ask_at_once_get_the_same_text() -> None:
+def test_concurrent_requests_get_the_same_text() -> None:
     async def story() -> None:
         stage = Stage()
         async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
@@ -110,7 +110,7 @@ def test_many_who_ask_at_once_get_the_same_text() -> None:
         ("GET /metrics HTTP/1.1\r\nX: " + "x" * MAX_REQUEST_BYTES, "431 Request Header Fields Too Large"),
     ],
 )
-def test_anything_else_gets_a_short_answer(request_text: str, answer: str) -> None:
+def test_other_paths_get_a_short_answer(request_text: str, answer: str) -> None:
     async def story() -> None:
         stage = Stage()
         async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
@@ -124,7 +124,7 @@ def test_anything_else_gets_a_short_answer(request_text: str, answer: str) -> No
     run(story())
 
 
-def test_metrics_that_cannot_be_made_are_an_error_of_the_server() -> None:
+def test_a_failure_to_collect_metrics_is_a_server_error() -> None:
     async def story() -> None:
         stage = Stage()
         stage.is_broken = True
@@ -144,7 +144,7 @@ def test_metrics_that_cannot_be_made_are_an_error_of_the_server() -> None:
     run(story())
 
 
-def test_who_says_nothing_is_sent_away_and_so_is_one_too_many() -> None:
+def test_a_silent_connection_and_one_above_the_limit_are_closed() -> None:
     async def story() -> None:
         stage = Stage()
         async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
@@ -162,7 +162,7 @@ def test_who_says_nothing_is_sent_away_and_so_is_one_too_many() -> None:
     run(story())
 
 
-def test_a_page_that_stops_lets_nobody_wait() -> None:
+def test_a_stopping_page_answers_all_requests() -> None:
     async def story() -> None:
         stage = Stage()
         async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
@@ -176,7 +176,7 @@ def test_a_page_that_stops_lets_nobody_wait() -> None:
     run(story())
 
 
-def test_a_taken_port_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     async def story() -> None:
         stage = Stage()
         async with MetricsPage(SETTINGS, stage.collect, network=stage.network):
@@ -187,7 +187,7 @@ def test_a_taken_port_is_told() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"port": 70_000}, {"max_connections": 0}, {"request_s": 0}])
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+def test_impossible_settings_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidSetting):
         MetricsSettings(**wrong)  # type: ignore[arg-type]
 
@@ -209,7 +209,7 @@ def basic(key: str, secret: str) -> str:
         (basic("prometheus", "right"), 200),
     ],
 )
-def test_where_others_reach_it_an_account_is_asked_for(credentials: str, status: int) -> None:
+def test_on_open_addresses_an_account_is_required(credentials: str, status: int) -> None:
     async def story() -> str:
         stage = Stage()
         page = MetricsPage(
@@ -230,7 +230,7 @@ def test_where_others_reach_it_an_account_is_asked_for(credentials: str, status:
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, msgspec.structs.replace(OPEN, without_authentication=True)])
-def test_on_loopback_and_where_that_is_meant_nobody_is_asked(settings: MetricsSettings) -> None:
+def test_on_loopback_or_with_the_option_no_authentication_is_required(settings: MetricsSettings) -> None:
     async def story() -> None:
         stage = Stage()
         async with MetricsPage(settings, stage.collect, network=stage.network, admits=lambda *_: False):

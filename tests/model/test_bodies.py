@@ -65,7 +65,7 @@ class Model:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_body_is_sent_as(body: object, sent: bytes) -> None:
+def test_a_body_is_encoded_by_its_type(body: object, sent: bytes) -> None:
     assert Message("T", body).body == sent
 
 
@@ -83,6 +83,6 @@ def test_a_body_is_sent_as(body: object, sent: bytes) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_a_body_that_cannot_be_written_is_refused_by_its_type(body: object, words: str) -> None:
+def test_a_body_of_an_unsupported_type_is_refused_by_its_type(body: object, words: str) -> None:
     with pytest.raises(InvalidMessage, match=words):
         Message("T", body)

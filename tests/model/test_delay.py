@@ -27,7 +27,7 @@ def test_a_level_that_is_not_positive_means_no_delay(level: int) -> None:
 
 
 @given(st.integers(1, 100), st.integers(0, 2**41))
-def test_a_message_is_due_its_levels_time_after_it_was_stored(level: int, store_ms: int) -> None:
+def test_a_delayed_message_is_due_after_the_time_of_its_level(level: int, store_ms: int) -> None:
     assert DELAY_LEVELS.due_ms(level, store_ms) == store_ms + SECONDS[min(level, 18) - 1] * 1000
 
 
@@ -38,7 +38,7 @@ def test_a_table_may_use_every_unit() -> None:
 
 
 @pytest.mark.parametrize("word", ["1", "s", "1x", "-1s", "1.5s", "1S", "1ss"])
-def test_a_level_that_is_none_is_refused_by_name(word: str) -> None:
+def test_an_invalid_level_is_refused_by_name(word: str) -> None:
     with pytest.raises(InvalidSetting, match=repr(word)):
         DelayLevels(f"1s {word}")
 

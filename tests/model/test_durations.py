@@ -15,7 +15,7 @@ def durations() -> Durations:
     return Durations()
 
 
-def test_nothing_noted_is_shown_as_zeros(durations: Durations) -> None:
+def test_durations_without_samples_are_zero(durations: Durations) -> None:
     assert durations.shown() == NOTHING
     assert durations.percentile_ms(0.99) == 0.0
 
@@ -41,7 +41,7 @@ def test_each_duration_is_shown_in_its_class(durations: Durations, ms: float, sh
     assert durations.shown() == NOTHING.replace(f"{shown}:0", f"{shown}:1")
 
 
-def test_the_longest_is_remembered_and_the_counts_are_of_the_last_two_minutes(durations: Durations) -> None:
+def test_the_maximum_is_kept_and_the_counts_cover_two_minutes(durations: Durations) -> None:
     durations.record(0.025)
     durations.turn_over()
     durations.record(0.002)
@@ -66,7 +66,7 @@ def test_percentiles_are_the_end_of_a_class(durations: Durations) -> None:
     assert durations.percentile_ms(0.999) == 30.0
 
 
-def test_of_all_time_nothing_is_forgotten(durations: Durations) -> None:
+def test_totals_since_the_start_are_kept(durations: Durations) -> None:
     for ms in (0.3, 7, 20_000):
         durations.record(ms / 1000)
         durations.turn_over()

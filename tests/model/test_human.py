@@ -28,7 +28,7 @@ def test_a_duration_has_its_two_largest_units(ms: int | None, text: str) -> None
     assert human.duration(ms) == text
 
 
-def test_what_is_not_known_is_called_unknown() -> None:
+def test_unknown_values_are_shown_as_unknown() -> None:
     for text in (human.number, human.short_number, human.percent, human.size, human.local_time, human.short_local_time):
         assert text(None) == "unknown"
     assert human.offset(None) == "none"
@@ -81,7 +81,7 @@ def test_queues_and_pairs_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "=", ":", "-1h", "broker:x"])
-def test_what_has_another_form_is_refused(text: str) -> None:
+def test_text_of_another_form_is_refused(text: str) -> None:
     for parse in (
         human.parse_perm,
         human.parse_duration_ms,
@@ -103,7 +103,7 @@ def test_a_duration_needs_its_unit() -> None:
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "٣", "11", "0", "9" * 40])
-def test_a_whole_number_has_bounds(text: str) -> None:
+def test_a_whole_number_has_limits(text: str) -> None:
     with pytest.raises(UsageError, match="is not a whole number from 1 to 10"):
         human.parse_whole(text, least=1, most=10)
 

@@ -30,7 +30,7 @@ def hash_by_definition(text: str) -> int:
         ("polygenelubricants", -2147483648),
     ],
 )
-def test_hashes_that_java_gives(text: str, expected: int) -> None:
+def test_hashes_equal_those_of_java(text: str, expected: int) -> None:
     assert java_hash(text) == expected
     assert hash_by_definition(text) == expected
 
@@ -40,12 +40,12 @@ def test_hashes_that_java_gives(text: str, expected: int) -> None:
 @example("😀")
 @example("é")
 @example("\0")
-def test_any_text_has_the_hash_of_the_plain_loop(text: str) -> None:
+def test_the_hash_of_any_text_equals_that_of_a_plain_loop(text: str) -> None:
     assert java_hash(text) == hash_by_definition(text)
 
 
 @given(st.integers(500, 530), st.sampled_from(["a", "é", "中", "😀", "\udc00"]))
-def test_texts_around_the_length_of_the_table_have_the_hash_of_the_plain_loop(length: int, character: str) -> None:
+def test_hashes_around_the_length_of_the_table_equal_those_of_a_plain_loop(length: int, character: str) -> None:
     text = character * length
 
     assert java_hash(text) == hash_by_definition(text)

@@ -39,7 +39,7 @@ def test_a_plain_message_has_no_properties() -> None:
     assert (message.tags, message.keys, message.delay_level) == (None, [], 0)
 
 
-def test_what_a_user_says_becomes_properties() -> None:
+def test_arguments_of_a_message_become_properties() -> None:
     message = Message(
         "T",
         b"hello",
@@ -71,7 +71,7 @@ def test_keys_are_one_text_or_several(keys: str | list[str], found: list[str]) -
     assert (properties.KEYS in message.properties) == bool(found)
 
 
-def test_a_due_time_and_a_delay_are_told_in_milliseconds() -> None:
+def test_a_due_time_and_a_delay_are_in_milliseconds() -> None:
     assert Message("T", b"", deliver_at_ms=1_700_000_000_000).properties == {"TIMER_DELIVER_MS": "1700000000000"}
     assert Message("T", b"", delay_ms=0).properties == {"TIMER_DELAY_MS": "0"}
 
@@ -84,7 +84,7 @@ def test_only_one_kind_of_delay_may_be_given() -> None:
 
 
 @pytest.mark.parametrize("tag", ["", " ", "*", "a||b"])
-def test_a_tag_that_nobody_could_subscribe_to_is_refused(tag: str) -> None:
+def test_a_tag_that_cannot_be_subscribed_to_is_refused(tag: str) -> None:
     with pytest.raises(InvalidMessage, match="cannot be subscribed to"):
         Message("T", b"", tags=tag)
 
@@ -95,12 +95,12 @@ def test_a_property_that_a_user_may_not_set_is_refused(name: str) -> None:
         Message("T", b"", properties={name: "1"})
 
 
-def test_a_bad_topic_is_refused_before_anything_else() -> None:
+def test_an_invalid_topic_is_refused_before_other_checks() -> None:
     with pytest.raises(InvalidName):
         Message("a b", b"", tags="*")
 
 
-def test_a_message_takes_no_other_attributes_and_shows_its_size_instead_of_its_body() -> None:
+def test_a_message_has_no_other_attributes_and_its_repr_shows_the_size_of_the_body() -> None:
     message = Message("T", b"secret", tags="a")
 
     with pytest.raises(AttributeError):
@@ -129,18 +129,18 @@ def test_a_stored_message_without_properties_has_neither_tag_nor_keys() -> None:
     assert (message.tags, message.keys, message.delay_level, message.properties) == (None, [], 0, {})
 
 
-def test_a_stored_message_knows_where_it_lies() -> None:
+def test_a_stored_message_has_its_queue_and_offsets() -> None:
     assert stored().offset_id == "0A00000200002A9F000000000012D687"
     v6 = stored(store_host=Host.parse("[::1]:10911").packed(), sys_flag=SysFlag.STORE_HOST_V6)
     assert v6.offset_id == "00000000000000000000000000000001" + "00002A9F" + "000000000012D687"
 
 
-def test_its_id_is_the_producers_if_there_is_one() -> None:
+def test_the_message_id_is_the_id_of_the_producer_if_there_is_one() -> None:
     assert stored("UNIQ_KEY\x010A000001\x02").message_id == "0A000001"
     assert stored().message_id == "0A00000200002A9F000000000012D687"
 
 
-def test_equal_messages_stay_equal_when_somebody_looks_at_the_properties_of_one() -> None:
+def test_reading_the_properties_of_a_message_keeps_it_equal() -> None:
     one, other = stored("TAGS\x01TagA\x02"), stored("TAGS\x01TagA\x02")
 
     assert one.tags == "TagA"
@@ -169,7 +169,7 @@ def test_properties_that_are_not_utf8_stay_readable() -> None:
 @pytest.mark.parametrize(
     ("text", "level"), [("3", 3), ("-1", -1), ("soon", 0), ("3.5", 0), ("0x3", 0), ("-", 0), ("9" * 5000, 0)]
 )
-def test_a_delay_level_that_is_no_number_means_none(text: str, level: int) -> None:
+def test_a_delay_level_that_is_not_a_number_counts_as_none(text: str, level: int) -> None:
     message = Message("T", b"")
     message.properties[properties.DELAY] = text
 
@@ -179,7 +179,7 @@ def test_a_delay_level_that_is_no_number_means_none(text: str, level: int) -> No
 
 @pytest.mark.parametrize("born", ["10.0.0.1:5678", "[2001:db8::1]:5678"])
 @pytest.mark.parametrize("store", ["10.0.0.2:10911", "[::2]:10911"])
-def test_what_stands_in_the_head_is_read_when_asked_for(born: str, store: str) -> None:
+def test_fields_of_the_record_are_decoded_on_demand(born: str, store: str) -> None:
     born_host, store_host = Host.parse(born), Host.parse(store)
 
     message = stored(
@@ -196,7 +196,7 @@ def test_what_stands_in_the_head_is_read_when_asked_for(born: str, store: str) -
     assert message.size == len(message.head) + len(b"hello\x09TopicTest\0\0")
 
 
-def test_how_often_a_message_was_tried_can_be_counted_on() -> None:
+def test_the_number_of_attempts_is_always_valid() -> None:
     message = stored()
     message.reconsume_times += 1
     assert (message.reconsume_times, message.prepared_offset, message.store_ms) == (3, 77, 1_700_000_000_456)
@@ -212,7 +212,7 @@ def test_a_printed_message_is_short() -> None:
     )
 
 
-def test_a_message_can_be_sent_to_another_process() -> None:
+def test_a_message_can_be_pickled() -> None:
     message = stored("TAGS\x01TagA\x02")
     assert pickle.loads(pickle.dumps(message)) == message
 
@@ -227,6 +227,6 @@ def test_a_delay_level_that_no_broker_has_is_refused_with_one_that_it_has(level:
 
 @pytest.mark.parametrize("name", ["delay_ms", "deliver_at_ms"])
 @pytest.mark.parametrize("value", [-1, 1.5, "5000", True, 2**63])
-def test_a_delay_that_is_no_number_of_milliseconds_is_refused(name: str, value: Any) -> None:
+def test_a_delay_that_is_not_a_whole_number_of_milliseconds_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidMessage, match=f"{name} = .* must be a whole number of milliseconds, 0 or above"):
         Message("T", b"", **{name: value})

@@ -22,7 +22,7 @@ def local_ms(*date: int) -> int:
     return int(datetime(year, month, day).timestamp() * 1000)
 
 
-def test_the_offset_id_of_the_reference_message() -> None:
+def test_the_offset_id_of_the_reference_message_is_known() -> None:
     place = OffsetId(Host.parse("10.0.0.2:10911"), 1234567)
 
     assert str(place) == "0A00000200002A9F000000000012D687"
@@ -30,7 +30,7 @@ def test_the_offset_id_of_the_reference_message() -> None:
 
 
 @given(HOSTS, st.integers(0, 2**63 - 1))
-def test_an_offset_id_says_where_the_message_lies(host: Host, offset: int) -> None:
+def test_an_offset_id_contains_the_position_of_the_message(host: Host, offset: int) -> None:
     text = str(OffsetId(host, offset))
 
     assert len(text) == (56 if host.is_v6 else 32)
@@ -59,7 +59,7 @@ def test_any_bytes_of_the_right_length_are_an_id_that_survives(raw: bytes) -> No
         "0A 00 00 02 00 00 2A 9F 00 00 00",
     ],
 )
-def test_an_id_that_is_none_is_refused_with_its_text(text: str) -> None:
+def test_an_invalid_id_is_refused_with_its_text(text: str) -> None:
     for kind in (OffsetId, UniqueId):
         with pytest.raises(ProtocolError) as caught:
             kind.parse(text)
@@ -118,7 +118,7 @@ def test_an_address_survives_being_shown_and_stored(host: Host) -> None:
         "[::1]",
     ],
 )
-def test_what_is_no_numeric_address_is_refused(text: str) -> None:
+def test_an_address_that_is_not_numeric_is_refused(text: str) -> None:
     with pytest.raises(ProtocolError):
         Host.parse(text)
 
@@ -130,7 +130,7 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
 
 
 @given(IPS, st.integers(0, 2**22), st.integers(-(2**31), 2**31 - 1), TIMES_MS)
-def test_a_unique_id_says_who_gave_it_and_when(ip: bytes, pid: int, salt: int, now_ms: int) -> None:
+def test_a_unique_id_contains_its_creator_and_time(ip: bytes, pid: int, salt: int, now_ms: int) -> None:
     parts = UniqueId.parse(UniqueIds(ip, pid, salt).next(now_ms))
 
     assert (parts.ip, parts.pid, parts.salt) == (ip, pid & 0xFFFF, salt & 0xFFFFFFFF)
@@ -145,7 +145,7 @@ def test_the_birth_of_an_id_is_found_when_it_is_less_than_a_month_old(born_ms: i
 
 
 @given(TIMES_MS)
-def test_a_month_holds_its_time_and_ends_where_the_next_begins(now_ms: int) -> None:
+def test_a_month_contains_its_time_and_ends_at_the_next(now_ms: int) -> None:
     start, end = month_of(now_ms)
 
     assert start <= now_ms < end
@@ -168,7 +168,7 @@ def test_months_are_those_of_the_local_calendar(
     assert month_of(local_ms(*date)) == (local_ms(*start), local_ms(*end))
 
 
-def test_the_count_begins_again_when_the_month_ends() -> None:
+def test_the_counter_restarts_at_the_end_of_the_month() -> None:
     ids = UniqueIds(b"\x0a\0\0\1", 77, 1)
     new_year_ms = local_ms(2024, 1, 1)
 
@@ -190,7 +190,7 @@ def test_ids_are_unique_around_the_end_of_a_month_even_when_the_clock_steps_back
     assert len(set(given_ids)) == len(given_ids)
 
 
-def test_ids_can_be_written_from_their_beginning_and_their_numbers() -> None:
+def test_ids_can_be_composed_of_prefix_and_number() -> None:
     now_ms = local_ms(2024, 3, 1)
     ids, same = UniqueIds(b"\x0a\0\0\1", 77, 1), UniqueIds(b"\x0a\0\0\1", 77, 1)
 
@@ -207,7 +207,7 @@ def test_65536_ids_fit_into_one_millisecond() -> None:
     assert len({ids.next(1_700_000_000_000) for _ in range(65536)}) == 65536
 
 
-def test_many_ids_at_once_are_those_that_would_come_one_by_one() -> None:
+def test_many_ids_at_once_equal_those_created_one_by_one() -> None:
     together, alone = (UniqueIds(b"\x0a\0\0\1", 77, 1) for _ in range(2))
     now_ms = 1_700_000_000_000
 
@@ -234,7 +234,7 @@ def test_threads_never_get_the_same_id() -> None:
     assert len(set(given_ids)) == 8000
 
 
-def test_processes_that_share_address_and_pid_differ_by_salt() -> None:
+def test_processes_with_equal_address_and_pid_differ_by_a_random_part() -> None:
     one, other = (UniqueIds(b"\x0a\0\0\1", 1, salt).next(1_700_000_000_000) for salt in (1, 2))
 
     assert one != other

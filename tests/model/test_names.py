@@ -33,7 +33,7 @@ GOOD = st.from_regex(r"[a-zA-Z0-9_-]{1,40}", fullmatch=True)
 
 
 @pytest.mark.parametrize("text", ["T", "Topic-Test_1", "a|b", "ns%T", "%RETRY%g", "x" * 127, "0"])
-def test_a_good_topic_name_is_taken_as_it_is(text: str) -> None:
+def test_a_valid_topic_name_is_returned_unchanged(text: str) -> None:
     assert parse_topic(text) == text
 
 
@@ -52,25 +52,25 @@ def test_a_good_topic_name_is_taken_as_it_is(text: str) -> None:
         ("%RETRY%" + "x" * 249, "has 256 characters; at most 255"),
     ],
 )
-def test_a_bad_topic_name_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_an_invalid_topic_name_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidName, match=reason):
         parse_topic(text)
 
 
 @pytest.mark.parametrize(("given", "kind"), [(b"orders", "bytes"), (5, "int"), (None, "NoneType")])
-def test_a_topic_name_that_is_no_text_is_refused(given: Any, kind: str) -> None:
+def test_a_topic_name_that_is_not_text_is_refused(given: Any, kind: str) -> None:
     with pytest.raises(InvalidName, match=f"the topic name {given!r} is {kind}, not text"):
         parse_topic(given)
 
 
 @pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%", "%LMQ%"])
-def test_a_topic_that_carries_a_groups_name_may_be_longer(prefix: str) -> None:
+def test_a_topic_with_the_name_of_a_group_may_be_longer(prefix: str) -> None:
     longest = prefix + "x" * (255 - len(prefix))
 
     assert parse_topic(longest) == longest
 
 
-def test_a_broker_may_be_named_after_its_machine_room() -> None:
+def test_a_broker_name_may_contain_its_machine_room() -> None:
     assert parse_broker("broker-a") == "broker-a"
     assert parse_broker("room@broker-a") == "room@broker-a"
     for wrong in ("@broker-a", "room@", "a@b@c", "a/b@c"):
@@ -87,7 +87,7 @@ def test_a_group_name_has_at_most_120_characters() -> None:
 
 
 @given(st.text(max_size=300))
-def test_a_name_that_was_taken_can_never_climb_out_of_a_folder(text: str) -> None:
+def test_an_accepted_name_cannot_leave_its_folder(text: str) -> None:
     for parse in (parse_topic, parse_group):
         try:
             taken = parse(text)
@@ -134,12 +134,12 @@ def test_system_groups_are_known(group: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["TopicTest", "RMQ_SYS_mine", "xrmq_sys_", "%RETRY%g", "CID_RMQ"])
-def test_other_names_belong_to_users(name: str) -> None:
+def test_other_names_are_of_users(name: str) -> None:
     assert not is_system_topic(name)
     assert not is_system_group(name)
 
 
-def test_topics_that_nobody_may_send_to_are_system_topics() -> None:
+def test_topics_that_clients_cannot_send_to_are_system_topics() -> None:
     assert names.UNSENDABLE_TOPICS < names.SYSTEM_TOPICS
     assert names.AUTO_CREATE_TOPIC not in names.UNSENDABLE_TOPICS
 
@@ -162,7 +162,7 @@ def test_topics_that_nobody_may_send_to_are_system_topics() -> None:
         ("%RETRY%", "%RETRY%"),
     ],
 )
-def test_a_namespace_wraps_users_names_once(name: str, wrapped: str) -> None:
+def test_a_namespace_is_added_to_names_of_users_once(name: str, wrapped: str) -> None:
     assert wrap("ns", name) == wrapped
     assert wrap("ns", wrapped) == wrapped
 
@@ -203,7 +203,7 @@ def test_a_name_of_another_namespace_stays_wrapped() -> None:
         ("etl-0123456789ab", False),
     ],
 )
-def test_groups_that_programs_keep_for_themselves_are_known(group: str, is_internal: bool) -> None:
+def test_groups_of_internal_programs_are_known(group: str, is_internal: bool) -> None:
     assert is_internal_group(group) is is_internal
 
 
@@ -211,10 +211,10 @@ def test_groups_that_programs_keep_for_themselves_are_known(group: str, is_inter
     ("name", "room"),
     [("hz@a", "hz"), ("hz", None), ("hz@", None), ("@a", ""), ("hz@a@b", None), ("hz@a@", "hz"), ("", None)],
 )
-def test_the_room_in_a_broker_name_is_read_as_java_reads_it(name: str, room: str | None) -> None:
+def test_the_machine_room_of_a_broker_name_is_parsed_as_in_java(name: str, room: str | None) -> None:
     assert machine_room_of_broker(name) == room
 
 
 @pytest.mark.parametrize(("name", "is_valid"), [("orders", True), ("%RETRY%g", True), ("", False), ("a/b", False)])
-def test_whether_a_name_is_a_topic_is_told_without_an_error(name: str, is_valid: bool) -> None:
+def test_a_name_can_be_tested_without_an_exception(name: str, is_valid: bool) -> None:
     assert is_topic(name) is is_valid

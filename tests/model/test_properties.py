@@ -17,7 +17,7 @@ from pocketmq.model.properties import (
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1)
 
 
-def test_an_entry_with_an_empty_value_vanishes() -> None:
+def test_an_entry_with_an_empty_value_is_dropped() -> None:
     assert parse_properties("A\x011\x02B\x01\x02C\x013") == {"A": "1", "C": "3"}
 
 
@@ -52,14 +52,14 @@ def test_properties_survive_in_their_order(given_properties: dict[str, str]) -> 
 
 
 @given(st.dictionaries(PLAIN | st.just(""), PLAIN | st.just("")))
-def test_entries_that_would_vanish_are_not_written(given_properties: dict[str, str]) -> None:
+def test_entries_that_the_wire_cannot_contain_are_not_written(given_properties: dict[str, str]) -> None:
     kept = {name: value for name, value in given_properties.items() if name and value}
 
     assert parse_properties(format_properties(given_properties)) == kept
 
 
 @given(st.text())
-def test_any_text_can_be_read(text: str) -> None:
+def test_any_text_can_be_parsed(text: str) -> None:
     found = parse_properties(text)
 
     assert all(name and value for name, value in found.items())
@@ -78,7 +78,7 @@ def test_one_property_is_found_without_parsing_all(given_properties: dict[str, s
 
 
 @pytest.mark.parametrize("end", [b"\x02", b""])
-def test_of_equal_names_the_last_counts(end: bytes) -> None:
+def test_of_equal_names_the_last_value_is_used(end: bytes) -> None:
     raw = b"KEYS\x01a\x02TAGS\x01b\x02KEYS\x01c" + end
 
     assert raw_property(raw, b"KEYS") == b"c"
@@ -109,7 +109,7 @@ def test_separators_that_cancel_out_in_number_are_refused_too() -> None:
         format_properties({"a\x01": "1", "": "\x02"})
 
 
-def test_users_may_choose_any_name_that_means_nothing_to_rocketmq() -> None:
+def test_users_may_choose_any_name_without_meaning_in_rocketmq() -> None:
     check_user_property("colour", "blue")
     check_user_property("tags", "lower case is another name")
 
@@ -126,7 +126,7 @@ def test_an_empty_name_or_value_is_refused(name: str, value: str) -> None:
         check_user_property(name, value)
 
 
-def test_names_that_the_broker_rewrites_are_reserved_and_separators_are_no_names() -> None:
+def test_names_of_the_broker_are_reserved_and_separators_are_refused() -> None:
     assert {properties.TAGS, properties.UNIQ_KEY, properties.REAL_TOPIC, "__CRC32#", "1ST_POP_TIME"} <= RESERVED
     assert RESERVED.isdisjoint({"\x01", "\x02", " "})
 

@@ -34,14 +34,14 @@ def test_texts_sort_by_utf16_unit_as_in_java(texts: list[str]) -> None:
     assert [utf16_units(text) for text in java_sorted(texts)] == sorted(map(utf16_units, texts))
 
 
-def test_beyond_the_basic_plane_java_sorts_unlike_python() -> None:
+def test_outside_the_basic_plane_java_sorts_unlike_python() -> None:
     texts = ["\uffee", "😀"]
 
     assert sorted(texts) == ["\uffee", "😀"]
     assert java_sorted(texts) == ["😀", "\uffee"]
 
 
-def test_a_queue_is_a_key_and_a_value() -> None:
+def test_a_queue_can_be_a_key_and_is_immutable() -> None:
     queue = MessageQueue("T", "broker-a", 3)
 
     assert {queue: 1}[MessageQueue("T", "broker-a", 3)] == 1
@@ -49,7 +49,7 @@ def test_a_queue_is_a_key_and_a_value() -> None:
         queue.queue_id = 4  # type: ignore[misc]
 
 
-def test_a_queue_has_a_text_for_people_and_one_for_javas_hash() -> None:
+def test_a_queue_has_a_readable_text_and_one_for_javas_hash() -> None:
     queue = MessageQueue("T", "b-a", 3)
 
     assert str(queue) == "T@b-a:3"

@@ -22,5 +22,5 @@ from pocketmq.model.retries import retry_after_ms
         (None, None),
     ],
 )
-def test_the_end_of_a_remark_says_when_to_come_back(remark: str | None, wait_ms: int | None) -> None:
+def test_the_end_of_a_remark_has_the_retry_time(remark: str | None, wait_ms: int | None) -> None:
     assert retry_after_ms(remark) == wait_ms

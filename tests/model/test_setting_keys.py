@@ -37,13 +37,13 @@ KEYS = SettingKeys[Lamp](
 )
 
 
-def test_what_is_read_replaces_fields_of_the_settings_and_of_what_is_inside() -> None:
+def test_parsed_keys_replace_fields_of_nested_settings() -> None:
     read = KEYS.read({"lampName": "desk", "lampSize": " 7 "}, Lamp(lit=True))
 
     assert read == (Lamp("desk", None, True, Inner(7)), [])
 
 
-def test_what_is_told_can_be_read_again() -> None:
+def test_written_keys_can_be_read_again() -> None:
     settings = Lamp("desk", Path("drawer"), True, Inner(7))
 
     told = KEYS.write(settings)
@@ -58,7 +58,7 @@ def test_what_is_told_can_be_read_again() -> None:
     assert KEYS.read(told, Lamp()) == (settings, [])
 
 
-def test_a_value_that_is_not_there_is_not_told() -> None:
+def test_a_missing_value_is_not_written() -> None:
     assert "lampFolder" not in KEYS.write(Lamp())
 
 
@@ -73,7 +73,7 @@ def test_a_value_that_is_not_there_is_not_told() -> None:
     ],
     ids=["without effect", "near a constant", "unknown", "hardly like a constant", "very long"],
 )
-def test_a_key_without_effect_is_told_in_a_sentence(name: str, warning: str) -> None:
+def test_a_key_without_effect_is_reported_in_a_sentence(name: str, warning: str) -> None:
     assert KEYS.read({name: "1"}, Lamp()) == (Lamp(), [warning])
 
 
@@ -83,7 +83,7 @@ def test_a_key_that_is_almost_a_setting_is_refused(name: str) -> None:
         KEYS.read({name: "1"}, Lamp())
 
 
-def test_a_constant_may_say_what_is_so_and_nothing_else() -> None:
+def test_a_constant_key_accepts_only_its_value() -> None:
     assert KEYS.read({"lampKind": "BULB "}, Lamp()) == (Lamp(), [])
     with pytest.raises(InvalidSetting) as refusal:
         KEYS.read({"lampKind": "tube"}, Lamp())
@@ -107,12 +107,12 @@ def test_a_constant_may_say_what_is_so_and_nothing_else() -> None:
         ("lampFolder", "a\0b", "is not a path"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(name: str, text: str, why: str) -> None:
+def test_an_impossible_value_is_refused(name: str, text: str, why: str) -> None:
     with pytest.raises(InvalidSetting, match=why):
         KEYS.read({name: text}, Lamp())
 
 
-def test_what_may_change_while_running_changes() -> None:
+def test_changeable_keys_change_at_run_time() -> None:
     assert KEYS.change(Lamp(), {"lampLit": "true", "lampSize": "2"}) == Lamp(lit=True, inner=Inner(2))
 
 
@@ -133,6 +133,6 @@ def test_one_key_that_may_not_change_refuses_all(name: str, why: str) -> None:
     assert refusal.value.remark == f"{REFUSED} {why}"
 
 
-def test_a_change_to_an_impossible_value_is_refused_as_such() -> None:
+def test_a_change_to_an_impossible_value_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="size = 0"):
         KEYS.change(Lamp(), {"lampLit": "true", "lampSize": "0"})

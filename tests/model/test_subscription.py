@@ -31,14 +31,14 @@ def test_tags_are_separated_by_two_bars_and_trimmed() -> None:
     assert not subscription.matches_all
 
 
-def test_only_what_java_trims_is_trimmed() -> None:
+def test_only_characters_that_java_trims_are_trimmed() -> None:
     subscription = Subscription.parse("T", "\t\x00TagA\x1f || \u3000TagB\u00a0")
 
     assert subscription.tags_set == ("TagA", "\u3000TagB\u00a0")
 
 
 @given(st.lists(TAGS, min_size=1, max_size=8))
-def test_each_wanted_tag_has_its_code(tags: list[str]) -> None:
+def test_each_selected_tag_has_its_code(tags: list[str]) -> None:
     subscription = Subscription.parse("T", union_expression(tags))
 
     assert subscription.tags_set == tuple(dict.fromkeys(tags))
@@ -85,7 +85,7 @@ def test_a_subscription_without_a_type_filters_by_tag(kind: str | None) -> None:
         (Subscription.parse("T", "a", "SQL92"), Subscription.parse("T", "b", "SQL92"), False),
     ],
 )
-def test_subscriptions_want_the_same_whatever_their_version(
+def test_subscriptions_are_compared_without_their_version(
     one: Subscription, other: Subscription, *, same: bool
 ) -> None:
     assert one.same_filter(other) is same

@@ -48,19 +48,19 @@ def test_the_fields_that_name_resources_exist(code: RequestCode) -> None:
 
 
 @every_code
-def test_what_changes_something_is_no_mere_reading(code: RequestCode) -> None:
+def test_a_request_that_changes_state_needs_more_than_read_permission(code: RequestCode) -> None:
     changes = any(word in code.name for word in CHANGING_WORDS)
     reads = all(one.action in (Action.GET, Action.LIST) for one in ACCESS[code])
 
     assert changes != reads or code is RequestCode.QUERY_DATA_VERSION
 
 
-def test_the_question_for_a_data_version_keeps_a_broker_alive_so_it_is_no_mere_reading() -> None:
+def test_a_query_of_the_data_version_keeps_a_broker_alive_and_needs_more_than_read_permission() -> None:
     assert ACCESS[RequestCode.QUERY_DATA_VERSION] == (Access(Resource.CLUSTER, Action.UPDATE, "cluster_name"),)
 
 
 @every_code
-def test_who_has_exactly_the_right_of_a_row_may_and_an_administrator_may_without(code: RequestCode) -> None:
+def test_the_permissions_of_a_row_are_sufficient_and_an_administrator_needs_none(code: RequestCode) -> None:
     check = authentication(ACCESS, account_for(ACCESS[code]), account(ADMIN, is_admin=True))
 
     check.check(Peer(), signed(request_of(code)))
@@ -68,7 +68,7 @@ def test_who_has_exactly_the_right_of_a_row_may_and_an_administrator_may_without
 
 
 @every_code
-def test_all_rights_to_other_things_are_no_right_to_these(code: RequestCode) -> None:
+def test_permissions_for_other_resources_do_not_apply(code: RequestCode) -> None:
     others = {"Other*": ALL_ACTIONS}
     check = authentication(ACCESS, account(topics=others, groups=others, clusters=others))
 
@@ -88,13 +88,13 @@ def test_all_rights_to_all_topics_and_groups_do_not_make_an_administrator(code: 
 
 
 @every_code
-def test_unsigned_requests_are_refused_whatever_they_ask_for(code: RequestCode) -> None:
+def test_unsigned_requests_are_refused_whatever_their_code(code: RequestCode) -> None:
     with pytest.raises(NoPermission, match="username cannot be null"):
         authentication(ACCESS, account(is_admin=True)).check(Peer(), request_of(code))
 
 
 @pytest.mark.parametrize("action", [Action.PUB, Action.SUB, Action.GET])
-def test_who_uses_a_topic_learns_where_it_is_and_how_new_ones_are_made(action: Action) -> None:
+def test_a_client_of_a_topic_may_read_its_route_and_the_template(action: Action) -> None:
     check = authentication(ACCESS, account(topics={TOPIC: [action]}))
 
     for topic in (TOPIC, "TBW102"):
@@ -117,7 +117,7 @@ def test_the_account_of_a_broker_need_not_be_an_administrator() -> None:
 
 
 @pytest.mark.parametrize("encoding", list(HeaderEncoding), ids=lambda encoding: encoding.name)
-def test_a_name_server_with_accounts_answers_only_who_is_signed(encoding: HeaderEncoding) -> None:
+def test_a_name_server_with_accounts_answers_only_signed_requests(encoding: HeaderEncoding) -> None:
     async def main() -> None:
         disk, network = FaultyFiles(), MemoryNetwork()
         settings = NameServerSettings(accounts=put_file(disk))
@@ -138,7 +138,7 @@ def test_a_name_server_with_accounts_answers_only_who_is_signed(encoding: Header
     run(main())
 
 
-def test_a_name_server_where_others_reach_it_needs_accounts_or_a_word() -> None:
+def test_on_addresses_that_others_reach_a_name_server_needs_accounts_or_the_option() -> None:
     assert not NameServerSettings(host="10.0.0.1", accounts=FILE).address.is_loopback
     with pytest.raises(InvalidSetting, match="--accounts FILE"):
         NameServerSettings(host="10.0.0.1")

@@ -67,7 +67,7 @@ def in_form(form: str) -> Command:
 
 
 @pytest.mark.parametrize("form", ["plain", "packed", "packed by 4.9", "before 3.0.11"])
-def test_a_registration_is_taken_in_every_form(form: str) -> None:
+def test_a_registration_is_accepted_in_every_form(form: str) -> None:
     async def main() -> None:
         async with started() as (_, peer):
             answer = await done(peer, in_form(form))
@@ -93,7 +93,7 @@ def test_a_registration_with_a_checksum_is_checked(shift: int, remark: str | Non
     run(main())
 
 
-def test_a_checksum_of_0_is_none() -> None:
+def test_a_checksum_of_0_is_not_checked() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             await done(peer, with_crc(register_command("A", "B"), 0))
@@ -101,7 +101,7 @@ def test_a_checksum_of_0_is_none() -> None:
     run(main())
 
 
-def test_a_single_topic_first_is_refused_in_rocketmqs_words_and_later_taken() -> None:
+def test_a_first_registration_of_a_single_topic_is_refused_in_rocketmqs_words() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             refused = await peer.call(register_command("Only"))
@@ -115,7 +115,7 @@ def test_a_single_topic_first_is_refused_in_rocketmqs_words_and_later_taken() ->
 
 
 @pytest.mark.parametrize("body", [b"{", b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"A":{}}}}', b"\x00"])
-def test_a_body_that_is_none_is_answered_with_what_is_wrong(body: bytes) -> None:
+def test_an_invalid_body_gets_an_error_with_the_problem(body: bytes) -> None:
     async def main() -> None:
         async with started() as (_, peer):
             command = register_command()
@@ -130,7 +130,7 @@ def test_a_body_that_is_none_is_answered_with_what_is_wrong(body: bytes) -> None
     run(main())
 
 
-def test_a_registration_with_too_many_topics_is_told_what_is_missing_and_logged_once(
+def test_a_registration_with_too_many_topics_gets_the_number_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -147,7 +147,7 @@ def test_a_registration_with_too_many_topics_is_told_what_is_missing_and_logged_
     assert told.startswith(f"'broker-a' at '{MASTER}': 1 topics have no route, because there are 2 topics")
 
 
-def test_a_slave_is_told_its_master_and_its_replication_address() -> None:
+def test_a_slave_gets_its_master_and_its_replication_address() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))
@@ -162,7 +162,7 @@ def test_a_slave_is_told_its_master_and_its_replication_address() -> None:
 @pytest.mark.parametrize(
     ("returned", "body"), [(True, b'{"table":{"Orders":"broker-a:4"}}'), (False, b"")], ids=["returned", "switched off"]
 )
-def test_a_broker_is_told_the_order_config(returned: bool, body: bytes) -> None:
+def test_a_broker_gets_the_order_config(returned: bool, body: bytes) -> None:
     async def main() -> None:
         async with started(NameServerSettings(return_order_topic_config_to_broker=returned)) as (_, peer):
             before = await done(peer, register_command("A", "B"))
@@ -176,7 +176,7 @@ def test_a_broker_is_told_the_order_config(returned: bool, body: bytes) -> None:
     run(main())
 
 
-def test_a_registration_of_4_9_comes_oneway_and_is_never_answered() -> None:
+def test_a_registration_of_4_9_is_one_way_and_never_answered() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             peer.oneway(register_command("A", "B"))
@@ -188,7 +188,7 @@ def test_a_registration_of_4_9_comes_oneway_and_is_never_answered() -> None:
     run(main())
 
 
-def test_a_newcomer_and_a_rival_that_is_ignored_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_broker_and_an_ignored_rival_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with started() as (_, peer):
             newer = register_command()
@@ -214,7 +214,7 @@ def test_a_newcomer_and_a_rival_that_is_ignored_are_logged_once(caplog: pytest.L
     ]
 
 
-def test_a_broker_that_says_good_bye_is_gone_at_once() -> None:
+def test_an_unregistered_broker_is_removed_at_once() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))
@@ -228,7 +228,7 @@ def test_a_broker_that_says_good_bye_is_gone_at_once() -> None:
     run(main())
 
 
-def test_a_broker_nobody_knows_may_say_good_bye() -> None:
+def test_an_unknown_broker_may_unregister() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             answer = await ask(peer, RequestCode.UNREGISTER_BROKER, ForBroker("none", MASTER, CLUSTER, 0))
@@ -239,7 +239,7 @@ def test_a_broker_nobody_knows_may_say_good_bye() -> None:
 
 
 @pytest.mark.parametrize("sign", ["heartbeat", "data version", "nothing"])
-def test_a_heartbeat_and_a_question_for_the_data_version_keep_a_broker_alive(sign: str) -> None:
+def test_a_heartbeat_and_a_query_of_the_data_version_keep_a_broker_registered(sign: str) -> None:
     async def keep_alive(peer: Peer) -> None:
         if sign == "heartbeat":
             await ask(peer, RequestCode.BROKER_HEARTBEAT, BrokerHeartbeat(CLUSTER, MASTER, "broker-a"))
@@ -282,7 +282,7 @@ def test_a_data_version_is_compared_with_ours(theirs: DataVersion, changed: str)
     run(main())
 
 
-def test_the_data_version_of_somebody_unknown_has_changed() -> None:
+def test_the_data_version_of_an_unknown_broker_counts_as_changed() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             header = ForBroker("broker-a", MASTER, CLUSTER, 0)
@@ -294,7 +294,7 @@ def test_the_data_version_of_somebody_unknown_has_changed() -> None:
     run(main())
 
 
-def test_the_cluster_and_the_members_of_a_broker_are_told() -> None:
+def test_the_cluster_and_the_members_of_a_broker_are_returned() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))
@@ -315,7 +315,7 @@ def test_the_cluster_and_the_members_of_a_broker_are_told() -> None:
     run(main())
 
 
-def test_write_permission_is_wiped_and_given_back() -> None:
+def test_write_permission_is_wiped_and_restored() -> None:
     async def perm(peer: Peer) -> int:
         found = await route(peer, "A")
         assert found is not None
@@ -339,7 +339,7 @@ def test_write_permission_is_wiped_and_given_back() -> None:
     run(main())
 
 
-def test_topics_that_a_broker_does_not_name_any_more_go_when_the_switch_says_so() -> None:
+def test_topics_missing_from_a_registration_are_removed_if_the_switch_is_on() -> None:
     async def main() -> None:
         async with started(NameServerSettings(delete_topic_with_broker_registration=True)) as (_, peer):
             await done(peer, register_command("A", "B"))

@@ -15,7 +15,7 @@ def filled(*told: Registration) -> BrokerTable:
     return table
 
 
-def test_a_member_is_found_by_name_address_and_line() -> None:
+def test_a_member_is_found_by_name_address_and_connection() -> None:
     table = filled(registration(connection="one"), registration(number=1, address=SLAVE, connection="two"))
 
     broker = table.named("broker-a")
@@ -29,7 +29,7 @@ def test_a_member_is_found_by_name_address_and_line() -> None:
     assert table.names_of(CLUSTER) == ("broker-a",)
 
 
-def test_an_empty_table_knows_nobody() -> None:
+def test_an_empty_table_has_no_brokers() -> None:
     table = filled()
 
     assert table.named("broker-a") is None
@@ -41,14 +41,14 @@ def test_an_empty_table_knows_nobody() -> None:
     assert table.members(CLUSTER, "broker-a") == BrokerMembers(CLUSTER, "broker-a", {})
 
 
-def test_who_changes_its_id_is_there_once() -> None:
+def test_a_broker_that_changes_its_id_is_listed_once() -> None:
     table = filled(registration(number=1), registration(number=0))
 
     assert table.members(CLUSTER, "broker-a").broker_addrs == {0: MASTER}
     assert len(table) == 1
 
 
-def test_who_takes_an_id_over_puts_the_other_out() -> None:
+def test_a_broker_that_registers_a_used_id_replaces_the_other() -> None:
     table = filled(registration(connection="old"), registration(address=SLAVE, connection="new"))
 
     assert table.members(CLUSTER, "broker-a").broker_addrs == {0: SLAVE}
@@ -56,14 +56,14 @@ def test_who_takes_an_id_over_puts_the_other_out() -> None:
     assert table.of_connection("old") == []
 
 
-def test_a_member_that_registers_by_another_line_leaves_the_first() -> None:
+def test_a_member_that_registers_by_another_connection_leaves_the_first() -> None:
     table = filled(registration(connection="old"), registration(connection="new"))
 
     assert table.of_connection("old") == []
     assert [member.address for member in table.of_connection("new")] == [MASTER]
 
 
-def test_a_broker_tells_its_zone_and_whether_a_slave_may_act_for_its_master() -> None:
+def test_a_broker_registers_its_zone_and_whether_a_slave_may_act_for_its_master() -> None:
     table = filled(registration(acting=True, zone="north"))
 
     data = BrokerData(CLUSTER, "broker-a", {0: MASTER}, enable_acting_master=True, zone_name="north")
@@ -71,7 +71,7 @@ def test_a_broker_tells_its_zone_and_whether_a_slave_may_act_for_its_master() ->
     assert table.info() == ClusterInfo({"broker-a": data}, {CLUSTER: ("broker-a",)})
 
 
-def test_a_name_goes_with_its_last_member_out_of_every_cluster() -> None:
+def test_a_name_without_members_leaves_all_clusters() -> None:
     table = filled(
         registration(),
         registration(number=1, address=SLAVE, cluster="Other"),
@@ -100,7 +100,7 @@ def test_a_name_goes_with_its_last_member_out_of_every_cluster() -> None:
         )
     )
 )
-def test_all_tables_agree_whatever_happens(steps: list[tuple[str, str, int, str, str, str]]) -> None:
+def test_all_tables_are_consistent_after_random_operations(steps: list[tuple[str, str, int, str, str, str]]) -> None:
     table = BrokerTable(120)
 
     for what, name, number, address, cluster, line in steps:

@@ -288,7 +288,7 @@ def test_every_difference_that_is_listed_occurs(difference: Difference) -> None:
 
 
 @needs_golden
-def test_the_release_that_never_answers_an_unknown_code_is_the_only_one_left_alone() -> None:
+def test_only_the_release_that_never_answers_an_unknown_code_is_excluded() -> None:
     silent = [
         (exchange.release, exchange.request.code) for talk in TALKS.values() for exchange in talk if not exchange.answer
     ]

@@ -21,7 +21,7 @@ def test_the_example_runs() -> None:
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", done.stdout)
 
 
-def test_every_code_is_there() -> None:
+def test_every_code_is_documented() -> None:
     table = DOCUMENT.partition("## Requests")[2]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
     codes = {int(code) for cell in cells for code in re.findall(r"\d+", cell)}

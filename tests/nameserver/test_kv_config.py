@@ -44,7 +44,7 @@ async def reopened(kv_config: KvConfig, files: Files) -> KvConfig:
     return opened(files)
 
 
-def test_what_was_put_is_there_and_is_read_again() -> None:
+def test_a_stored_value_is_read_after_a_restart() -> None:
     async def main() -> None:
         files = FaultyFiles()
         kv_config = opened(files)
@@ -65,7 +65,7 @@ def test_what_was_put_is_there_and_is_read_again() -> None:
     run(main())
 
 
-def test_the_file_is_the_one_that_rocketmq_writes() -> None:
+def test_the_file_has_the_form_of_rocketmq() -> None:
     async def main() -> None:
         files = FaultyFiles()
         kv_config = opened(files)
@@ -84,7 +84,7 @@ def test_a_file_of_rocketmq_is_read() -> None:
     assert kv_config.table("NsA") == {}
 
 
-def test_a_namespace_whose_last_key_goes_stays_empty() -> None:
+def test_a_namespace_stays_empty_after_its_last_key_is_deleted() -> None:
     async def main() -> None:
         files = FaultyFiles()
         kv_config = opened(files)
@@ -98,7 +98,7 @@ def test_a_namespace_whose_last_key_goes_stays_empty() -> None:
     run(main())
 
 
-def test_nothing_is_made_on_the_disk_before_something_is_put() -> None:
+def test_no_file_is_created_before_the_first_change() -> None:
     async def main() -> None:
         files = FaultyFiles()
         kv_config = opened(files)
@@ -111,7 +111,7 @@ def test_nothing_is_made_on_the_disk_before_something_is_put() -> None:
     run(main())
 
 
-def test_a_change_that_changes_nothing_is_not_written() -> None:
+def test_a_change_without_effect_is_not_written() -> None:
     async def main() -> None:
         files = FaultyFiles()
         kv_config = opened(files)
@@ -123,7 +123,7 @@ def test_a_change_that_changes_nothing_is_not_written() -> None:
     run(main())
 
 
-def test_without_a_path_it_lives_in_memory() -> None:
+def test_without_a_path_the_values_are_kept_in_memory() -> None:
     async def main() -> None:
         files = FaultyFiles()
         kv_config = opened(files, None)
@@ -138,7 +138,7 @@ def test_without_a_path_it_lives_in_memory() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"null", b"[]", b'{"configTable":{"ns":{"a":{}}}}', b"\xff", b"\0" * 40])
-def test_a_damaged_file_is_named_and_left_alone(data: bytes) -> None:
+def test_a_damaged_file_is_named_and_not_changed(data: bytes) -> None:
     files = saved(data)
 
     with pytest.raises(StoreDamaged, match=r"/data/namesrv/kvConfig\.json is damaged .* move it away"):
@@ -148,7 +148,7 @@ def test_a_damaged_file_is_named_and_left_alone(data: bytes) -> None:
     opened(files, PATH.with_name("another.json"))
 
 
-def test_a_file_that_cannot_be_read_is_named() -> None:
+def test_an_unreadable_file_is_named() -> None:
     files = saved(WRITTEN_BY_ROCKETMQ)
     files.fail("read", errno.EIO, path=str(PATH))
 
@@ -168,7 +168,7 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
         ("make_dir", errno.EROFS, StoreError),
     ],
 )
-def test_a_change_that_could_not_be_saved_did_not_happen(
+def test_a_change_that_could_not_be_saved_is_undone(
     call: Any, code: int, kind: type[StoreError], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_a_change_that_could_not_be_saved_did_not_happen(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-def test_after_a_power_loss_everything_that_was_acknowledged_is_there() -> None:
+def test_acknowledged_values_survive_a_power_loss() -> None:
     async def main() -> None:
         files = FaultyFiles()
         kv_config = opened(files)
@@ -204,7 +204,7 @@ def test_after_a_power_loss_everything_that_was_acknowledged_is_there() -> None:
     run(main())
 
 
-def test_changes_are_made_one_after_the_other() -> None:
+def test_changes_are_applied_one_after_the_other() -> None:
     async def main() -> None:
         files = FaultyFiles()
         kv_config = opened(files)
@@ -224,7 +224,7 @@ def stalled_run(main: Coroutine[Any, Any, None], files: FaultyFiles) -> None:
         runner.run(main)
 
 
-def test_reading_goes_on_while_the_disk_hangs_and_too_many_changes_are_refused() -> None:
+def test_reading_continues_while_the_disk_hangs_and_too_many_changes_are_refused() -> None:
     files = FaultyFiles()
 
     async def main() -> None:
@@ -245,7 +245,7 @@ def test_reading_goes_on_while_the_disk_hangs_and_too_many_changes_are_refused()
     stalled_run(main(), files)
 
 
-def test_a_change_is_finished_even_when_who_asked_for_it_has_gone() -> None:
+def test_a_change_completes_although_its_client_disconnected() -> None:
     files = FaultyFiles()
 
     async def main() -> None:
@@ -296,7 +296,7 @@ def test_two_name_servers_cannot_use_one_file(tmp_path: Path) -> None:
         ("n", "k", "v" * 11, "value has 11 characters; at most 10"),
     ],
 )
-def test_names_and_values_are_bounded(namespace: str, key: str, value: str, why: str) -> None:
+def test_the_length_of_names_and_values_is_limited(namespace: str, key: str, value: str, why: str) -> None:
     async def main() -> None:
         kv_config = opened(FaultyFiles(), limits=KvLimits(max_name_chars=5, max_value_chars=10))
 
@@ -308,7 +308,7 @@ def test_names_and_values_are_bounded(namespace: str, key: str, value: str, why:
     run(main())
 
 
-def test_entries_are_bounded_and_an_empty_namespace_counts_as_one() -> None:
+def test_the_number_of_entries_is_limited_and_an_empty_namespace_counts_as_one() -> None:
     async def main() -> None:
         kv_config = opened(FaultyFiles(), limits=KvLimits(max_entries=2))
         await kv_config.put("a", "one", "1")
@@ -325,7 +325,7 @@ def test_entries_are_bounded_and_an_empty_namespace_counts_as_one() -> None:
     run(main())
 
 
-def test_what_was_saved_beyond_the_bound_is_kept() -> None:
+def test_saved_values_above_the_limit_are_kept() -> None:
     async def main() -> None:
         kv_config = opened(saved(b'{"configTable":{"ns":{"a":"1","b":"2","c":"3"}}}'), limits=KvLimits(max_entries=2))
 

@@ -13,7 +13,7 @@ from pocketmq.testing import FaultyFiles, run
 SETTINGS = NameServerSettings(kv_config_path=Path("/data/kvConfig.json"))
 
 
-def test_a_value_is_put_told_listed_and_deleted() -> None:
+def test_a_value_is_stored_returned_listed_and_deleted() -> None:
     async def main() -> None:
         async with started(SETTINGS, files=FaultyFiles()) as (_, peer):
             put = await ask(peer, RequestCode.PUT_KV_CONFIG, PutKvConfig("ns", "k", "v"))
@@ -31,7 +31,7 @@ def test_a_value_is_put_told_listed_and_deleted() -> None:
     run(main())
 
 
-def test_what_is_not_there_is_told_in_rocketmqs_words() -> None:
+def test_a_missing_value_is_reported_in_rocketmqs_words() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             got = await ask(peer, RequestCode.GET_KV_CONFIG, KvKey("none", "none"))
@@ -45,7 +45,7 @@ def test_what_is_not_there_is_told_in_rocketmqs_words() -> None:
     run(main())
 
 
-def test_values_are_there_again_after_a_restart() -> None:
+def test_values_exist_after_a_restart() -> None:
     async def main() -> None:
         files = FaultyFiles()
         async with started(SETTINGS, files=files) as (_, peer):
@@ -59,7 +59,7 @@ def test_values_are_there_again_after_a_restart() -> None:
     run(main())
 
 
-def test_a_disk_that_is_full_is_told_and_the_server_goes_on() -> None:
+def test_a_full_disk_is_reported_and_the_server_continues() -> None:
     async def main() -> None:
         files = FaultyFiles()
         async with started(SETTINGS, files=files) as (_, peer):

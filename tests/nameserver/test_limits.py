@@ -58,7 +58,7 @@ def refused(table: RouteTable, told: Registration, why: str) -> None:
         "control character",
     ],
 )
-def test_what_is_at_a_bound_is_taken_and_what_is_beyond_it_changes_nothing(
+def test_values_at_a_limit_are_accepted_and_above_it_nothing_changes(
     first: list[Registration], fits: Registration, too_much: Registration, why: str
 ) -> None:
     table = RouteTable(SMALL)
@@ -69,7 +69,7 @@ def test_what_is_at_a_bound_is_taken_and_what_is_beyond_it_changes_nothing(
     table.register(fits, 0)
 
 
-def test_a_topic_by_hand_is_bounded_too() -> None:
+def test_topics_added_by_hand_are_limited_too() -> None:
     table = RouteTable(SMALL)
     table.register(registration("A", "B", "C"), 0)
 
@@ -79,7 +79,7 @@ def test_a_topic_by_hand_is_bounded_too() -> None:
     assert "D" not in table.topics
 
 
-def test_a_slave_that_may_not_tell_topics_is_not_refused_for_them() -> None:
+def test_topics_of_a_slave_without_permission_do_not_refuse_its_registration() -> None:
     table = RouteTable(SMALL)
     table.register(registration("A", "B"), 0)
 
@@ -99,7 +99,7 @@ def test_a_slave_that_may_not_tell_topics_is_not_refused_for_them() -> None:
         (registration(), other("", "A"), {"A"}, 1, "is empty"),
     ],
 )
-def test_of_too_many_topics_those_are_taken_that_fit_and_those_of_groups_last(
+def test_of_too_many_topics_those_of_users_are_accepted_before_those_of_groups(
     first: Registration, told: Registration, taken: set[str], rejected: int, why: str
 ) -> None:
     table = RouteTable(SMALL)
@@ -122,7 +122,7 @@ def test_topics_that_are_known_stay_known_when_there_are_too_many() -> None:
     assert (set(table.topics.names()), done.rejected) == ({"A", "B", "C"}, 2)
 
 
-def test_a_name_server_has_space_for_all_that_a_broker_may_make() -> None:
+def test_a_name_server_has_space_for_all_topics_of_a_broker() -> None:
     broker = BrokerSettings()
 
     assert RouteLimits().max_topics >= broker.max_topics + broker.max_retry_topics

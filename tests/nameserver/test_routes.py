@@ -72,7 +72,7 @@ def test_a_first_registration_of_a_single_topic_is_refused_and_leaves_no_trace()
     assert table.cluster_info() == RouteTable().cluster_info()
 
 
-def test_a_single_topic_of_a_slave_that_was_never_heard_is_refused_too() -> None:
+def test_a_single_topic_of_an_unknown_slave_is_refused() -> None:
     table = told(registration("A", "B"))
 
     with pytest.raises(ServerFailed):
@@ -87,7 +87,7 @@ def test_a_later_registration_of_a_single_topic_adds_it() -> None:
     assert topics(table) == {"A", "B", "C"}
 
 
-def test_a_newcomer_is_told_from_one_who_was_there() -> None:
+def test_a_new_broker_and_a_known_one_are_distinguished() -> None:
     table = RouteTable()
 
     first = table.register(registration("A", "B"), 0)
@@ -97,7 +97,7 @@ def test_a_newcomer_is_told_from_one_who_was_there() -> None:
     assert first.master is None
 
 
-def test_a_slave_is_told_its_master() -> None:
+def test_a_slave_gets_its_master() -> None:
     table = told(registration("A", "B"))
 
     done = table.register(registration(number=1, address=SLAVE), 0)
@@ -106,11 +106,11 @@ def test_a_slave_is_told_its_master() -> None:
     assert (done.master.address, done.master.ha_address) == (MASTER, MASTER + "-ha")
 
 
-def test_a_slave_without_a_master_is_told_nobody() -> None:
+def test_a_slave_without_a_master_gets_no_master_address() -> None:
     assert RouteTable().register(registration(number=1, address=SLAVE), 0).master is None
 
 
-def test_a_slave_that_becomes_master_is_there_once() -> None:
+def test_a_slave_that_becomes_master_is_listed_once() -> None:
     table = told(registration("A", "B", number=1), registration("A", "B", number=0, counter=2))
 
     assert addresses(table) == {0: MASTER}
@@ -119,7 +119,9 @@ def test_a_slave_that_becomes_master_is_there_once() -> None:
 @pytest.mark.parametrize(
     ("old_state", "new_state", "wins"), [(5, 4, MASTER), (5, 5, SLAVE), (5, 6, SLAVE), (0, 0, SLAVE)]
 )
-def test_of_two_with_one_id_the_newer_state_stays(old_state: int, new_state: int, wins: str) -> None:
+def test_of_two_brokers_with_one_id_the_one_with_the_newer_state_stays(
+    old_state: int, new_state: int, wins: str
+) -> None:
     table = told(registration("A", "B", state=old_state))
 
     done = table.register(registration("A", "B", address=SLAVE, state=new_state, counter=2), 0)
@@ -129,7 +131,7 @@ def test_of_two_with_one_id_the_newer_state_stays(old_state: int, new_state: int
     assert (done.member is None) == (wins == MASTER)
 
 
-def test_who_is_ignored_is_not_left_behind_under_its_old_id() -> None:
+def test_a_refused_registration_leaves_no_entry_under_the_old_id() -> None:
     table = told(registration("A", "B", state=5), registration(number=1, address=SLAVE))
 
     table.register(registration("A", "B", number=0, address=SLAVE, state=4), 0)
@@ -138,7 +140,7 @@ def test_who_is_ignored_is_not_left_behind_under_its_old_id() -> None:
     assert table.data_version(CLUSTER, SLAVE) is None
 
 
-def test_an_address_that_comes_back_under_another_name_leaves_the_old_one() -> None:
+def test_an_address_that_registers_under_another_name_leaves_the_old_one() -> None:
     table = told(registration("A", "B"), registration("A", "C", name="broker-b"))
 
     assert table.cluster_info().cluster_addr_table == {CLUSTER: ("broker-b",)}
@@ -156,16 +158,14 @@ def test_an_address_that_comes_back_under_another_name_leaves_the_old_one() -> N
     ],
     ids=["old master", "master", "old slave", "slave", "slave that may act"],
 )
-def test_alone_a_master_tells_topics_and_so_does_a_slave_that_is_new_enough(
-    number: int, acting: bool | None, known: bool
-) -> None:
+def test_topics_come_from_the_master_or_from_a_new_enough_slave(number: int, acting: bool | None, known: bool) -> None:
     table = told(registration("A", "B", number=number, acting=acting))
 
     assert ("A" in topics(table)) == known
 
 
 @pytest.mark.parametrize(("number", "known"), [(0, True), (1, True), (2, True), (3, False)])
-def test_beside_a_slave_only_a_lower_id_tells_topics(number: int, known: bool) -> None:
+def test_of_several_slaves_the_lowest_id_provides_topics(number: int, known: bool) -> None:
     table = told(registration(number=2, address=SLAVE, acting=True))
     address = SLAVE if number == 2 else MASTER
 
@@ -174,20 +174,20 @@ def test_beside_a_slave_only_a_lower_id_tells_topics(number: int, known: bool) -
     assert ("A" in topics(table)) == known
 
 
-def test_a_slave_beside_its_master_tells_no_topics() -> None:
+def test_a_slave_with_a_master_provides_no_topics() -> None:
     table = told(registration("A", "B"), registration("C", "D", number=1, address=SLAVE, acting=True))
 
     assert topics(table) == {"A", "B"}
 
 
 @pytest.mark.parametrize(("number", "acting", "wanted"), [(0, True, 6), (1, True, 4), (1, False, 6)])
-def test_topics_of_a_slave_that_acts_cannot_be_written(number: int, acting: bool, wanted: int) -> None:
+def test_topics_of_an_acting_slave_are_read_only(number: int, acting: bool, wanted: int) -> None:
     table = told(registration("A", "B", number=number, acting=acting))
 
     assert perm(table, "A") == wanted
 
 
-def test_the_same_data_version_changes_nothing() -> None:
+def test_an_equal_data_version_changes_nothing() -> None:
     table = told(registration("A", "B"))
 
     table.register(registration(TopicConfig("A", perm=Perm.READ), "B"), 0)
@@ -196,7 +196,7 @@ def test_the_same_data_version_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("version", [DataVersion(2, 0, 1_001), DataVersion(1, 1, 1_001), DataVersion(1, 0, 1_002)])
-def test_each_of_the_three_numbers_of_a_data_version_makes_it_another(version: DataVersion) -> None:
+def test_each_of_the_three_numbers_of_a_data_version_counts(version: DataVersion) -> None:
     table = told(registration("A", "B"))
     changed = registration(TopicConfig("A", perm=Perm.READ), "B")
     body = replace(changed.body, topics=replace(changed.body.topics, data_version=version))
@@ -207,7 +207,7 @@ def test_each_of_the_three_numbers_of_a_data_version_makes_it_another(version: D
     assert table.data_version(CLUSTER, MASTER) == version
 
 
-def test_a_topic_that_is_missing_here_is_taken_even_at_the_same_version() -> None:
+def test_an_unknown_topic_is_accepted_at_an_equal_version() -> None:
     table = told(registration("A", "B"))
     table.delete_topic("A")
 
@@ -216,7 +216,7 @@ def test_a_topic_that_is_missing_here_is_taken_even_at_the_same_version() -> Non
     assert topics(table) == {"A", "B"}
 
 
-def test_the_version_of_somebody_unknown_is_none() -> None:
+def test_an_unknown_broker_has_no_version() -> None:
     assert RouteTable().data_version(CLUSTER, MASTER) is None
 
 
@@ -241,7 +241,7 @@ def test_wiped_permissions_last_until_the_broker_changes_a_topic() -> None:
     ],
     ids=["kept", "dropped", "a single topic is an addition", "no table at all"],
 )
-def test_topics_that_are_not_named_any_more_go_only_when_asked_for(
+def test_topics_missing_from_a_registration_are_removed_only_if_requested(
     later: list[str], drop_absent: bool, left: set[str]
 ) -> None:
     table = told(registration("A", "B"))
@@ -260,7 +260,7 @@ def test_topics_of_other_brokers_stay_when_one_broker_drops_them() -> None:
     assert set(table.topics.queues("B")) == {"broker-b"}
 
 
-def test_a_table_with_static_topics_drops_nothing() -> None:
+def test_a_table_with_static_topics_removes_nothing() -> None:
     table = told(registration("A", "B"))
     later = registration("A", "C", counter=2)
     mapped = replace(later.body.topics, topic_queue_mapping_info_map={"A": QueueMappingInfo("A", "broker-a", 1)})
@@ -294,7 +294,7 @@ def test_a_silent_broker_expires_after_its_time(timeout_s: float | None, now: fl
 
 
 @pytest.mark.parametrize("sign", ["registration", "heartbeat"])
-def test_who_is_heard_lives_on(sign: str) -> None:
+def test_a_heartbeat_keeps_a_broker_registered(sign: str) -> None:
     table = told(registration("A", "B"))
 
     if sign == "registration":
@@ -306,7 +306,7 @@ def test_who_is_heard_lives_on(sign: str) -> None:
     assert [member.address for member in table.expire(220.5)] == [MASTER]
 
 
-def test_a_heartbeat_of_somebody_unknown_registers_nobody() -> None:
+def test_a_heartbeat_of_an_unknown_broker_registers_nothing() -> None:
     table = RouteTable()
 
     table.touch(CLUSTER, MASTER, 100)
@@ -314,7 +314,7 @@ def test_a_heartbeat_of_somebody_unknown_registers_nobody() -> None:
     assert table.cluster_info() == RouteTable().cluster_info()
 
 
-def test_a_lost_line_takes_its_brokers_at_once_and_no_other() -> None:
+def test_a_lost_connection_removes_only_its_own_brokers() -> None:
     table = told(
         registration("A", "B", connection="one"),
         registration("A", "C", name="broker-b", address="b:1", connection="one"),
@@ -328,7 +328,7 @@ def test_a_lost_line_takes_its_brokers_at_once_and_no_other() -> None:
     assert table.lose("one") == []
 
 
-def test_losing_an_old_line_does_not_hurt_who_registered_by_a_new_one() -> None:
+def test_losing_an_old_connection_does_not_affect_a_broker_with_a_new_one() -> None:
     table = told(registration("A", "B", connection="old"), registration("A", "B", connection="new"))
 
     assert table.lose("old") == []
@@ -344,7 +344,9 @@ def test_losing_an_old_line_does_not_hurt_who_registered_by_a_new_one() -> None:
         ("broker-a", MASTER, "Other", False),
     ],
 )
-def test_a_good_bye_removes_exactly_who_says_it(name: str, address: str, cluster: str, is_gone: bool) -> None:
+def test_an_unregistration_removes_exactly_the_named_broker(
+    name: str, address: str, cluster: str, is_gone: bool
+) -> None:
     table = told(registration("A", "B"))
 
     gone = table.unregister(cluster, name, address)
@@ -366,7 +368,7 @@ def test_a_name_stays_while_one_of_its_addresses_does() -> None:
 
 
 @pytest.mark.parametrize(("acting", "wanted"), [(True, Perm.READ), (False, Perm.READ_WRITE), (None, 6)])
-def test_without_its_master_a_name_whose_slaves_may_act_cannot_be_written(acting: bool | None, wanted: int) -> None:
+def test_without_a_master_a_name_with_acting_slaves_is_read_only(acting: bool | None, wanted: int) -> None:
     table = told(registration("A", "B", acting=acting), registration(number=1, address=SLAVE, acting=acting))
 
     table.unregister(CLUSTER, "broker-a", MASTER)
@@ -395,7 +397,7 @@ def lost_master(acting: bool | None = True) -> RouteTable:
     ],
     ids=["stands in", "not asked for", "not allowed", "members need the true ids"],
 )
-def test_the_lowest_slave_stands_in_for_a_lost_master(
+def test_the_slave_with_the_lowest_id_acts_for_a_lost_master(
     topic: str, asked: bool, acting: bool, wanted: dict[int, str]
 ) -> None:
     route = lost_master(acting).route(topic, acting_master=asked)
@@ -404,7 +406,7 @@ def test_the_lowest_slave_stands_in_for_a_lost_master(
     assert route.broker_datas[0].broker_addrs == wanted
 
 
-def test_nobody_stands_in_where_the_topic_can_be_written() -> None:
+def test_no_slave_acts_while_the_topic_is_writable() -> None:
     table = lost_master()
     table.add_write_perm("broker-a")
 
@@ -414,7 +416,7 @@ def test_nobody_stands_in_where_the_topic_can_be_written() -> None:
     assert 0 not in route.broker_datas[0].broker_addrs
 
 
-def test_a_master_that_is_there_needs_no_stand_in() -> None:
+def test_no_slave_acts_while_the_master_is_registered() -> None:
     route = told(registration("A", "B", acting=True)).route("A", acting_master=True)
 
     assert route is not None
@@ -428,7 +430,7 @@ def two_brokers() -> RouteTable:
     )
 
 
-def test_write_permission_is_wiped_and_given_back_with_counts() -> None:
+def test_wiping_and_restoring_write_permission_returns_the_number_of_topics() -> None:
     table = two_brokers()
 
     assert table.wipe_write_perm("broker-a") == 2
@@ -467,7 +469,7 @@ def test_a_topic_is_registered_by_hand_on_brokers_that_are_known() -> None:
     assert "Bad" not in topics(table)
 
 
-def test_topics_of_a_cluster() -> None:
+def test_topics_of_a_cluster_are_listed() -> None:
     table = two_brokers()
 
     assert table.topics_of_cluster(CLUSTER) == ["A", "B"]
@@ -480,7 +482,7 @@ def test_clusters_and_brokers_are_names_of_topics_too() -> None:
     assert RouteTable().system_topics() == TopicList()
 
 
-def test_filter_servers_are_told_by_address() -> None:
+def test_filter_servers_are_listed_by_address() -> None:
     one = registration("A", "B")
     table = told(one._replace(body=replace(one.body, filter_server_list=("f:1",))))
 
@@ -511,7 +513,7 @@ def route_in_zones() -> TopicRouteData:
         ("west", {"broker-c"}, {}),
     ],
 )
-def test_a_client_gets_its_zone_and_brokers_without_a_master(
+def test_a_client_gets_brokers_of_its_zone_and_those_without_a_master(
     zone: str, names: set[str], filters: dict[str, tuple[str, ...]]
 ) -> None:
     near = in_zone(route_in_zones(), zone)

@@ -46,7 +46,7 @@ async def broker_is_gone(client: Peer, *, within_s: float, step_s: float = 0.5) 
     return loop.time() - began
 
 
-def test_every_request_is_served_and_a_strange_one_refused() -> None:
+def test_every_request_is_served_and_an_unknown_one_refused() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             codes = [(await peer.call(Command(code, {}))).code for code in ACCESS]
@@ -85,7 +85,7 @@ def nonsense(code: RequestCode) -> st.SearchStrategy[Command]:
 @pytest.mark.parametrize("code", ACCESS, ids=lambda code: code.name)
 @settings(max_examples=15)
 @given(data=st.data())
-def test_nonsense_is_answered_and_nothing_breaks(code: RequestCode, data: st.DataObject) -> None:
+def test_invalid_requests_are_answered_and_change_nothing(code: RequestCode, data: st.DataObject) -> None:
     requests = data.draw(st.lists(nonsense(code), min_size=1, max_size=5))
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_nonsense_is_answered_and_nothing_breaks(code: RequestCode, data: st.Dat
 @pytest.mark.parametrize(
     ("timeout_ms", "earliest_s", "latest_s"), [(None, 120, 126), (10_000, 10, 16), (300_000, 300, 306)]
 )
-def test_a_broker_that_is_silent_is_removed_and_its_line_closed(
+def test_a_silent_broker_is_removed_and_its_connection_closed(
     timeout_ms: int | None, earliest_s: float, latest_s: float
 ) -> None:
     async def main() -> None:
@@ -135,7 +135,7 @@ def test_a_broker_that_registers_again_in_time_stays() -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "cut", "garbage"])
-def test_a_broker_whose_line_is_lost_is_gone_at_once(how: str) -> None:
+def test_a_broker_with_a_lost_connection_is_removed_at_once(how: str) -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with started(network=network, clock=FakeClock(asyncio.get_running_loop())) as (server, client):
@@ -154,7 +154,7 @@ def test_a_broker_whose_line_is_lost_is_gone_at_once(how: str) -> None:
     run(main())
 
 
-def test_a_broker_behind_a_half_open_line_is_gone_after_its_time() -> None:
+def test_a_broker_with_a_half_open_connection_is_removed_after_its_timeout() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with started(network=network, clock=FakeClock(asyncio.get_running_loop())) as (server, client):
@@ -168,7 +168,7 @@ def test_a_broker_behind_a_half_open_line_is_gone_after_its_time() -> None:
     run(main())
 
 
-def test_a_wall_clock_that_is_set_back_or_forward_removes_nobody_and_keeps_nobody() -> None:
+def test_steps_of_the_wall_clock_do_not_affect_the_removal_of_brokers() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         clock = FakeClock(asyncio.get_running_loop())
@@ -205,7 +205,7 @@ def test_several_name_servers_share_nothing() -> None:
     run(main())
 
 
-def test_stopping_twice_and_starting_again_is_fine_and_brokers_have_to_come_back() -> None:
+def test_a_server_can_be_stopped_twice_and_started_again_without_its_brokers() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         server = NameServer(network=network)
@@ -227,7 +227,7 @@ def test_stopping_twice_and_starting_again_is_fine_and_brokers_have_to_come_back
     run(main())
 
 
-def test_stopping_takes_less_than_a_second_even_when_a_peer_does_not_read() -> None:
+def test_stopping_takes_less_than_a_second_although_a_peer_does_not_read() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         loop = asyncio.get_running_loop()
@@ -271,7 +271,7 @@ def test_a_value_that_is_being_saved_is_saved_before_it_stops() -> None:
         runner.run(main())
 
 
-def test_routes_are_told_while_the_disk_hangs() -> None:
+def test_routes_are_answered_while_the_disk_hangs() -> None:
     files = FaultyFiles()
     settings = NameServerSettings(kv_config_path=Path("/data/kvConfig.json"))
 
@@ -293,7 +293,7 @@ def test_routes_are_told_while_the_disk_hangs() -> None:
         runner.run(main())
 
 
-def test_an_address_that_is_taken_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_start_on_a_used_address_leaves_nothing_running(tmp_path: Path) -> None:
     async def main() -> None:
         network = MemoryNetwork()
         path = tmp_path / "kvConfig.json"
@@ -324,7 +324,7 @@ def test_a_damaged_kv_config_is_named_before_it_listens(tmp_path: Path) -> None:
     run(main())
 
 
-def test_beyond_the_bound_on_connections_newcomers_are_refused_and_brokers_stay() -> None:
+def test_above_the_limit_new_connections_are_refused_and_brokers_stay() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with started(NameServerSettings(max_connections=3), network=network) as (server, client):
@@ -362,7 +362,7 @@ def test_it_serves_over_real_sockets_on_any_free_port(tmp_path: Path) -> None:
         runner.run(main())
 
 
-def test_it_may_listen_where_others_reach_it_when_told_so() -> None:
+def test_a_name_server_may_listen_on_open_addresses_with_the_option() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         async with NameServer(OPEN, network=network) as server:

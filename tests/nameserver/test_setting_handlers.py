@@ -18,7 +18,7 @@ async def told(peer: Peer) -> dict[str, str]:
     return read_properties((await ask(peer, RequestCode.GET_NAMESRV_CONFIG)).body)
 
 
-def test_settings_are_told_as_properties_with_the_port_that_was_given() -> None:
+def test_settings_are_returned_as_properties_with_the_configured_port() -> None:
     async def main() -> None:
         async with started() as (server, peer):
             settings = await told(peer)
@@ -65,7 +65,7 @@ def test_an_empty_change_is_a_success_as_with_rocketmq() -> None:
         "unheardOf=1\n",
     ],
 )
-def test_anything_else_is_refused_by_name_and_no_file_is_touched(text: str) -> None:
+def test_other_keys_are_refused_by_name_and_no_file_is_changed(text: str) -> None:
     async def main() -> None:
         files = FaultyFiles()
         async with started(files=files) as (_, peer):
@@ -82,7 +82,7 @@ def test_anything_else_is_refused_by_name_and_no_file_is_touched(text: str) -> N
     run(main())
 
 
-def test_an_impossible_value_is_told() -> None:
+def test_an_impossible_value_is_reported() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             answer = await update(peer, "orderMessageEnable=perhaps\n")
@@ -93,7 +93,7 @@ def test_an_impossible_value_is_told() -> None:
     run(main())
 
 
-def test_who_tries_what_is_forbidden_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_forbidden_change_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with started() as (_, peer):
             await update(peer, "kvConfigPath=/x\n")

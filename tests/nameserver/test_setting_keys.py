@@ -41,7 +41,7 @@ def test_a_file_of_rocketmq_is_read() -> None:
     assert settings.limits.max_topics == 7
 
 
-def test_what_is_not_named_stays_as_it_was() -> None:
+def test_settings_that_a_file_does_not_name_keep_their_values() -> None:
     base = NameServerSettings(port=5, order_message_enable=True)
 
     assert read_keys({"listenPort": "6"}, base).settings == NameServerSettings(port=6, order_message_enable=True)
@@ -59,7 +59,7 @@ def test_what_is_not_named_stays_as_it_was() -> None:
         ),
     ],
 )
-def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
+def test_a_key_without_effect_is_reported(name: str, warning: str) -> None:
     settings, warnings = read_keys({name: "1"})
 
     assert warnings == [warning]
@@ -78,12 +78,12 @@ def test_a_key_without_effect_is_told(name: str, warning: str) -> None:
         ("bindAddress", "0.0.0.0", "open-to-the-network"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(name: str, text: str, why: str) -> None:
+def test_an_impossible_value_is_refused(name: str, text: str, why: str) -> None:
     with pytest.raises(InvalidSetting, match=why):
         read_keys({name: text})
 
 
-def test_all_keys_are_told_with_their_values_and_can_be_read_again() -> None:
+def test_all_keys_are_written_with_their_values_and_can_be_read_again() -> None:
     files = ServerTlsFiles(cert=Path("cert.pem"), key=Path("key.pem"), client_ca=Path("ca.pem"), mode=TlsMode.ENFORCING)
     settings = NameServerSettings(
         kv_config_path=Path("kv.json"),
@@ -105,7 +105,7 @@ def test_all_keys_are_told_with_their_values_and_can_be_read_again() -> None:
 
 
 @pytest.mark.parametrize("name", CHANGEABLE)
-def test_a_switch_may_be_changed_while_running(name: str) -> None:
+def test_a_switch_can_change_at_run_time(name: str) -> None:
     before = NameServerSettings()
     text = {"true": "false", "false": "true", "45": "46"}[write_keys(before)[name]]
 
@@ -115,7 +115,7 @@ def test_a_switch_may_be_changed_while_running(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*FIXED, *NOT_HONOURED, "tlsServerKeyPath", "accessKey", "unheardOf", ""])
-def test_anything_else_is_refused_by_name_and_nothing_changes(name: str) -> None:
+def test_other_keys_are_refused_by_name_and_nothing_changes(name: str) -> None:
     with pytest.raises(NoPermission) as refusal:
         change_keys(NameServerSettings(), {"orderMessageEnable": "true", name: "1"})
 
@@ -123,7 +123,7 @@ def test_anything_else_is_refused_by_name_and_nothing_changes(name: str) -> None
     assert (refusal.value.remark or "").startswith(f"{REFUSED} {name} ")
 
 
-def test_no_path_listener_or_bound_can_be_changed_while_running() -> None:
+def test_no_path_listener_or_limit_can_change_at_run_time() -> None:
     changeable = {key.field for key in CHANGEABLE.values()}
 
     assert not {

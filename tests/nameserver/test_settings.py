@@ -8,7 +8,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.nameserver.settings import NameServerSettings
 
 
-def test_the_defaults_are_rocketmqs_on_loopback() -> None:
+def test_the_defaults_are_those_of_rocketmq_on_loopback() -> None:
     settings = NameServerSettings()
 
     assert str(settings.address) == "127.0.0.1:9876"
@@ -16,12 +16,12 @@ def test_the_defaults_are_rocketmqs_on_loopback() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_on_loopback_nothing_needs_to_be_said(host: str) -> None:
+def test_on_loopback_no_option_is_needed(host: str) -> None:
     assert NameServerSettings(host=host).address.is_loopback
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "fe80::1", "my-host"])
-def test_where_others_reach_it_the_flag_must_say_so(host: str) -> None:
+def test_on_addresses_that_others_reach_the_option_is_needed(host: str) -> None:
     with pytest.raises(InvalidSetting, match="--open-to-the-network-without-authentication"):
         NameServerSettings(host=host)
 

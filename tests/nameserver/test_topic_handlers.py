@@ -39,7 +39,7 @@ async def topic_list(peer: Peer, code: RequestCode, cluster: str | None = None) 
     ],
 )
 @pytest.mark.parametrize("encoding", HeaderEncoding)
-def test_a_route_is_json_as_the_client_reads_it(
+def test_a_route_has_the_json_that_the_client_reads(
     version: int, standard: bool | None, is_strict: bool, encoding: HeaderEncoding
 ) -> None:
     async def main() -> None:
@@ -62,7 +62,7 @@ def test_a_route_is_json_as_the_client_reads_it(
     run(main())
 
 
-def test_a_topic_without_a_route_is_told_in_rocketmqs_words() -> None:
+def test_a_topic_without_a_route_is_reported_in_rocketmqs_words() -> None:
     async def main() -> None:
         async with started() as (_, peer):
             answer = await ask(peer, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute("None"))
@@ -78,7 +78,7 @@ def test_a_topic_without_a_route_is_told_in_rocketmqs_words() -> None:
 
 
 @pytest.mark.parametrize(("enabled", "order"), [(True, "broker-a:4"), (False, None)])
-def test_a_route_tells_the_order_config_when_the_switch_says_so(enabled: bool, order: str | None) -> None:
+def test_a_route_contains_the_order_config_if_the_switch_is_on(enabled: bool, order: str | None) -> None:
     async def main() -> None:
         async with started(NameServerSettings(order_message_enable=enabled)) as (_, peer):
             await done(peer, register_command("A", "B"))
@@ -95,7 +95,7 @@ def test_a_route_tells_the_order_config_when_the_switch_says_so(enabled: bool, o
 
 
 @pytest.mark.parametrize(("supported", "wanted"), [(True, {0: SLAVE}), (False, {1: SLAVE})])
-def test_a_slave_stands_in_for_its_master_when_the_switch_says_so(supported: bool, wanted: dict[int, str]) -> None:
+def test_a_slave_acts_for_its_master_if_the_switch_is_on(supported: bool, wanted: dict[int, str]) -> None:
     async def main() -> None:
         async with started(NameServerSettings(support_acting_master=supported)) as (_, peer):
             await done(peer, register_command("A", "B", acting=True))
@@ -120,7 +120,7 @@ def test_a_slave_stands_in_for_its_master_when_the_switch_says_so(supported: boo
         ({"__ZONE_NAME": "north", "__ZONE_MODE": "TRUE"}, {"broker-a"}),
     ],
 )
-def test_a_client_may_ask_for_its_zone_only(zone: dict[str, str], names: set[str]) -> None:
+def test_a_client_may_request_its_zone_only(zone: dict[str, str], names: set[str]) -> None:
     async def main() -> None:
         async with started() as (_, peer):
             for name, place in (("broker-a", "north"), ("broker-b", "south")):
@@ -137,7 +137,7 @@ def test_a_client_may_ask_for_its_zone_only(zone: dict[str, str], names: set[str
 
 
 @pytest.mark.parametrize(("wait", "after_s", "code"), [(True, 44, 1), (True, 46, 0), (False, 1, 0)])
-def test_routes_wait_for_brokers_to_register_when_the_switch_says_so(wait: bool, after_s: float, code: int) -> None:
+def test_routes_wait_for_brokers_to_register_if_the_switch_is_on(wait: bool, after_s: float, code: int) -> None:
     async def main() -> None:
         settings = NameServerSettings(need_wait_for_service=wait)
         async with started(settings, clock=FakeClock(asyncio.get_running_loop())) as (_, peer):
@@ -212,7 +212,9 @@ def test_a_topic_is_registered_by_hand_and_deleted() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", TopicRouteData((QueueData("nobody", 2, 2, 6),)).encode()])
-def test_a_topic_by_hand_on_no_known_broker_changes_nothing(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_added_by_hand_on_unknown_brokers_changes_nothing(
+    body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         async with started() as (_, peer):
             await done(peer, register_command("A", "B"))

@@ -20,7 +20,7 @@ def entries(table: TopicTable) -> dict[str, str]:
     return {topic: " ".join(table.queues(topic)) for topic in table.names()}
 
 
-def test_a_place_is_one_topic_on_one_broker_name_however_often_it_is_put() -> None:
+def test_an_entry_is_one_topic_on_one_broker_name() -> None:
     table = filled(T="a b", U="a")
 
     table.put("T", QueueData("a", 8, 8, Perm.READ))
@@ -40,7 +40,7 @@ def test_a_place_is_one_topic_on_one_broker_name_however_often_it_is_put() -> No
         ([("T", [])], {"T": "a b", "U": "a"}),
     ],
 )
-def test_a_topic_goes_with_its_last_place(removed: list[tuple[str, list[str]]], left: dict[str, str]) -> None:
+def test_a_topic_is_removed_with_its_last_entry(removed: list[tuple[str, list[str]]], left: dict[str, str]) -> None:
     table = filled(T="a b", U="a")
 
     for topic, names in removed:
@@ -50,7 +50,7 @@ def test_a_topic_goes_with_its_last_place(removed: list[tuple[str, list[str]]], 
     assert table.entries == sum(len(names.split()) for names in left.values())
 
 
-def test_deleting_a_topic_takes_it_from_everybody() -> None:
+def test_deleting_a_topic_removes_it_from_all_brokers() -> None:
     table = filled(T="a b", U="a")
 
     table.delete("T")
@@ -61,7 +61,7 @@ def test_deleting_a_topic_takes_it_from_everybody() -> None:
     assert "U" in table
 
 
-def test_removing_a_broker_takes_all_topics_from_it() -> None:
+def test_removing_a_broker_removes_its_topics() -> None:
     table = filled(T="a b", U="a", V="b")
 
     table.remove_broker("a")
@@ -97,7 +97,7 @@ def test_topics_are_found_by_their_flag() -> None:
     assert table.with_flag(lambda flag: bool(flag & TopicFlag.UNIT)) == ["unit", "both"]
 
 
-def test_the_mapping_of_a_static_topic_lives_as_long_as_its_place() -> None:
+def test_the_mapping_of_a_static_topic_is_removed_with_its_entry() -> None:
     table = filled(T="a b")
     mapping = QueueMappingInfo("T", "a", 2)
 
@@ -109,7 +109,7 @@ def test_the_mapping_of_a_static_topic_lives_as_long_as_its_place() -> None:
 
 
 @pytest.mark.parametrize(("topic", "name"), [("T", "b"), ("U", "a")])
-def test_a_mapping_without_a_place_is_not_kept(topic: str, name: str) -> None:
+def test_a_mapping_without_an_entry_is_not_kept(topic: str, name: str) -> None:
     table = filled(T="a")
 
     table.put_mapping(topic, name, QueueMappingInfo(topic, name, 2))

@@ -23,7 +23,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @every_loop
-def test_a_peer_that_connects_and_says_nothing_is_turned_away(new_loop: NewLoop, certificate: Certificate) -> None:
+def test_a_silent_peer_is_disconnected(new_loop: NewLoop, certificate: Certificate) -> None:
     network = TcpNetwork(AcceptSettings(hello_s=0.2))
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
@@ -40,7 +40,9 @@ def test_a_peer_that_connects_and_says_nothing_is_turned_away(new_loop: NewLoop,
 
 
 @every_loop
-def test_a_peer_that_begins_a_handshake_and_stops_is_turned_away(new_loop: NewLoop, certificate: Certificate) -> None:
+def test_a_peer_that_does_not_complete_its_handshake_is_disconnected(
+    new_loop: NewLoop, certificate: Certificate
+) -> None:
     network = TcpNetwork(AcceptSettings(hello_s=0.2))
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
@@ -58,7 +60,7 @@ def test_a_peer_that_begins_a_handshake_and_stops_is_turned_away(new_loop: NewLo
 
 
 @every_loop
-def test_a_peer_that_connects_and_leaves_is_turned_away(new_loop: NewLoop, certificate: Certificate) -> None:
+def test_a_peer_that_disconnects_at_once_is_closed(new_loop: NewLoop, certificate: Certificate) -> None:
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
     async def main() -> None:
@@ -71,7 +73,7 @@ def test_a_peer_that_connects_and_leaves_is_turned_away(new_loop: NewLoop, certi
 
 
 @every_loop
-def test_a_pending_handshake_is_not_given_up_for_newcomers(new_loop: NewLoop, certificate: Certificate) -> None:
+def test_a_pending_handshake_is_not_aborted_for_newer_ones(new_loop: NewLoop, certificate: Certificate) -> None:
     network = TcpNetwork(AcceptSettings(max_hellos=4, hello_s=60))
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
@@ -93,7 +95,7 @@ def test_a_pending_handshake_is_not_given_up_for_newcomers(new_loop: NewLoop, ce
 
 
 @every_loop
-def test_newcomers_wait_until_an_earlier_connection_is_done(new_loop: NewLoop, certificate: Certificate) -> None:
+def test_new_connections_wait_until_an_earlier_one_is_accepted(new_loop: NewLoop, certificate: Certificate) -> None:
     network = TcpNetwork(AcceptSettings(max_hellos=4, hello_s=0.3))
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
@@ -116,7 +118,7 @@ def test_newcomers_wait_until_an_earlier_connection_is_done(new_loop: NewLoop, c
 
 @every_loop
 @pytest.mark.parametrize(("is_loopback", "turned_away"), [(False, 3), (True, 0)])
-def test_one_host_takes_a_part_of_the_first_steps_unless_it_is_this_machine(
+def test_one_host_may_have_a_part_of_the_pending_handshakes_unless_it_is_loopback(
     new_loop: NewLoop,
     certificate: Certificate,
     monkeypatch: pytest.MonkeyPatch,
@@ -194,7 +196,7 @@ class Exhausted:
 
 
 @every_loop
-def test_out_of_descriptors_the_door_pauses_and_opens_again(
+def test_without_file_descriptors_accepting_pauses_and_resumes(
     new_loop: NewLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     network = TcpNetwork(AcceptSettings(exhausted_pause_s=0.1))
@@ -215,7 +217,7 @@ def test_out_of_descriptors_the_door_pauses_and_opens_again(
 
 
 @every_loop
-def test_the_first_byte_is_looked_at_and_not_taken(new_loop: NewLoop, certificate: Certificate) -> None:
+def test_the_first_byte_is_examined_without_reading_it(new_loop: NewLoop, certificate: Certificate) -> None:
     tls = ServerTls(server_context(certificate.cert, certificate.key))
 
     async def main() -> None:
@@ -232,7 +234,7 @@ def test_the_first_byte_is_looked_at_and_not_taken(new_loop: NewLoop, certificat
     run_on(new_loop, main())
 
 
-def test_bounds_of_the_doorway_must_be_above_zero() -> None:
+def test_limits_for_accepting_must_be_above_zero() -> None:
     for settings in (
         {"backlog": 0},
         {"hello_s": 0},

@@ -17,13 +17,13 @@ from pocketmq.net.address import Address
         ("host:65535", Address("host", 65535)),
     ],
 )
-def test_a_text_names_a_host_and_a_port_and_is_written_back(text: str, address: Address) -> None:
+def test_a_text_is_parsed_as_host_and_port_and_formatted_unchanged(text: str, address: Address) -> None:
     assert Address.parse(text) == address
     assert str(address) == text.strip()
 
 
 @pytest.mark.parametrize("text", ["broker", "[::1]"])
-def test_a_port_may_be_left_out_where_there_is_a_default(text: str) -> None:
+def test_the_port_may_be_omitted_if_there_is_a_default(text: str) -> None:
     assert Address.parse(text, default_port=9876).port == 9876
     assert Address.parse(text + ":10911", default_port=9876).port == 10911
     with pytest.raises(InvalidSetting, match="host:port"):
@@ -48,17 +48,17 @@ def test_a_port_may_be_left_out_where_there_is_a_default(text: str) -> None:
         "a b:1",
     ],
 )
-def test_a_text_that_is_no_address_says_how_to_write_one(text: str) -> None:
+def test_an_invalid_address_is_refused_with_the_correct_form(text: str) -> None:
     with pytest.raises(InvalidSetting, match="host:port"):
         Address.parse(text)
 
 
-def test_an_open_bracket_is_no_reason_to_take_the_default_port() -> None:
+def test_an_unclosed_bracket_does_not_select_the_default_port() -> None:
     with pytest.raises(InvalidSetting, match="host:port"):
         Address.parse("[::1", default_port=9876)
 
 
-def test_ipv6_without_brackets_is_refused_because_its_port_cannot_be_told() -> None:
+def test_ipv6_without_brackets_is_refused_because_its_port_is_ambiguous() -> None:
     with pytest.raises(InvalidSetting, match=r"\[::1\]:10911"):
         Address.parse("::1:9876")
 
@@ -79,12 +79,12 @@ def test_ipv6_without_brackets_is_refused_because_its_port_cannot_be_told() -> N
         ("localhost.example", False),
     ],
 )
-def test_only_what_cannot_be_reached_from_outside_is_loopback(host: str, is_loopback: bool) -> None:
+def test_only_addresses_of_this_machine_are_loopback(host: str, is_loopback: bool) -> None:
     assert Address(host, 1).is_loopback == is_loopback
 
 
 @pytest.mark.parametrize("text", ["9876", "9876:9876", "0"])
-def test_a_number_is_no_host(text: str) -> None:
+def test_a_number_is_not_a_host(text: str) -> None:
     with pytest.raises(
         InvalidSetting, match=rf"address '{text}' has the number \d+ as its host; write it as host:port"
     ):

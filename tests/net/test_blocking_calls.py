@@ -40,7 +40,7 @@ BODIES = [b"", b"a", bytes(range(256)) * 8, b"x" * HEAD_BYTES, b"yz" * 100_000, 
 
 
 @pytest.mark.parametrize("at_once", [1_000_000, 65_536, HEAD_BYTES, 1_001])
-def test_answers_come_whole_however_they_are_cut(at_once: int) -> None:
+def test_answers_are_complete_in_any_segmentation(at_once: int) -> None:
     stream = b"".join(answer(number, body) for number, body in enumerate(BODIES))
     pieces = [stream[at : at + at_once] for at in range(0, len(stream), at_once)]
 
@@ -76,7 +76,7 @@ def test_a_header_longer_than_what_is_read_at_once_is_read() -> None:
         pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x04nope", id="an invalid header"),
     ],
 )
-def test_bytes_that_are_no_answers_end_the_line(said: bytes) -> None:
+def test_invalid_bytes_close_the_connection(said: bytes) -> None:
     with served(says(said)) as address:
         connection = BlockingCalls(address, SystemClock(), connect_s=3)
         connection.send(request(), 5)
@@ -86,7 +86,7 @@ def test_bytes_that_are_no_answers_end_the_line(said: bytes) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", answer(1, b"a body")[:9], answer(1, b"a body")[:-1]])
-def test_what_does_not_come_in_time_ends_the_line(said: bytes) -> None:
+def test_a_late_answer_closes_the_connection(said: bytes) -> None:
     with served(says(said)) as address:
         connection = BlockingCalls(address, SystemClock(), connect_s=3)
         connection.send(request(), 5)
@@ -95,7 +95,7 @@ def test_what_does_not_come_in_time_ends_the_line(said: bytes) -> None:
         assert not connection.is_open
 
 
-def test_a_peer_that_does_not_read_what_it_is_asked_ends_the_line() -> None:
+def test_a_peer_that_does_not_read_requests_is_disconnected() -> None:
     is_over = threading.Event()
 
     def does_not_read(_: socket.socket) -> None:
@@ -109,7 +109,7 @@ def test_a_peer_that_does_not_read_what_it_is_asked_ends_the_line() -> None:
         assert not connection.is_open
 
 
-def test_a_line_that_rested_is_looked_at_and_then_used_again() -> None:
+def test_an_idle_connection_is_checked_before_its_next_use() -> None:
     clock = FakeClock()
 
     with served(says(answer(1, b"a body"), answer(2, b"another"))) as address:
@@ -126,7 +126,7 @@ def test_a_line_that_rested_is_looked_at_and_then_used_again() -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 5, 40, -1])
-def test_a_lost_line_is_told(sent: int) -> None:
+def test_a_lost_connection_is_reported(sent: int) -> None:
     def behave(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(answer(1, b"a body")[:sent])

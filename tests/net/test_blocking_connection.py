@@ -50,7 +50,7 @@ def wait_for_the_end(connection: socket.socket) -> None:
         pass
 
 
-def test_a_request_gets_its_answer_and_nothing_else() -> None:
+def test_a_request_gets_only_its_own_answer() -> None:
     def behave(connection: socket.socket) -> None:
         for number in (1, 2):
             connection.recv(65536)
@@ -69,7 +69,7 @@ def test_a_request_gets_its_answer_and_nothing_else() -> None:
         assert not connection.is_open
 
 
-def test_no_answer_in_time_ends_the_line() -> None:
+def test_a_missing_answer_closes_the_connection() -> None:
     with served(wait_for_the_end) as address:
         connection = BlockingConnection(address, SystemClock(), connect_s=3)
         with pytest.raises(CallTimedOut, match=r"no response within 0.1 s; the request may have been executed"):
@@ -79,7 +79,7 @@ def test_no_answer_in_time_ends_the_line() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1])
-def test_without_any_time_no_answer_is_waited_for(timeout_s: float) -> None:
+def test_without_a_timeout_a_call_does_not_wait_for_an_answer(timeout_s: float) -> None:
     with served(wait_for_the_end) as address:
         connection = BlockingConnection(address, SystemClock(), connect_s=5)
         with pytest.raises(CallTimedOut, match=f"no response within {timeout_s} s"):
@@ -87,7 +87,7 @@ def test_without_any_time_no_answer_is_waited_for(timeout_s: float) -> None:
         assert not connection.is_open
 
 
-def test_a_lost_line_is_told() -> None:
+def test_a_lost_connection_is_reported() -> None:
     def behave(connection: socket.socket) -> None:
         connection.recv(65536)
 
@@ -98,7 +98,7 @@ def test_a_lost_line_is_told() -> None:
         assert not connection.is_open
 
 
-def test_bytes_that_are_no_frames_end_the_line() -> None:
+def test_invalid_bytes_close_the_connection() -> None:
     def behave(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -111,7 +111,7 @@ def test_bytes_that_are_no_frames_end_the_line() -> None:
         assert not connection.is_open
 
 
-def test_nobody_there_is_told() -> None:
+def test_an_unreachable_address_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         address = Address(*door.getsockname()[:2])
     with pytest.raises(ConnectFailed, match=r"Connection refused"):
@@ -120,7 +120,7 @@ def test_nobody_there_is_told() -> None:
         BlockingConnection(Address("no such host \x00", 1), SystemClock(), connect_s=3)
 
 
-def test_an_old_line_is_looked_at_before_it_is_used() -> None:
+def test_an_old_connection_is_checked_before_it_is_used() -> None:
     hung_up = threading.Event()
 
     def behave(connection: socket.socket) -> None:

@@ -64,7 +64,7 @@ def test_all_frames_of_one_read_are_one_turn() -> None:
     run(main())
 
 
-def test_everything_written_in_a_turn_goes_out_in_one_write_at_its_end() -> None:
+def test_all_writes_of_a_turn_are_one_write_at_its_end() -> None:
     async def main() -> None:
         transport = WrittenTransport()
         seen_during_turn: list[int] = []
@@ -85,7 +85,7 @@ def test_everything_written_in_a_turn_goes_out_in_one_write_at_its_end() -> None
 
 
 @every_loop
-def test_large_pieces_are_sent_together_and_in_their_order_without_being_joined(new_loop: NewLoop) -> None:
+def test_large_pieces_are_sent_in_order_without_copying(new_loop: NewLoop) -> None:
     pieces = [bytes([number]) * (JOINED_BYTES // 2 + number) for number in range(1, 40)]
     heard = bytearray()
 
@@ -112,7 +112,7 @@ def test_large_pieces_are_sent_together_and_in_their_order_without_being_joined(
     assert heard == b"".join(pieces)
 
 
-def test_what_is_written_outside_a_turn_is_joined_until_the_loop_comes_round() -> None:
+def test_writes_outside_a_turn_are_joined_until_the_next_loop_iteration() -> None:
     async def main() -> None:
         transport = WrittenTransport()
         line = Connection(lambda *_: None, lambda *_: None)
@@ -128,7 +128,7 @@ def test_what_is_written_outside_a_turn_is_joined_until_the_loop_comes_round() -
     run(main())
 
 
-def test_what_waits_for_the_loop_goes_out_with_the_next_turn() -> None:
+def test_waiting_writes_are_sent_with_the_next_turn() -> None:
     async def main() -> None:
         transport = WrittenTransport()
         line = Connection(lambda line, _: line.write(b"answer"), lambda *_: None)
@@ -143,7 +143,7 @@ def test_what_waits_for_the_loop_goes_out_with_the_next_turn() -> None:
     run(main())
 
 
-def test_all_lines_of_a_loop_read_into_one_buffer() -> None:
+def test_all_connections_of_a_loop_read_into_one_buffer() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
@@ -154,7 +154,7 @@ def test_all_lines_of_a_loop_read_into_one_buffer() -> None:
     run(main())
 
 
-def test_a_line_knows_its_peer() -> None:
+def test_a_connection_knows_its_peer() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
@@ -165,7 +165,7 @@ def test_a_line_knows_its_peer() -> None:
     run(main())
 
 
-def test_a_line_knows_its_own_side_once_it_is_connected() -> None:
+def test_a_connection_knows_its_own_side_once_it_is_connected() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         with pytest.raises(WrongState):
@@ -181,7 +181,7 @@ def test_a_line_knows_its_own_side_once_it_is_connected() -> None:
 # what ends a line
 
 
-def test_frames_before_garbage_are_served_and_answered_and_the_reason_is_logged_once(
+def test_frames_before_invalid_bytes_are_answered_and_the_reason_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> tuple[Recorder, Recorder]:
@@ -204,7 +204,7 @@ def test_frames_before_garbage_are_served_and_answered_and_the_reason_is_logged_
     assert "exceeds the limit" in caplog.text
 
 
-def test_a_frame_that_is_announced_too_large_ends_the_line_before_it_comes() -> None:
+def test_a_too_large_frame_closes_the_connection_at_its_header() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder(ConnectionSettings(limits=FrameLimits(frame_bytes=1000)))
         await joined(client, server)
@@ -218,7 +218,7 @@ def test_a_frame_that_is_announced_too_large_ends_the_line_before_it_comes() -> 
     run(main())
 
 
-def test_a_protocol_error_in_a_turn_ends_the_line_after_what_was_written() -> None:
+def test_a_protocol_error_in_a_turn_closes_the_connection_after_the_answers() -> None:
     async def main() -> None:
         client = Recorder()
 
@@ -239,7 +239,7 @@ def test_a_protocol_error_in_a_turn_ends_the_line_after_what_was_written() -> No
     run(main())
 
 
-def test_a_turn_that_fails_ends_its_line_and_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_turn_closes_its_connection_and_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> Recorder:
         client, server = Recorder(), Recorder()
 
@@ -261,7 +261,7 @@ def test_a_turn_that_fails_ends_its_line_and_is_logged_with_its_cause(caplog: py
 # idle lines
 
 
-def test_a_line_that_is_silent_in_both_directions_is_closed_after_two_minutes() -> None:
+def test_a_silent_connection_is_closed_after_two_minutes() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
@@ -276,7 +276,7 @@ def test_a_line_that_is_silent_in_both_directions_is_closed_after_two_minutes() 
 
 
 @pytest.mark.parametrize("speaker", ["client", "server"])
-def test_a_word_in_either_direction_keeps_both_ends_alive(speaker: str) -> None:
+def test_bytes_in_either_direction_keep_both_ends_open(speaker: str) -> None:
     async def main() -> None:
         ends = {"client": Recorder(), "server": Recorder()}
         await joined(ends["client"], ends["server"])
@@ -312,7 +312,7 @@ def test_a_half_open_peer_is_closed_as_idle() -> None:
 # closing
 
 
-def test_closing_sends_what_was_written_and_tells_both_ends_once() -> None:
+def test_closing_sends_waiting_writes_and_notifies_both_ends_once() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
@@ -335,7 +335,7 @@ def test_closing_sends_what_was_written_and_tells_both_ends_once() -> None:
     run(main())
 
 
-def test_aborting_drops_what_was_not_sent() -> None:
+def test_aborting_drops_waiting_writes() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
@@ -350,7 +350,7 @@ def test_aborting_drops_what_was_not_sent() -> None:
     run(main())
 
 
-def test_a_closing_line_does_not_wait_for_ever_for_a_peer_that_does_not_read() -> None:
+def test_a_closing_connection_does_not_wait_forever_for_a_peer_that_does_not_read() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         network = await joined(client, server, NARROW)
@@ -382,7 +382,7 @@ def test_a_connection_that_is_cut_is_lost_with_its_cause() -> None:
     run(main())
 
 
-def test_frames_that_arrive_while_a_line_is_ending_are_not_served() -> None:
+def test_frames_that_arrive_while_a_connection_is_ending_are_not_served() -> None:
     async def main() -> None:
         transport = WrittenTransport()
         recorder = Recorder()
@@ -397,7 +397,7 @@ def test_frames_that_arrive_while_a_line_is_ending_are_not_served() -> None:
     run(main())
 
 
-def test_a_line_that_is_not_connected_cannot_be_written_to() -> None:
+def test_an_unconnected_connection_cannot_be_written_to() -> None:
     line = Recorder().connection
 
     line.close()
@@ -410,13 +410,13 @@ def test_a_line_that_is_not_connected_cannot_be_written_to() -> None:
 
 
 @pytest.mark.parametrize(("low", "high", "largest"), [(10, 10, 20), (10, 20, 20), (-1, 20, 30), (30, 20, 40)])
-def test_bounds_of_unsent_bytes_must_rise(low: int, high: int, largest: int) -> None:
+def test_limits_of_unsent_bytes_must_be_ascending(low: int, high: int, largest: int) -> None:
     with pytest.raises(InvalidSetting, match="low < high < max"):
         ConnectionSettings(unsent_low_bytes=low, unsent_high_bytes=high, unsent_max_bytes=largest)
 
 
 @pytest.mark.parametrize("times", [(0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)])
-def test_times_of_a_line_must_be_above_zero(times: tuple[float, float, float]) -> None:
+def test_timeouts_of_a_connection_must_be_above_zero(times: tuple[float, float, float]) -> None:
     idle_s, slow_s, linger_s = times
 
     with pytest.raises(InvalidSetting, match="idle_s, slow_s and linger_s"):

@@ -20,7 +20,7 @@ SMALL = ConnectionSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, uns
 NARROW = Weather(delay_s=(0.001, 0.001), segment_bytes=(1 << 20, 1 << 20), window_bytes=1_000)
 
 
-def test_while_a_peer_does_not_read_its_requests_are_not_read_either() -> None:
+def test_requests_of_a_peer_that_does_not_read_are_not_read() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder(SMALL, answer=frame_of(body=bytes(6_000)))
         network = await joined(client, server, NARROW)
@@ -61,7 +61,7 @@ class Careful(Recorder):
         line.put_back(frames[served:])
 
 
-def test_requests_that_were_put_back_are_served_in_order_when_there_is_room() -> None:
+def test_deferred_requests_are_served_in_order_when_the_buffer_has_space() -> None:
     async def main() -> None:
         client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
         network = await joined(client, server, NARROW)
@@ -84,7 +84,7 @@ def test_requests_that_were_put_back_are_served_in_order_when_there_is_room() ->
     run(main())
 
 
-def test_requests_that_were_put_back_go_on_at_once_when_the_system_takes_the_answers() -> None:
+def test_deferred_requests_continue_when_the_system_accepts_the_answers() -> None:
     async def main() -> None:
         client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
         await joined(client, server)
@@ -100,7 +100,7 @@ def test_requests_that_were_put_back_go_on_at_once_when_the_system_takes_the_ans
     run(main())
 
 
-def test_garbage_behind_requests_that_were_put_back_ends_the_line_after_them() -> None:
+def test_invalid_bytes_after_deferred_requests_close_the_connection_after_them() -> None:
     async def main() -> None:
         client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
         await joined(client, server, NARROW)
@@ -114,7 +114,7 @@ def test_garbage_behind_requests_that_were_put_back_ends_the_line_after_them() -
     run(main())
 
 
-def test_requests_that_were_put_back_die_with_their_line() -> None:
+def test_deferred_requests_are_dropped_with_their_connection() -> None:
     async def main() -> None:
         client, server = Recorder(), Careful(SMALL, answer=frame_of(body=bytes(6_000)))
         network = await joined(client, server, NARROW)
@@ -133,7 +133,7 @@ def test_requests_that_were_put_back_die_with_their_line() -> None:
     run(main())
 
 
-def test_a_line_that_mostly_asks_goes_on_reading_while_it_cannot_write() -> None:
+def test_a_connection_with_many_requests_continues_to_read_while_it_cannot_write() -> None:
     async def main() -> None:
         client = Recorder(ConnectionSettings(unsent_low_bytes=1_000, unsent_high_bytes=10_000, pause_reading=False))
         server = Recorder()
@@ -151,7 +151,7 @@ def test_a_line_that_mostly_asks_goes_on_reading_while_it_cannot_write() -> None
     run(main())
 
 
-def test_a_peer_that_reads_nothing_is_disconnected_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_reads_nothing_is_disconnected_after_its_timeout(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder(SMALL)
         network = await joined(client, server, NARROW)
@@ -172,7 +172,7 @@ def test_a_peer_that_reads_nothing_is_disconnected_after_its_time(caplog: pytest
     assert "has not read for 30.0 s" in caplog.text
 
 
-def test_a_peer_that_asks_for_more_than_the_largest_amount_is_disconnected_at_once() -> None:
+def test_a_peer_above_the_limit_of_unread_bytes_is_disconnected_at_once() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder(SMALL)
         network = await joined(client, server, NARROW)
@@ -196,7 +196,7 @@ def test_a_peer_that_asks_for_more_than_the_largest_amount_is_disconnected_at_on
     run(main())
 
 
-def test_bytes_that_the_peer_has_read_since_do_not_count_against_the_largest_amount() -> None:
+def test_bytes_that_the_peer_has_read_do_not_count_as_unsent() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder(SMALL)
         await joined(client, server, NARROW)
@@ -212,7 +212,7 @@ def test_bytes_that_the_peer_has_read_since_do_not_count_against_the_largest_amo
     run(main())
 
 
-def test_waiting_for_room_ends_when_there_is_room() -> None:
+def test_waiting_for_buffer_space_ends_when_there_is_space() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder(SMALL)
         network = await joined(client, server, NARROW)
@@ -235,7 +235,7 @@ def test_waiting_for_room_ends_when_there_is_room() -> None:
     run(main())
 
 
-def test_waiting_for_room_fails_when_the_line_ends() -> None:
+def test_waiting_for_buffer_space_fails_when_the_connection_ends() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder(SMALL)
         network = await joined(client, server, NARROW)
@@ -267,7 +267,7 @@ class Patient(Recorder):
             self._turn(line, frames)
 
 
-def test_a_turn_that_was_put_off_has_what_was_read_since_and_goes_out_at_its_end() -> None:
+def test_a_deferred_turn_contains_later_input_and_is_written_at_its_end() -> None:
     async def main() -> None:
         client, server = Recorder(), Patient()
         await joined(client, server)
@@ -288,7 +288,7 @@ def test_a_turn_that_was_put_off_has_what_was_read_since_and_goes_out_at_its_end
     run(main())
 
 
-def test_the_end_of_input_has_the_turn_that_was_put_off() -> None:
+def test_at_the_end_of_input_a_deferred_turn_runs() -> None:
     async def main() -> None:
         client, server = Recorder(), Patient()
         await joined(client, server)
@@ -305,7 +305,7 @@ def test_the_end_of_input_has_the_turn_that_was_put_off() -> None:
     run(main())
 
 
-def test_a_turn_that_was_put_off_dies_with_its_line() -> None:
+def test_a_deferred_turn_is_dropped_with_its_connection() -> None:
     async def main() -> None:
         client, server = Recorder(), Patient()
         await joined(client, server)
@@ -321,7 +321,7 @@ def test_a_turn_that_was_put_off_dies_with_its_line() -> None:
     run(main())
 
 
-def test_what_is_written_at_once_does_not_wait_for_the_loop() -> None:
+def test_an_immediate_write_does_not_wait_for_the_loop() -> None:
     async def main() -> None:
         client, server = Recorder(), Recorder()
         await joined(client, server)
@@ -338,9 +338,7 @@ def test_what_is_written_at_once_does_not_wait_for_the_loop() -> None:
 
 
 @every_loop
-def test_a_peer_that_reads_late_gets_what_a_view_shows_although_its_file_is_gone(
-    new_loop: NewLoop, tmp_path: Path
-) -> None:
+def test_a_slow_reader_gets_a_mapped_range_although_its_file_was_deleted(new_loop: NewLoop, tmp_path: Path) -> None:
     path, content = tmp_path / "log", random.Random(3).randbytes(8 << 20)
     path.write_bytes(content)
 
@@ -369,7 +367,7 @@ def read_to_the_end(peer: socket.socket, size: int) -> bytes:
 
 
 @every_loop
-def test_what_waits_for_a_peer_that_does_not_read_is_bounded_also_when_it_was_written_in_pieces(
+def test_unread_bytes_of_a_peer_are_limited_also_for_writes_in_pieces(
     new_loop: NewLoop,
 ) -> None:
     settings = ConnectionSettings(unsent_max_bytes=16 << 20)
@@ -397,7 +395,7 @@ def test_what_waits_for_a_peer_that_does_not_read_is_bounded_also_when_it_was_wr
 
 
 @every_loop
-def test_pieces_for_a_peer_that_has_just_gone_leave_nothing_behind_in_the_loop(new_loop: NewLoop) -> None:
+def test_writes_in_pieces_to_a_closed_peer_leave_nothing_in_the_loop(new_loop: NewLoop) -> None:
     async def main() -> bool:
         line = Connection(lambda *_: None, lambda *_: None)
         peer = await connected(line)

@@ -41,7 +41,7 @@ async def _awaited(outcome: Coroutine[Any, Any, Command]) -> Command:
 
 
 @pytest.mark.parametrize("handler", [echo, echo_later])
-def test_a_handler_gets_its_header_and_its_reply_becomes_the_answer(handler: Handler) -> None:
+def test_a_handler_gets_its_header_and_its_reply_is_sent(handler: Handler) -> None:
     answer = served(handler, command(namespace="ns", key="k"))
 
     assert answer.code == ResponseCode.SUCCESS
@@ -74,12 +74,12 @@ def test_a_missing_field_is_named() -> None:
         served(echo, command(namespace="ns"))
 
 
-def test_two_handlers_for_one_code_are_a_mistake() -> None:
+def test_two_handlers_for_one_code_are_an_error() -> None:
     with pytest.raises(AssertionError, match="two handlers"):
         Dispatcher([{CODE: echo}, {CODE: echo}], ACCESS)
 
 
-def test_a_check_looks_at_every_request_before_anything_else_is_found_out_about_it() -> None:
+def test_the_access_check_runs_before_anything_else_of_a_request() -> None:
     looked_at: list[int] = []
 
     def check(peer: Peer, request: Command) -> None:

@@ -43,7 +43,7 @@ def in_use(connections: IdleConnections[BlockingConnection], address: Address) -
     return connection
 
 
-def test_the_line_that_was_used_last_is_taken_first(
+def test_the_most_recently_used_connection_is_used_first(
     connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
     first, second = in_use(connections, address), in_use(connections, address)
@@ -59,7 +59,7 @@ def test_the_line_that_was_used_last_is_taken_first(
     assert connections.in_use == 0
 
 
-def test_when_so_many_are_in_use_there_is_none_until_one_is_given_back(
+def test_above_the_limit_a_connection_must_be_returned_first(
     connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
     used = [in_use(connections, address) for _ in range(MOST)]
@@ -75,7 +75,7 @@ def test_when_so_many_are_in_use_there_is_none_until_one_is_given_back(
         connections.give(connection)
 
 
-def test_a_spare_line_that_the_peer_has_closed_is_replaced(
+def test_an_idle_connection_closed_by_the_peer_is_replaced(
     connections: IdleConnections[BlockingConnection], address: Address, door: socket.socket, clock: FakeClock
 ) -> None:
     connection = in_use(connections, address)
@@ -93,7 +93,7 @@ def test_a_spare_line_that_the_peer_has_closed_is_replaced(
     connections.give(other)
 
 
-def test_dead_lines_to_other_addresses_are_closed_when_a_new_one_is_made(
+def test_closed_connections_to_other_addresses_are_removed_when_a_new_one_is_opened(
     connections: IdleConnections[BlockingConnection], address: Address, clock: FakeClock
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other_door:
@@ -115,7 +115,7 @@ def test_dead_lines_to_other_addresses_are_closed_when_a_new_one_is_made(
         ends[1].close()
 
 
-def test_a_line_that_cannot_be_made_is_not_counted(connections: IdleConnections[BlockingConnection]) -> None:
+def test_a_failed_connection_is_not_counted(connections: IdleConnections[BlockingConnection]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
     for _ in range(MOST + 1):
@@ -124,7 +124,7 @@ def test_a_line_that_cannot_be_made_is_not_counted(connections: IdleConnections[
     assert (connections.in_use, connections.open_connections()) == (0, {})
 
 
-def test_after_the_end_lines_are_closed_when_they_are_given_back(
+def test_after_the_close_returned_connections_are_closed(
     connections: IdleConnections[BlockingConnection], address: Address
 ) -> None:
     used, spare = in_use(connections, address), in_use(connections, address)
@@ -139,7 +139,7 @@ def test_after_the_end_lines_are_closed_when_they_are_given_back(
     assert connections.take(address) is None
 
 
-def test_lines_are_real_by_the_system_clock_too(address: Address) -> None:
+def test_idle_times_use_the_system_clock(address: Address) -> None:
     connections = IdleConnections(lambda address, _: BlockingConnection(address, SystemClock(), connect_s=3), most=1)
     connection = in_use(connections, address)
     connections.give(connection)

@@ -21,7 +21,7 @@ def test_uvloop_is_used_when_it_is_installed() -> None:
     assert isinstance(loop, uvloop.Loop)
 
 
-def test_without_uvloop_asyncio_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uvloop_asyncio_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "uvloop", None)
 
     loop = loops.new_loop()
@@ -67,7 +67,7 @@ def test_callbacks_without_memory_are_logged_once_a_second(caplog: pytest.LogCap
     assert ending.happened == []
 
 
-def test_a_program_that_has_no_memory_for_long_stops_and_then_ends() -> None:
+def test_a_program_without_memory_for_long_stops_and_then_exits() -> None:
     ending = Ending()
 
     ending.fail(10.1)
@@ -77,7 +77,7 @@ def test_a_program_that_has_no_memory_for_long_stops_and_then_ends() -> None:
     assert ending.happened[:2] == ["stopped", "ended 70"]
 
 
-def test_a_shortage_that_passes_has_no_consequences(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_short_memory_shortage_has_no_consequences(caplog: pytest.LogCaptureFixture) -> None:
     ending = Ending()
     for _ in range(3):
         ending.fail(6)
@@ -89,7 +89,7 @@ def test_a_shortage_that_passes_has_no_consequences(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is read from /proc")
-def test_a_stop_has_memory_of_its_own() -> None:
+def test_stopping_uses_reserved_memory() -> None:
     failures = Ending().failures
     before = address_space()
 
@@ -102,7 +102,7 @@ def address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
 
 
-def test_other_failures_are_for_the_loop_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_failures_are_handled_by_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         Ending().failures(loop, {"message": "oh", "exception": ValueError("no")})
 

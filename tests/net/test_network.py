@@ -47,7 +47,7 @@ def test_a_host_is_reached_by_address_and_by_name(new_loop: NewLoop, host: str) 
 
 
 @every_loop
-def test_ipv6_works_where_the_machine_has_it(new_loop: NewLoop) -> None:
+def test_ipv6_works_if_the_machine_has_it(new_loop: NewLoop) -> None:
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
             pass
@@ -67,7 +67,7 @@ def test_ipv6_works_where_the_machine_has_it(new_loop: NewLoop) -> None:
 
 
 @every_loop
-def test_a_port_where_nobody_listens_says_so(new_loop: NewLoop) -> None:
+def test_a_port_without_a_server_is_reported(new_loop: NewLoop) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = Address(*taken.getsockname())
@@ -81,7 +81,7 @@ def test_a_port_where_nobody_listens_says_so(new_loop: NewLoop) -> None:
 
 @every_loop
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 300])
-def test_a_host_that_does_not_exist_says_so(new_loop: NewLoop, host: str) -> None:
+def test_an_unknown_host_is_reported(new_loop: NewLoop, host: str) -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed, match=f"{host}:10911"):
             await TcpNetwork().connect(lambda: Recorder().connection, Address(host, 10911))
@@ -115,9 +115,7 @@ def test_tls_and_plain_text_share_one_port(new_loop: NewLoop, authority: Certifi
 
 
 @every_loop
-def test_a_certificate_that_nobody_vouches_for_is_refused_with_what_to_do(
-    new_loop: NewLoop, certificate: Certificate
-) -> None:
+def test_an_untrusted_certificate_is_refused_with_advice(new_loop: NewLoop, certificate: Certificate) -> None:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, tls=tls_of(certificate)) as server:
             with pytest.raises(ConnectFailed, match=r"certificate of the server is not trusted: .*ca=….*verify=False"):
@@ -171,7 +169,7 @@ def test_a_server_that_enforces_tls_refuses_plain_text(
 
 
 @every_loop
-def test_a_server_without_tls_tells_a_tls_client_that_it_cannot(
+def test_a_server_without_tls_answers_a_tls_client_with_an_error(
     new_loop: NewLoop, authority: Certificate, certificate: Certificate
 ) -> None:
     async def main() -> None:
@@ -187,7 +185,7 @@ def test_a_server_without_tls_tells_a_tls_client_that_it_cannot(
 
 
 @every_loop
-def test_a_server_that_speaks_something_else_is_not_taken_for_a_tls_server(new_loop: NewLoop) -> None:
+def test_a_server_of_another_protocol_is_not_reported_as_a_tls_server(new_loop: NewLoop) -> None:
     class Babbling(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             transport.write(b"220 mail.example ready\r\n")  # type: ignore[attr-defined]
@@ -206,7 +204,7 @@ def test_a_server_that_speaks_something_else_is_not_taken_for_a_tls_server(new_l
 
 
 @every_loop
-def test_a_server_that_wants_to_know_its_clients_lets_in_those_it_knows(
+def test_a_server_that_requires_client_certificates_accepts_known_clients(
     new_loop: NewLoop, authority: Certificate, certificate: Certificate, tmp_path: Path
 ) -> None:
     known = make_certificate(tmp_path, authority, name="client")
@@ -236,7 +234,9 @@ def test_a_server_that_wants_to_know_its_clients_lets_in_those_it_knows(
         (errno.EADDRNOTAVAIL, "Choose an address of this machine; 0.0.0.0 means all of them"),
     ],
 )
-def test_who_cannot_listen_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, number: int, way_out: str) -> None:
+def test_a_failure_to_listen_is_reported_with_advice(
+    monkeypatch: pytest.MonkeyPatch, number: int, way_out: str
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -248,6 +248,6 @@ def test_who_cannot_listen_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, n
     assert str(told.value) == f"cannot listen on 127.0.0.1:99: {os.strerror(number)}. {way_out}"
 
 
-def test_who_listens_at_a_name_that_nobody_knows_is_told_what_to_do() -> None:
+def test_listening_on_an_unknown_host_name_is_reported_with_advice() -> None:
     with pytest.raises(ListenFailed, match=r"cannot listen on nowhere\.invalid:0: .*Choose an address of this machine"):
         asyncio.run(TcpNetwork().listen(asyncio.Protocol, Address("nowhere.invalid", 0)))

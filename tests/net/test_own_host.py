@@ -8,12 +8,12 @@ from pocketmq.net.address import Address, reachable
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "10.1.2.3", "broker.example"])
-def test_who_listens_at_one_address_is_found_there(host: str) -> None:
+def test_a_server_on_one_address_advertises_it(host: str) -> None:
     assert reachable(Address(host, 9)) == Address(host, 9)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", ""])
-def test_who_listens_everywhere_is_found_at_an_address_of_this_machine(host: str) -> None:
+def test_a_server_on_all_addresses_advertises_one_of_this_machine(host: str) -> None:
     with socket.create_server(("0.0.0.0", 0)) as server:
         found = reachable(Address(host, server.getsockname()[1]))
 
@@ -21,7 +21,7 @@ def test_who_listens_everywhere_is_found_at_an_address_of_this_machine(host: str
         socket.create_connection(found, timeout=10).close()
 
 
-def test_a_machine_without_a_way_out_is_found_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_network_advertises_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_route(*_: object) -> None:
         raise OSError("Network is unreachable")
 

@@ -46,7 +46,7 @@ async def never(peer: Peer, request: Command) -> Command | None:
 # calls
 
 
-def test_a_call_gets_its_answer_whatever_its_code() -> None:
+def test_a_call_gets_its_answer_with_any_code() -> None:
     def serve(peer: Peer, request: Command) -> Command:
         return request.reply(ResponseCode.PULL_NOT_FOUND, "nothing new", {"nextBeginOffset": "7"})
 
@@ -63,7 +63,7 @@ def test_a_call_gets_its_answer_whatever_its_code() -> None:
     run(main())
 
 
-def test_both_ends_ask_at_the_same_time() -> None:
+def test_both_ends_may_send_requests_at_the_same_time() -> None:
     async def main() -> None:
         client, server = Peer(serve=echo), Peer(serve=echo)
         await connected(client, server)
@@ -79,7 +79,7 @@ def test_both_ends_ask_at_the_same_time() -> None:
     run(main())
 
 
-def test_answers_that_come_out_of_order_reach_their_callers() -> None:
+def test_answers_out_of_order_reach_their_callers() -> None:
     async def serve(peer: Peer, request: Command) -> Command:
         await asyncio.sleep(1 - int(request.body) / 10)
         return echo(peer, request)
@@ -166,7 +166,7 @@ def test_one_timer_serves_calls_of_all_deadlines() -> None:
     run(main())
 
 
-def test_a_peer_that_never_answers_is_given_up_when_a_call_times_out_in_its_silence() -> None:
+def test_a_silent_peer_is_disconnected_when_a_call_times_out() -> None:
     async def main() -> None:
         client, server = Peer(), Peer(serve=echo)
         network = await connected(client, server)
@@ -189,7 +189,7 @@ def test_a_peer_that_never_answers_is_given_up_when_a_call_times_out_in_its_sile
     run(main())
 
 
-def test_a_peer_that_answers_others_is_not_given_up_for_one_slow_call() -> None:
+def test_a_peer_that_answers_other_calls_is_not_disconnected_for_a_slow_one() -> None:
     async def main() -> None:
         def serve(peer: Peer, request: Command) -> object:
             return echo(peer, request) if request.body else never(peer, request)
@@ -208,7 +208,7 @@ def test_a_peer_that_answers_others_is_not_given_up_for_one_slow_call() -> None:
     run(main())
 
 
-def test_one_call_more_than_the_bound_is_refused_at_once() -> None:
+def test_a_call_above_the_limit_is_refused_at_once() -> None:
     async def main() -> None:
         client = Peer(settings=PeerSettings(max_in_flight=2))
         await connected(client, Peer(serve=never))
@@ -225,7 +225,7 @@ def test_one_call_more_than_the_bound_is_refused_at_once() -> None:
     run(main())
 
 
-def test_cancelling_a_call_forgets_it() -> None:
+def test_a_cancelled_call_is_removed() -> None:
     async def main() -> None:
         client = Peer()
         await connected(client, Peer(serve=never))
@@ -241,7 +241,7 @@ def test_cancelling_a_call_forgets_it() -> None:
     run(main())
 
 
-def test_every_open_call_fails_when_the_line_is_cut() -> None:
+def test_every_open_call_fails_when_the_connection_is_cut() -> None:
     async def main() -> None:
         client = Peer()
         network = await connected(client, Peer(serve=never))
@@ -261,7 +261,7 @@ def test_every_open_call_fails_when_the_line_is_cut() -> None:
     run(main())
 
 
-def test_a_line_that_is_being_closed_takes_nothing_more_and_says_so() -> None:
+def test_a_closing_connection_refuses_requests_with_the_reason() -> None:
     async def main() -> None:
         client = Peer()
         await connected(client, Peer(serve=never))
@@ -281,7 +281,7 @@ def test_a_line_that_is_being_closed_takes_nothing_more_and_says_so() -> None:
     run(main())
 
 
-def test_a_peer_that_was_never_connected_cannot_be_asked() -> None:
+def test_an_unconnected_peer_cannot_be_called() -> None:
     async def main() -> None:
         client = Peer()
 
@@ -297,7 +297,7 @@ def test_a_peer_that_was_never_connected_cannot_be_asked() -> None:
 # full lines
 
 
-def test_a_call_waits_while_the_line_is_full_and_goes_out_when_there_is_room() -> None:
+def test_a_call_waits_for_buffer_space() -> None:
     async def main() -> None:
         client = Peer(settings=PeerSettings(connection=SMALL))
         network = await connected(client, Peer(serve=echo), NARROW)
@@ -317,7 +317,7 @@ def test_a_call_waits_while_the_line_is_full_and_goes_out_when_there_is_room() -
     run(main())
 
 
-def test_a_call_that_waits_for_room_keeps_its_deadline() -> None:
+def test_a_call_that_waits_for_buffer_space_keeps_its_deadline() -> None:
     async def main() -> None:
         client = Peer(settings=PeerSettings(connection=SMALL))
         network = await connected(client, Peer(serve=echo), NARROW)
@@ -336,7 +336,7 @@ def test_a_call_that_waits_for_room_keeps_its_deadline() -> None:
     run(main())
 
 
-def test_what_cannot_wait_is_refused_while_the_line_is_full() -> None:
+def test_a_call_that_cannot_wait_is_refused_while_the_buffer_is_full() -> None:
     async def main() -> None:
         client = Peer(settings=PeerSettings(connection=SMALL))
         network = await connected(client, Peer(serve=echo), NARROW)
@@ -396,7 +396,7 @@ def frame(body: bytes, number: int) -> bytes:
     return encode_command(command)
 
 
-def test_whoever_waits_is_told_of_the_answer_in_the_turn_that_brings_it() -> None:
+def test_a_waiting_caller_gets_the_answer_in_the_turn_that_reads_it() -> None:
     async def main() -> None:
         client, told = Peer(), [Told() for _ in range(3)]
         await connected(client, Peer(serve=echo))
@@ -414,7 +414,7 @@ def test_whoever_waits_is_told_of_the_answer_in_the_turn_that_brings_it() -> Non
     run(main())
 
 
-def test_whoever_waits_is_told_when_the_time_is_up() -> None:
+def test_a_waiting_caller_gets_the_timeout() -> None:
     async def main() -> None:
         client, told = Peer(), Told()
         await connected(client, Peer(serve=never))
@@ -430,7 +430,7 @@ def test_whoever_waits_is_told_when_the_time_is_up() -> None:
     run(main())
 
 
-def test_whoever_waits_is_told_when_the_line_is_lost() -> None:
+def test_a_waiting_caller_gets_the_loss_of_the_connection() -> None:
     async def main() -> None:
         client, told = Peer(), Told()
         network = await connected(client, Peer(serve=never))
@@ -448,7 +448,7 @@ def test_whoever_waits_is_told_when_the_line_is_lost() -> None:
     run(main())
 
 
-def test_a_frame_that_cannot_be_written_leaves_no_call_open() -> None:
+def test_a_frame_that_cannot_be_encoded_leaves_no_open_call() -> None:
     def broken(number: int) -> bytes:
         raise InvalidMessage("no such text")
 
@@ -467,7 +467,7 @@ def test_a_frame_that_cannot_be_written_leaves_no_call_open() -> None:
 # turns and frames
 
 
-def test_a_turn_of_ones_own_gets_all_frames_and_gives_back_what_it_does_not_want() -> None:
+def test_a_custom_turn_gets_all_frames_and_returns_those_it_does_not_handle() -> None:
     async def main() -> None:
         turns: list[int] = []
 
@@ -495,7 +495,7 @@ def test_a_turn_of_ones_own_gets_all_frames_and_gives_back_what_it_does_not_want
     run(main())
 
 
-def test_a_header_that_is_none_ends_the_line_after_the_requests_before_it() -> None:
+def test_an_invalid_header_closes_the_connection_after_the_requests_before_it() -> None:
     async def main() -> None:
         client, server = Peer(), Peer(serve=echo)
         await connected(client, server)
@@ -529,7 +529,7 @@ def test_the_flag_of_a_one_way_request_is_on_the_wire() -> None:
 # settings
 
 
-def test_bounds_of_a_peer_must_be_above_zero() -> None:
+def test_limits_of_a_peer_must_be_above_zero() -> None:
     for settings in ({"call_s": 0}, {"silence_s": 0}, {"max_in_flight": 0}, {"max_serving": -1}):
         with pytest.raises(InvalidSetting, match="must be above 0"):
             PeerSettings(**settings)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def ask_many(client: Peer, waiting: Sequence[Stored], bodies: Sequence[bytes]) -
     client.connection.flush()
 
 
-def test_many_calls_at_once_are_told_where_they_were_stored_and_everything_else_in_full() -> None:
+def test_compact_answers_of_many_calls_have_positions_and_others_are_complete() -> None:
     async def main() -> None:
         bodies = [b"1", b"x", b"2", b"body", b"3", b"binary", b"4"]
         client = Peer(settings=CLIENT_PEER)
@@ -74,7 +74,7 @@ def test_many_calls_at_once_are_told_where_they_were_stored_and_everything_else_
     run(main())
 
 
-def test_many_calls_at_once_fail_when_the_time_is_up_or_the_line_is_lost() -> None:
+def test_many_calls_fail_together_on_timeout_or_loss_of_the_connection() -> None:
     async def main() -> None:
         client, late, lost = Peer(settings=CLIENT_PEER), [Stored(), Stored()], [Stored(), Stored()]
         network = await connected(client, Peer(serve=never))
@@ -93,7 +93,7 @@ def test_many_calls_at_once_fail_when_the_time_is_up_or_the_line_is_lost() -> No
     run(main())
 
 
-def test_an_answer_that_nobody_waits_for_is_counted_on_the_short_way_too() -> None:
+def test_an_unexpected_answer_is_counted_in_the_fast_path_too() -> None:
     async def main() -> None:
         client, server = Peer(settings=CLIENT_PEER), Peer(serve=storing)
         await connected(client, server)
@@ -110,7 +110,7 @@ def test_an_answer_that_nobody_waits_for_is_counted_on_the_short_way_too() -> No
     run(main())
 
 
-def test_there_is_room_for_so_many_calls() -> None:
+def test_the_number_of_open_calls_is_limited() -> None:
     async def main() -> None:
         client = Peer(settings=PeerSettings(max_in_flight=3))
         await connected(client, Peer(serve=never))

@@ -30,7 +30,7 @@ async def never(peer: Peer, request: Command) -> Command | None:
     return None
 
 
-def test_handlers_of_a_lost_line_are_cancelled() -> None:
+def test_handlers_of_a_lost_connection_are_cancelled() -> None:
     async def main() -> None:
         ended: list[str] = []
 
@@ -90,7 +90,7 @@ def test_an_error_of_a_handler_is_answered_with_its_code_and_text(
     assert "KeyError: 'oops'" in caplog.text
 
 
-def test_a_peer_that_serves_nothing_says_that_the_request_is_not_supported() -> None:
+def test_a_peer_without_handlers_answers_not_supported() -> None:
     async def main() -> None:
         client = Peer()
         await connected(client, Peer())
@@ -102,7 +102,7 @@ def test_a_peer_that_serves_nothing_says_that_the_request_is_not_supported() -> 
     run(main())
 
 
-def test_a_handler_may_leave_a_request_without_an_answer_and_give_it_later() -> None:
+def test_a_handler_may_answer_a_request_later() -> None:
     async def main() -> None:
         held: list[tuple[Peer, Command]] = []
 
@@ -122,7 +122,7 @@ def test_a_handler_may_leave_a_request_without_an_answer_and_give_it_later() -> 
     run(main())
 
 
-def test_one_coroutine_more_than_the_bound_is_answered_with_busy() -> None:
+def test_a_coroutine_above_the_limit_is_answered_with_busy() -> None:
     async def main() -> None:
         client = Peer()
         server = Peer(serve=never, settings=PeerSettings(max_serving=3))
@@ -161,7 +161,7 @@ def test_an_answer_too_large_for_a_frame_becomes_an_error_that_fits(caplog: pyte
     ("version", "code"),
     [(Version.V5_3_3, ResponseCode.GO_AWAY), (Version.V4_9_7, ResponseCode.SERVICE_NOT_AVAILABLE)],
 )
-def test_a_peer_that_refuses_requests_sends_them_elsewhere_and_finishes_what_it_began(
+def test_a_peer_that_is_closing_refuses_new_requests_and_completes_running_ones(
     version: Version, code: ResponseCode
 ) -> None:
     async def serve(peer: Peer, request: Command) -> Command:

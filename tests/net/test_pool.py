@@ -32,7 +32,7 @@ def connects(network: MemoryNetwork) -> int:
     return sum(line.what == "connect" for line in network.log)
 
 
-def test_one_connection_serves_all_who_ask_for_an_address() -> None:
+def test_one_connection_serves_all_callers_of_an_address() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
@@ -47,7 +47,7 @@ def test_one_connection_serves_all_who_ask_for_an_address() -> None:
     run(main())
 
 
-def test_a_waiter_that_gives_up_does_not_take_the_connection_from_the_others() -> None:
+def test_a_cancelled_waiter_does_not_cancel_the_connection_for_the_others() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
@@ -75,7 +75,7 @@ def test_requests_of_every_peer_are_served_by_the_pool() -> None:
     run(main())
 
 
-def test_a_failure_is_the_answer_for_all_who_waited_and_names_the_next_try() -> None:
+def test_a_failure_is_raised_for_all_waiters_and_names_the_next_attempt() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Pool(network=network) as pool:
@@ -89,7 +89,7 @@ def test_a_failure_is_the_answer_for_all_who_waited_and_names_the_next_try() -> 
     run(main())
 
 
-def test_patience_doubles_with_each_failure_up_to_its_largest_and_has_a_random_part() -> None:
+def test_the_back_off_doubles_up_to_its_maximum_and_has_a_random_part() -> None:
     async def main() -> list[float]:
         network = MemoryNetwork(weather=BRISK)
         settings = PoolSettings(backoff_s=1.0, backoff_max_s=10.0)
@@ -109,7 +109,7 @@ def test_patience_doubles_with_each_failure_up_to_its_largest_and_has_a_random_p
     assert max(waits) <= 10.01
 
 
-def test_while_backing_off_nobody_connects_and_everybody_hears_at_once() -> None:
+def test_during_the_back_off_calls_fail_at_once_without_connecting() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Pool(network=network, settings=PoolSettings(backoff_s=4.0)) as pool:
@@ -126,7 +126,7 @@ def test_while_backing_off_nobody_connects_and_everybody_hears_at_once() -> None
     run(main())
 
 
-def test_an_address_that_comes_back_is_reached_and_its_failures_are_forgotten() -> None:
+def test_a_recovered_address_is_connected_and_its_failures_are_cleared() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Pool(network=network) as pool:
@@ -145,7 +145,7 @@ def test_an_address_that_comes_back_is_reached_and_its_failures_are_forgotten() 
     run(main())
 
 
-def test_after_a_cut_the_lost_peer_is_forgotten_at_once_and_the_next_call_connects_anew() -> None:
+def test_a_lost_peer_is_removed_at_once_and_the_next_call_connects_again() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
@@ -165,7 +165,7 @@ def test_after_a_cut_the_lost_peer_is_forgotten_at_once_and_the_next_call_connec
     run(main())
 
 
-def test_a_peer_that_is_being_closed_is_not_given_out() -> None:
+def test_a_closing_peer_is_not_returned() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
@@ -182,7 +182,7 @@ def test_a_peer_that_is_being_closed_is_not_given_out() -> None:
     run(main())
 
 
-def test_a_server_that_accepts_and_hangs_up_is_not_hammered() -> None:
+def test_a_server_that_closes_every_connection_is_not_reconnected_in_a_loop() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
 
@@ -202,7 +202,7 @@ def test_a_server_that_accepts_and_hangs_up_is_not_hammered() -> None:
     run(main())
 
 
-def test_an_idle_connection_is_closed_after_two_minutes_and_made_again_when_needed() -> None:
+def test_an_idle_connection_is_closed_after_two_minutes_and_opened_again_when_needed() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
@@ -218,7 +218,7 @@ def test_an_idle_connection_is_closed_after_two_minutes_and_made_again_when_need
     run(main())
 
 
-def test_a_host_that_does_not_react_is_given_up_after_three_seconds() -> None:
+def test_connecting_to_a_silent_host_ends_after_three_seconds() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Server(SERVER, serve=echo, network=network), Pool(network=network) as pool:
@@ -257,7 +257,7 @@ def test_a_half_open_connection_is_replaced_when_its_calls_time_out() -> None:
     run(main())
 
 
-def test_the_number_of_addresses_is_bounded_and_old_failures_make_room() -> None:
+def test_the_number_of_addresses_is_limited_and_old_failures_are_removed() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with (
@@ -301,7 +301,7 @@ def test_closing_ends_every_connection_and_every_try() -> None:
     run(main())
 
 
-def test_an_error_that_is_no_failure_to_connect_reaches_the_caller_as_it_is() -> None:
+def test_other_errors_than_connect_failures_are_raised_unchanged() -> None:
     class Broken(MemoryNetwork):
         def _delay_s(self) -> float:
             raise KeyError("bug")
@@ -315,7 +315,7 @@ def test_an_error_that_is_no_failure_to_connect_reaches_the_caller_as_it_is() ->
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_cut_every_call_ends_with_its_own_answer_or_an_error(seed: int) -> None:
+def test_with_random_cuts_every_call_ends_with_its_own_answer_or_an_error(seed: int) -> None:
     async def serve(peer: Peer, request: Command) -> Command:
         await asyncio.sleep(len(request.body) % 7 / 10)
         return echo(peer, request)
@@ -366,7 +366,7 @@ def test_whatever_is_cut_every_call_ends_with_its_own_answer_or_an_error(seed: i
     run(main(), seed=seed)
 
 
-def test_both_sides_flooding_each_other_with_large_bodies_do_not_stop_for_ever() -> None:
+def test_large_bodies_in_both_directions_cause_no_deadlock() -> None:
     def large(peer: Peer, request: Command) -> Command:
         return request.reply(body=bytes(300_000))
 
@@ -382,7 +382,7 @@ def test_both_sides_flooding_each_other_with_large_bodies_do_not_stop_for_ever()
     run(main())
 
 
-def test_bounds_of_a_pool_must_make_sense() -> None:
+def test_impossible_limits_of_a_pool_are_refused() -> None:
     for settings in (
         {"connect_s": 0},
         {"backoff_s": 0},
@@ -419,7 +419,7 @@ class ForgetfulNetwork:
 
 
 @pytest.mark.parametrize("way", ["closed", "out of time"])
-def test_a_connection_that_is_given_up_while_it_is_made_keeps_nobody_waiting(way: str) -> None:
+def test_a_cancelled_connect_does_not_block_other_callers(way: str) -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with Server(SERVER, serve=echo, network=network):

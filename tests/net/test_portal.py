@@ -67,7 +67,7 @@ def test_uvloop_is_used_when_it_is_installed(portal: Portal) -> None:
     assert portal.run(kind()) is uvloop.Loop
 
 
-def test_work_runs_in_the_portals_thread_and_its_errors_come_back(portal: Portal) -> None:
+def test_work_runs_in_the_thread_of_the_portal_and_its_errors_are_returned(portal: Portal) -> None:
     async def where() -> str:
         return threading.current_thread().name
 
@@ -87,7 +87,7 @@ def test_many_threads_share_one_loop() -> None:
         assert len(portal_threads()) == 1
 
 
-def test_a_blocking_call_inside_a_running_loop_is_refused_with_what_to_do_instead(portal: Portal) -> None:
+def test_a_blocking_call_inside_a_running_loop_is_refused_with_advice(portal: Portal) -> None:
     async def main() -> None:
         with pytest.raises(WrongState, match="use the async class and `await` it"):
             portal.run(give(1))
@@ -111,7 +111,7 @@ def test_work_may_be_submitted_from_a_running_loop(portal: Portal) -> None:
     assert asyncio.run(main()) == 3
 
 
-def test_a_call_that_takes_too_long_is_cancelled(portal: Portal) -> None:
+def test_a_call_beyond_its_timeout_is_cancelled(portal: Portal) -> None:
     sleeper = Sleeper()
 
     with pytest.raises(CallTimedOut, match=r"no result within 0\.05 s"):
@@ -120,7 +120,7 @@ def test_a_call_that_takes_too_long_is_cancelled(portal: Portal) -> None:
     assert sleeper.cancelled.wait(5)
 
 
-def test_a_timeout_of_the_coroutine_itself_is_passed_on(portal: Portal) -> None:
+def test_a_timeout_of_the_coroutine_itself_is_raised(portal: Portal) -> None:
     async def fail() -> None:
         raise TimeoutError("mine")
 
@@ -138,7 +138,7 @@ def test_cancelling_a_submitted_future_cancels_its_coroutine(portal: Portal) -> 
     assert sleeper.cancelled.wait(5)
 
 
-def test_closing_cancels_what_runs_and_tells_who_waits() -> None:
+def test_closing_cancels_running_calls_and_notifies_waiting_threads() -> None:
     portal = Portal("test portal")
     sleeper = Sleeper()
     with concurrent.futures.ThreadPoolExecutor(1) as caller:
@@ -153,7 +153,7 @@ def test_closing_cancels_what_runs_and_tells_who_waits() -> None:
     assert portal_threads() == []
 
 
-def test_a_close_that_takes_long_names_the_task_that_does_not_end(
+def test_a_slow_close_names_the_task_that_does_not_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("pocketmq.net.portal.LONG_CLOSE_S", 0.05)
@@ -221,7 +221,7 @@ def test_a_portal_is_not_closed_from_its_own_loop(portal: Portal) -> None:
     assert portal.run(give(1)) == 1
 
 
-def test_a_loop_that_cannot_be_made_is_the_callers_error_and_can_be_tried_again() -> None:
+def test_a_failure_to_create_the_loop_is_raised_and_the_next_call_retries() -> None:
     broken = True
 
     def new_loop() -> asyncio.AbstractEventLoop:

@@ -31,7 +31,7 @@ class Work:
         self.ended.append(round(now(), 3))
 
 
-def test_the_first_run_comes_after_an_interval_and_the_next_an_interval_after_its_end() -> None:
+def test_the_first_run_follows_an_interval_and_each_next_one_an_interval_after_the_last() -> None:
     async def main() -> None:
         work = Work(takes_s=2)
         repeating = Repeating("working", 5, work.run, log)
@@ -46,7 +46,7 @@ def test_the_first_run_comes_after_an_interval_and_the_next_an_interval_after_it
     run(main())
 
 
-def test_plain_functions_come_round_as_well() -> None:
+def test_plain_functions_are_repeated_as_well() -> None:
     async def main() -> None:
         times: list[float] = []
         repeating = Repeating("working", 1, lambda: times.append(asyncio.get_running_loop().time()), log)
@@ -60,7 +60,7 @@ def test_plain_functions_come_round_as_well() -> None:
     run(main())
 
 
-def test_a_run_that_fails_is_told_once_and_the_next_comes_at_its_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_run_is_logged_once_and_the_next_is_on_time(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         work = Work()
         work.failures = [StoreFull("no space"), StoreFull("no space"), StoreFull("no space at all")]
@@ -83,7 +83,7 @@ def test_a_run_that_fails_is_told_once_and_the_next_comes_at_its_time(caplog: py
     ]
 
 
-def test_a_run_that_is_under_way_ends_with_the_stop() -> None:
+def test_a_running_run_is_cancelled_by_the_stop() -> None:
     async def main() -> None:
         work = Work(takes_s=100)
         repeating = Repeating("working", 1, work.run, log)
@@ -99,7 +99,7 @@ def test_a_run_that_is_under_way_ends_with_the_stop() -> None:
     run(main())
 
 
-def test_stopping_waits_for_what_a_run_still_has_to_do() -> None:
+def test_stopping_waits_for_the_cleanup_of_a_run() -> None:
     async def main() -> None:
         tidied: list[str] = []
 
@@ -121,7 +121,7 @@ def test_stopping_waits_for_what_a_run_still_has_to_do() -> None:
     run(main())
 
 
-def test_stopping_is_harmless_before_the_start_and_when_done_twice() -> None:
+def test_stopping_before_the_start_or_twice_is_harmless() -> None:
     async def main() -> None:
         repeating = Repeating("working", 1, lambda: None, log)
 
@@ -135,7 +135,7 @@ def test_stopping_is_harmless_before_the_start_and_when_done_twice() -> None:
     run(main())
 
 
-def test_who_gives_up_waiting_for_the_stop_hears_of_it() -> None:
+def test_cancelling_the_wait_for_the_stop_raises_in_the_caller() -> None:
     async def main() -> None:
         async def work() -> None:
             try:

@@ -10,7 +10,7 @@ from pocketmq.net.address import Address, resolved
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::1"])
-def test_an_ip_address_stays_what_it_is(host: str) -> None:
+def test_an_ip_address_is_not_resolved(host: str) -> None:
     assert asyncio.run(resolved(Address(host, 10911))) == Address(host, 10911)
 
 
@@ -22,7 +22,7 @@ def test_a_name_becomes_its_address() -> None:
     assert found.port == 10911
 
 
-def test_a_name_that_nobody_knows_is_told() -> None:
+def test_an_unknown_name_is_reported() -> None:
     async def main() -> None:
         async def nobody(*_: object, **__: object) -> None:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

@@ -103,7 +103,7 @@ def test_a_pipelined_client_is_answered_in_order_by_few_writes(new_loop: NewLoop
 
 
 @every_loop
-def test_segments_go_out_without_nagles_delay(new_loop: NewLoop) -> None:
+def test_segments_are_sent_without_nagles_delay(new_loop: NewLoop) -> None:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo) as server:
             client = await connect(TcpNetwork(), server.address)
@@ -119,7 +119,7 @@ def test_segments_go_out_without_nagles_delay(new_loop: NewLoop) -> None:
 
 
 @every_loop
-def test_a_slow_reader_is_paused_and_then_disconnected_with_bounded_memory(new_loop: NewLoop) -> None:
+def test_a_slow_reader_is_paused_and_then_disconnected_with_limited_memory(new_loop: NewLoop) -> None:
     line = ConnectionSettings(
         unsent_low_bytes=10_000, unsent_high_bytes=100_000, unsent_max_bytes=4_000_000, slow_s=0.5
     )
@@ -156,7 +156,7 @@ def test_a_slow_reader_is_paused_and_then_disconnected_with_bounded_memory(new_l
     [b"GET / HTTP/1.1\r\n\r\n", b"\x7f\xff\xff\xff\0\0\0\0", b"\0\0\0\x08\0\0\0\x04nope", b"\0\0\0\x04\x09\0\0\0"],
     ids=["http", "huge frame", "no header", "unknown encoding"],
 )
-def test_garbage_ends_its_own_line_and_no_other(new_loop: NewLoop, data: bytes) -> None:
+def test_invalid_bytes_close_only_their_own_connection(new_loop: NewLoop, data: bytes) -> None:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo) as server:
             good = await connect(TcpNetwork(), server.address)
@@ -173,7 +173,7 @@ def test_garbage_ends_its_own_line_and_no_other(new_loop: NewLoop, data: bytes) 
     run_on(new_loop, main())
 
 
-def test_beyond_its_bound_a_server_accepts_and_closes_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_above_its_limit_a_server_closes_new_connections_and_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         settings = ServerSettings(max_connections=5)
@@ -196,7 +196,7 @@ def test_beyond_its_bound_a_server_accepts_and_closes_and_says_so_once(caplog: p
     assert "5 connections are open, the limit of this server" in caplog.text
 
 
-def test_a_server_tells_once_of_every_connection_that_is_gone() -> None:
+def test_a_server_reports_every_lost_connection_once() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         lost: list[tuple[Address, str]] = []
@@ -224,7 +224,7 @@ def test_a_server_tells_once_of_every_connection_that_is_gone() -> None:
     run(main())
 
 
-def test_one_host_cannot_take_the_places_of_others() -> None:
+def test_one_host_cannot_use_the_connections_of_others() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         settings = ServerSettings(max_connections=10, max_connections_per_host=2)
@@ -254,7 +254,7 @@ def test_one_host_cannot_take_the_places_of_others() -> None:
 
 
 @every_loop
-def test_a_flood_of_connections_over_real_sockets_leaves_the_first_ones_served(new_loop: NewLoop) -> None:
+def test_a_flood_of_connections_over_tcp_does_not_stop_the_first_ones(new_loop: NewLoop) -> None:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo, settings=ServerSettings(max_connections=10)) as server:
             first = await connect(TcpNetwork(), server.address)
@@ -271,7 +271,7 @@ def test_a_flood_of_connections_over_real_sockets_leaves_the_first_ones_served(n
     run_on(new_loop, main())
 
 
-def test_stopping_finishes_what_was_begun_and_refuses_what_is_new() -> None:
+def test_stopping_completes_running_requests_and_refuses_new_ones() -> None:
     async def serve(peer: Peer, request: Command) -> Command:
         await asyncio.sleep(5)
         return echo(peer, request)
@@ -299,7 +299,7 @@ def test_stopping_finishes_what_was_begun_and_refuses_what_is_new() -> None:
     run(main())
 
 
-def test_behind_a_closed_door_what_was_begun_goes_on_until_the_stop() -> None:
+def test_after_the_listener_is_closed_running_requests_continue_until_the_stop() -> None:
     async def serve(peer: Peer, request: Command) -> Command:
         await asyncio.sleep(5)
         return echo(peer, request)
@@ -327,7 +327,7 @@ def test_behind_a_closed_door_what_was_begun_goes_on_until_the_stop() -> None:
     run(main())
 
 
-def test_stopping_waits_no_longer_than_it_was_told() -> None:
+def test_stopping_waits_no_longer_than_its_limit() -> None:
     ended: list[str] = []
 
     async def serve(peer: Peer, request: Command) -> Command | None:
@@ -375,7 +375,7 @@ def test_stopping_twice_and_starting_again_is_fine() -> None:
     run(main())
 
 
-def test_a_connection_that_comes_in_while_stopping_is_refused() -> None:
+def test_a_new_connection_during_the_stop_is_refused() -> None:
     async def main() -> None:
         server = Server(SERVER, serve=echo, network=MemoryNetwork(weather=BRISK))
         await server.start()
@@ -406,7 +406,7 @@ def test_an_idle_connection_is_counted() -> None:
 
 
 @every_loop
-def test_an_address_that_is_taken_cannot_be_listened_on(new_loop: NewLoop) -> None:
+def test_a_used_address_cannot_be_listened_on(new_loop: NewLoop) -> None:
     async def main() -> None:
         async with Server(LOOPBACK, serve=echo) as first:
             with pytest.raises(ListenFailed, match=rf"cannot listen on 127\.0\.0\.1:{first.address.port}: .*in use"):
@@ -439,7 +439,7 @@ def test_the_limits_of_frames_are_a_setting() -> None:
     run(main())
 
 
-def test_bounds_of_a_server_must_make_sense() -> None:
+def test_impossible_limits_of_a_server_are_refused() -> None:
     for settings in ({"max_connections": 0}, {"max_connections_per_host": 0}, {"drain_s": -1.0}):
         with pytest.raises(InvalidSetting):
             ServerSettings(**settings)

@@ -6,7 +6,7 @@ from pocketmq.net.loops import STEP_SECONDS, Steps
 from pocketmq.testing import run
 
 
-def test_others_get_a_turn_when_a_step_has_lasted_long_enough() -> None:
+def test_long_work_in_steps_pauses_for_others() -> None:
     async def main() -> None:
         steps = Steps()
         turns: list[str] = []

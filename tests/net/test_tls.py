@@ -22,7 +22,7 @@ from pocketmq.net.tls import (
 )
 
 
-def test_a_client_verifies_the_server_and_its_name_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_client_verifies_the_server_and_its_name_unless_switched_off(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
 
     strict, system, lax = client_context(authority.cert), client_context(), client_context(verify=False)
@@ -33,14 +33,14 @@ def test_a_client_verifies_the_server_and_its_name_unless_told_otherwise(tmp_pat
     assert [authority.name in str(found["subject"]) for found in strict.get_ca_certs()] == [True]
 
 
-def test_old_versions_of_tls_are_not_spoken(tmp_path: Path) -> None:
+def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, make_authority(tmp_path))
 
     for context in (client_context(), server_context(certificate.cert, certificate.key)):
         assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-def test_a_server_asks_for_a_certificate_only_when_it_knows_who_may_sign_it(tmp_path: Path) -> None:
+def test_a_server_requests_a_certificate_only_with_a_client_authority(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     certificate = make_certificate(tmp_path, authority)
 
@@ -49,7 +49,7 @@ def test_a_server_asks_for_a_certificate_only_when_it_knows_who_may_sign_it(tmp_
     assert mutual.verify_mode == ssl.CERT_REQUIRED
 
 
-def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+def test_unusable_files_are_named(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, make_authority(tmp_path))
     other = make_certificate(tmp_path, make_authority(tmp_path), name="other")
     nonsense = tmp_path / "nonsense.pem"
@@ -67,7 +67,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         client_context(cert=nonsense)
 
 
-def test_an_encrypted_key_is_refused_instead_of_asking_on_the_terminal(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_refused_instead_of_asking_for_a_passphrase(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, make_authority(tmp_path))
     encrypted = tmp_path / "encrypted.key"
     head, _, rest = certificate.key.read_text().partition("\n")
@@ -80,13 +80,13 @@ def test_an_encrypted_key_is_refused_instead_of_asking_on_the_terminal(tmp_path:
 # by files
 
 
-def test_without_a_certificate_there_is_no_tls() -> None:
+def test_without_a_certificate_tls_is_off() -> None:
     assert ServerTlsFiles().load() is None
     assert ServerTlsFiles().in_use is TlsMode.DISABLED
     assert ClientTlsFiles().load() is None
 
 
-def test_with_a_certificate_plain_text_is_turned_away_unless_told_otherwise(tmp_path: Path) -> None:
+def test_with_a_certificate_plain_text_is_refused_unless_permissive(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, make_authority(tmp_path))
     files = ServerTlsFiles(cert=certificate.cert, key=certificate.key)
     permissive = ServerTlsFiles(cert=certificate.cert, key=certificate.key, mode=TlsMode.PERMISSIVE)
@@ -100,7 +100,7 @@ def test_with_a_certificate_plain_text_is_turned_away_unless_told_otherwise(tmp_
     assert switched_off.load() is None
 
 
-def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
+def test_contradicting_options_are_refused(tmp_path: Path) -> None:
     cert = tmp_path / "cert.pem"
 
     with pytest.raises(InvalidSetting, match="without a server certificate"):
@@ -116,7 +116,7 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
         ClientTlsFiles(enabled=True, pinned=cert, verify=False)
 
 
-def test_a_client_verifies_by_files_as_strictly(tmp_path: Path) -> None:
+def test_a_client_with_certificate_files_verifies_as_strictly(tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
 
     strict = ClientTlsFiles(enabled=True, ca=authority.cert).load()
@@ -131,7 +131,7 @@ def test_a_client_verifies_by_files_as_strictly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "é"]
 )
-def test_a_pinned_certificate_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+def test_an_invalid_pinned_certificate_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "pinned.pem").write_text(text)
 
     for path in ("pinned.pem", "missing.pem"):
@@ -146,7 +146,7 @@ def chain(folder: Path, *certificates: Certificate) -> Path:
 
 
 @every_loop
-def test_who_pins_a_certificate_accepts_no_other_of_the_same_authority(new_loop: NewLoop, tmp_path: Path) -> None:
+def test_a_pinned_certificate_excludes_others_of_the_same_authority(new_loop: NewLoop, tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     right = make_certificate(tmp_path, authority, name="right", host="10.9.9.9")
     wrong = make_certificate(tmp_path, authority, name="wrong")

@@ -45,7 +45,7 @@ async def hoarder(network: MemoryNetwork, mib: int) -> Recorder:
     return client
 
 
-def test_a_frame_that_does_not_end_in_time_costs_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_frame_that_is_not_complete_in_time_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with new_server(network) as server:
@@ -63,7 +63,7 @@ def test_a_frame_that_does_not_end_in_time_costs_its_connection(caplog: pytest.L
     assert "a frame did not arrive within 60 s" in caplog.text
 
 
-def test_the_deadline_is_that_of_one_frame_and_not_of_a_stream_of_them() -> None:
+def test_the_deadline_applies_to_one_frame_not_to_a_stream() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with new_server(network) as server:
@@ -82,7 +82,7 @@ def test_the_deadline_is_that_of_one_frame_and_not_of_a_stream_of_them() -> None
     run(main())
 
 
-def test_beyond_the_limit_the_connection_that_kept_most_for_longest_is_closed() -> None:
+def test_above_the_limit_the_connection_with_the_most_and_oldest_bytes_is_closed() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with new_server(network) as server:
@@ -118,7 +118,7 @@ def test_small_requests_are_served_while_the_memory_for_unfinished_frames_is_use
     run(main())
 
 
-def test_before_its_first_valid_signature_a_connection_shares_less_memory() -> None:
+def test_before_its_first_valid_signature_a_connection_shares_a_smaller_limit() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         async with new_server(network, must_sign=True) as server:
@@ -149,7 +149,7 @@ def test_without_accounts_connections_share_one_limit() -> None:
 
 
 @every_loop
-def test_memory_is_given_back_with_the_connection_over_real_sockets(new_loop: NewLoop) -> None:
+def test_over_tcp_memory_is_released_with_the_connection(new_loop: NewLoop) -> None:
     async def main() -> None:
         network = TcpNetwork()
         async with new_server(network, UnfinishedLimits(timeout_s=0.5)) as server:
@@ -166,7 +166,7 @@ def test_memory_is_given_back_with_the_connection_over_real_sockets(new_loop: Ne
     run_on(new_loop, main())
 
 
-def test_after_a_burst_freed_memory_is_given_back_to_the_system_once() -> None:
+def test_after_a_burst_freed_memory_is_returned_to_the_system_once() -> None:
     given_back: list[float] = []
 
     async def main() -> None:
@@ -196,6 +196,6 @@ def test_after_a_burst_freed_memory_is_given_back_to_the_system_once() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"max_bytes": MIB}, {"max_unsigned_bytes": MIB}, {"timeout_s": 0}])
-def test_limits_that_no_large_frame_could_meet_are_rejected(bad: dict[str, int]) -> None:
+def test_limits_below_the_largest_frame_are_refused(bad: dict[str, int]) -> None:
     with pytest.raises(InvalidSetting, match="unfinished frames"):
         UnfinishedLimits(**bad)

@@ -40,7 +40,7 @@ def looks(watch: PeerWatch, clock: CountingClock, times: int) -> list[bool]:
     return found
 
 
-def test_what_is_there_is_found_at_once_each_time(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_available_bytes_are_found_at_once_each_time(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.send(b"x")
     clock = CountingClock()
@@ -48,20 +48,20 @@ def test_what_is_there_is_found_at_once_each_time(pair: tuple[socket.socket, soc
     assert clock.readings == 50
 
 
-def test_a_look_for_nothing_ends_and_the_next_is_put_off_for_longer(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_an_unsuccessful_poll_ends_and_delays_the_next_one(pair: tuple[socket.socket, socket.socket]) -> None:
     clock = CountingClock()
     watch = PeerWatch(pair[0].fileno(), clock)
     assert looks(watch, clock, 1 + 1 + 1 + 2 + 1 + 4 + 1) == [True, False, True, *[False] * 2, True, *[False] * 4, True]
 
 
-def test_looks_are_never_put_off_for_ever(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_polls_are_not_delayed_indefinitely(pair: tuple[socket.socket, socket.socket]) -> None:
     clock = CountingClock()
     watch = PeerWatch(pair[0].fileno(), clock)
     done = looks(watch, clock, 5 * MAX_SUSPENDED)
     assert done[-MAX_SUSPENDED - 1 :].count(True) == 1
 
 
-def test_an_answer_in_time_makes_looking_worth_it_again(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_quick_answer_enables_polling_again(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     clock = CountingClock()
     watch = PeerWatch(ours.fileno(), clock)
@@ -72,14 +72,14 @@ def test_an_answer_in_time_makes_looking_worth_it_again(pair: tuple[socket.socke
     assert looks(watch, clock, 3) == [True, False, True], "counted from the beginning"
 
 
-def test_the_end_of_a_connection_ends_a_look(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_the_end_of_a_connection_ends_a_poll(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.close()
     clock = CountingClock()
     assert all(looks(PeerWatch(ours.fileno(), clock), clock, 5))
 
 
-def test_with_one_core_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_one_core_no_thread_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     assert not can_watch()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
@@ -89,7 +89,7 @@ def test_with_one_core_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not can_watch()
 
 
-def test_a_look_by_the_real_clock_is_short(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_poll_by_the_real_clock_is_short(pair: tuple[socket.socket, socket.socket]) -> None:
     clock = SystemClock()
     began = clock.monotonic()
     PeerWatch(pair[0].fileno(), clock).poll()

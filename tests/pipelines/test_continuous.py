@@ -53,7 +53,7 @@ def stopped_after(
 
 
 @pytest.mark.parametrize("pipeline", ["archive", "quality", "mirror"])
-def test_it_goes_on_until_it_is_stopped_and_the_next_run_goes_on_behind_it(
+def test_a_continuous_run_ends_when_stopped_and_the_next_run_continues(
     spark: "SparkSession", broker: Broker, other: Broker, tmp_path: Path, pipeline: str
 ) -> None:
     topic, notes, lake = new_topic(broker), str(tmp_path / "notes"), str(tmp_path / "lake")

@@ -19,7 +19,7 @@ items = st.lists(
 )
 
 
-def test_two_items_are_the_bytes_that_java_writes() -> None:
+def test_two_items_have_the_bytes_of_java() -> None:
     item = (0, b"b1", b"TAGS\x01A\x02")
 
     assert encode_batch([item, item]) == TWO_ITEMS
@@ -36,18 +36,18 @@ def test_every_captured_batch_survives_decoding_and_encoding() -> None:
     assert {body for _, body, _ in decode_batch(bodies[0])} == {b"batch item 0", b"batch item 1", b"batch item 2"}
 
 
-def test_nothing_is_a_batch_of_nothing() -> None:
+def test_an_empty_body_is_an_empty_batch() -> None:
     assert encode_batch([]) == b""
     assert decode_batch(b"") == []
 
 
 @given(items)
-def test_any_items_survive_the_journey(batch: list[BatchItem]) -> None:
+def test_any_items_are_preserved(batch: list[BatchItem]) -> None:
     assert decode_batch(encode_batch(batch)) == batch
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_whole_items_or_a_protocol_error(body: bytes) -> None:
+def test_arbitrary_bytes_are_complete_items_or_a_protocol_error(body: bytes) -> None:
     with suppress(ProtocolError):
         found = decode_batch(body)
 
@@ -55,9 +55,7 @@ def test_arbitrary_bytes_are_whole_items_or_a_protocol_error(body: bytes) -> Non
 
 
 @given(items.filter(bool), st.data())
-def test_one_changed_byte_never_raises_anything_but_a_protocol_error(
-    batch: list[BatchItem], data: st.DataObject
-) -> None:
+def test_one_changed_byte_raises_at_most_a_protocol_error(batch: list[BatchItem], data: st.DataObject) -> None:
     body = bytearray(encode_batch(batch))
     body[data.draw(st.integers(0, len(body) - 1))] ^= data.draw(st.integers(1, 255))
 
@@ -66,7 +64,7 @@ def test_one_changed_byte_never_raises_anything_but_a_protocol_error(
 
 
 @pytest.mark.parametrize("kept", range(len(TWO_ITEMS)))
-def test_a_batch_that_is_cut_off_names_the_item_that_is_not_whole(kept: int) -> None:
+def test_a_truncated_batch_names_the_incomplete_item(kept: int) -> None:
     if kept in (0, 31):
         assert len(decode_batch(TWO_ITEMS[:kept])) == kept // 31
         return
@@ -90,7 +88,7 @@ def test_a_batch_that_is_cut_off_names_the_item_that_is_not_whole(kept: int) -> 
         (16, 9, "properties of 16642 bytes, but the item has 0 bytes left"),
     ],
 )
-def test_a_size_that_cannot_be_is_named(at: int, value: int, reason: str) -> None:
+def test_an_impossible_size_is_named(at: int, value: int, reason: str) -> None:
     body = bytearray(TWO_ITEMS)
     struct.pack_into(">i", body, 31 + at, value)
 
@@ -107,7 +105,7 @@ def test_properties_longer_than_a_signed_short_are_refused() -> None:
         decode_batch(sound)
 
 
-def test_more_items_than_the_limit_are_refused_and_as_many_are_taken() -> None:
+def test_items_up_to_the_limit_are_accepted_and_more_are_refused() -> None:
     smallest = encode_batch([(0, b"", b"")])
 
     assert len(decode_batch(smallest * 3, max_items=3)) == 3
@@ -123,7 +121,7 @@ def test_an_item_that_does_not_fit_is_refused_by_its_number(item: BatchItem) -> 
         encode_batch([(0, b"sound", b""), item])
 
 
-def test_the_longest_properties_fit() -> None:
+def test_properties_of_the_maximum_length_are_accepted() -> None:
     item = (-1, b"", bytes(32767))
 
     assert decode_batch(encode_batch([item])) == [item]

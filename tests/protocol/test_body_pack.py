@@ -36,7 +36,7 @@ def bodies_in(buffer: bytes) -> list[bytes]:
     return found
 
 
-def test_a_pack_is_its_head_where_bodies_begin_and_the_bodies() -> None:
+def test_a_pack_has_a_head_the_offsets_of_the_bodies_and_the_bodies() -> None:
     pack = packed(made(0, b"hello", LONG), made(1, b"", LONG), made(2, b"you", LONG))
 
     assert (
@@ -45,7 +45,7 @@ def test_a_pack_is_its_head_where_bodies_begin_and_the_bodies() -> None:
     assert is_pack(pack)
 
 
-def test_packs_lie_back_to_back_and_each_begins_at_a_multiple_of_eight() -> None:
+def test_consecutive_packs_start_at_multiples_of_eight() -> None:
     packs = [packed(made(0, bytes(size), LONG)) for size in range(9)]
 
     whole = b"".join(pack for pack in packs if pack is not None)
@@ -55,9 +55,7 @@ def test_packs_lie_back_to_back_and_each_begins_at_a_multiple_of_eight() -> None
 
 
 @given(record_runs(), st.integers(0, 12), st.integers(-1, 1))
-def test_both_twins_make_the_same_and_it_holds_the_bodies_of_the_records(
-    turn: Twin, records: list[bytes], cut: int, off_by: int
-) -> None:
+def test_both_implementations_create_the_same_pack(turn: Twin, records: list[bytes], cut: int, off_by: int) -> None:
     pieces: list[bytes | memoryview] = [b"".join(records[:cut]), memoryview(b"".join(records[cut:]))]
     count, size = len(records) + off_by, sum(map(len, records))
 
@@ -70,9 +68,7 @@ def test_both_twins_make_the_same_and_it_holds_the_bodies_of_the_records(
 
 
 @given(st.binary(max_size=400), st.integers(-2, 5), st.integers(-10, 2**40))
-def test_bytes_that_are_no_records_are_not_packed_and_do_no_harm(
-    turn: Twin, noise: bytes, count: int, size: int
-) -> None:
+def test_invalid_records_are_not_packed(turn: Twin, noise: bytes, count: int, size: int) -> None:
     pieces: list[bytes | memoryview] = [made(0, b"hello", LONG), noise]
 
     assert turn.pack_bodies(pieces, count, size) == pack_bodies(pieces, count, size) or not noise
@@ -89,32 +85,32 @@ def test_bytes_that_are_no_records_are_not_packed_and_do_no_harm(
     ],
     ids=["compressed", "undecided", "rolled back", "a whole batch", "of version 2"],
 )
-def test_one_odd_record_and_all_are_sent_whole(turn: Twin, odd: bytes) -> None:
+def test_one_irregular_record_prevents_a_pack(turn: Twin, odd: bytes) -> None:
     records = [made(0, b"hello", LONG), odd, made(2, b"hello", LONG)]
 
     assert packed(*records) is None
     assert turn.pack_bodies([*records], 3, sum(map(len, records))) is None
 
 
-def test_messages_of_committed_transactions_are_usual() -> None:
+def test_messages_of_committed_transactions_are_regular() -> None:
     assert bodies_in(packed(made(0, b"paid", LONG, sys_flag=SysFlag.TRANSACTION_COMMIT)) or b"") == [b"paid"]
 
 
 @pytest.mark.parametrize("sizes", [[1000], [1000, 1], [1, 1000, 1000], [0, 0, 1000, 1000]])
-def test_where_little_would_be_saved_records_are_sent_whole(turn: Twin, sizes: list[int]) -> None:
+def test_a_pack_that_saves_little_is_not_used(turn: Twin, sizes: list[int]) -> None:
     records = [made(number, bytes(size)) for number, size in enumerate(sizes)]
 
     assert packed(*records) is None
     assert turn.pack_bodies([*records], len(sizes), sum(map(len, records))) is None
 
 
-def test_a_record_is_no_pack() -> None:
+def test_a_record_is_not_a_pack() -> None:
     assert not is_pack(made(0, b"hello"))
     assert not is_pack(b"")
 
 
 @pytest.mark.parametrize("cut", [1, 8, 15, 16, 20, 39])
-def test_a_pack_that_was_cut_is_an_error(cut: int) -> None:
+def test_a_truncated_pack_is_an_error(cut: int) -> None:
     pack = packed(made(0, b"hello", LONG), made(1, b"", LONG), made(2, b"you", LONG)) or b""
 
     with pytest.raises(ProtocolError, match="no pack of bodies at byte 40 of"):
@@ -124,6 +120,6 @@ def test_a_pack_that_was_cut_is_an_error(cut: int) -> None:
 @pytest.mark.parametrize(
     "arguments", [(), ([],), ([], 1), ((), 1, 91), ([None], 1, 91), (["a"], 1, 91), ([], None, 91)]
 )
-def test_a_call_with_the_wrong_things_is_an_error(turn: Twin, arguments: tuple[object, ...]) -> None:
+def test_a_call_with_wrong_arguments_is_an_error(turn: Twin, arguments: tuple[object, ...]) -> None:
     with pytest.raises((TypeError, ValueError, BufferError)):
         turn.pack_bodies(*arguments)  # type: ignore[arg-type]

@@ -38,12 +38,12 @@ def sent(command: Command) -> Command:
 
 
 @given(commands(HeaderEncoding.JSON, INT32))
-def test_any_command_survives_json(command: Command) -> None:
+def test_any_command_is_preserved_as_json(command: Command) -> None:
     assert sent(command) == command
 
 
 @given(commands(HeaderEncoding.ROCKETMQ, INT16))
-def test_any_command_survives_the_binary_header_but_for_what_it_cannot_hold(command: Command) -> None:
+def test_a_command_survives_the_binary_header_except_for_its_limits(command: Command) -> None:
     arrived = sent(command)
 
     assert arrived.code == (command.code + 2**15) % 2**16 - 2**15  # codes wrap at 16 bits, as in Java
@@ -75,12 +75,12 @@ def test_a_damaged_header_is_a_command_or_a_protocol_error(command: Command, dat
         decode_command((encoding, bytes(damaged), body))
 
 
-def test_codes_that_nobody_knows_survive() -> None:
+def test_unknown_codes_are_preserved() -> None:
     assert sent(Command(987654, {"new": "field"})) == Command(987654, {"new": "field"})
 
 
 @pytest.mark.parametrize("encoding", HeaderEncoding)
-def test_a_reply_carries_the_number_and_the_encoding_of_its_request(encoding: HeaderEncoding) -> None:
+def test_a_reply_has_the_number_and_the_encoding_of_its_request(encoding: HeaderEncoding) -> None:
     request = Command(105, opaque=-7, version=407, language=Language.GO, encoding=encoding)
 
     reply = request.reply(ResponseCode.TOPIC_NOT_EXIST, "no such topic", {"a": "b"}, b"body")
@@ -92,7 +92,7 @@ def test_a_reply_carries_the_number_and_the_encoding_of_its_request(encoding: He
     assert (reply.language, reply.version) == (Language.PYTHON, VERSION)
 
 
-def test_the_flag_tells_requests_responses_and_one_way_requests_apart() -> None:
+def test_the_flag_distinguishes_requests_responses_and_one_way_requests() -> None:
     assert not Command(10).is_response
     assert not Command(10).is_oneway
     assert Command(0, flag=RESPONSE).is_response
@@ -100,7 +100,7 @@ def test_the_flag_tells_requests_responses_and_one_way_requests_apart() -> None:
     assert not Command(15, flag=ONEWAY).is_response
 
 
-def test_a_response_knows_the_error_that_it_stands_for() -> None:
+def test_a_response_has_the_error_of_its_code() -> None:
     assert Command(ResponseCode.SUCCESS, flag=RESPONSE).error() is None
 
     known = Command(ResponseCode.TOPIC_NOT_EXIST, remark="no such topic", flag=RESPONSE).error()

@@ -43,17 +43,17 @@ def inflated(body: bytes, kind: Compression, max_bytes: int = 16 * MIB) -> bytes
 @pytest.mark.parametrize(
     "body", [b"", b"a", TEXT[:MIN_BODY_BYTES], TEXT, bytes(3 * MIB), random.Random(7).randbytes(MIB)]
 )
-def test_a_body_comes_back_as_it_was(kind: Compression, body: bytes) -> None:
+def test_a_body_is_decompressed_unchanged(kind: Compression, body: bytes) -> None:
     assert inflated(compress(body, kind), kind) == body
 
 
 @given(st.binary(max_size=2000), st.sampled_from(KINDS))
-def test_any_body_comes_back_as_it_was(body: bytes, kind: Compression) -> None:
+def test_any_body_is_decompressed_unchanged(body: bytes, kind: Compression) -> None:
     assert inflated(compress(body, kind), kind) == body
 
 
 @needs_golden
-def test_bodies_that_java_compressed_inflate_to_what_the_script_sent() -> None:
+def test_bodies_compressed_by_java_are_inflated() -> None:
     sends = [frame.command for frame in captured("wire/*/*/send.jsonl")]
     compressed = [
         send
@@ -70,17 +70,17 @@ def test_bodies_that_java_compressed_inflate_to_what_the_script_sent() -> None:
         assert compress(plain, Compression.ZLIB)[:2] == send.body[:2]
 
 
-def test_a_plain_body_passes_whatever_its_size() -> None:
+def test_an_uncompressed_body_of_any_size_is_returned() -> None:
     assert decompress(TEXT, 0, max_bytes=1) is TEXT
     assert decompress(TEXT, SysFlag.COMPRESSION_MASK, max_bytes=1) is TEXT
 
 
-def test_a_compressed_body_without_a_type_is_zlib_as_old_clients_mean_it() -> None:
+def test_a_compressed_body_without_a_type_is_zlib_as_from_old_clients() -> None:
     assert compression_of(SysFlag.COMPRESSED) is Compression.ZLIB
     assert decompress(zlib.compress(TEXT), SysFlag.COMPRESSED) == TEXT
 
 
-def test_a_type_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(ProtocolError, match="unknown compression type 4"):
         decompress(b"", SysFlag.COMPRESSED | 0x400)
 
@@ -132,14 +132,14 @@ FOREIGN: list[tuple[Callable[[bytes], bytes], Compression]] = [
 
 @pytest.mark.parametrize(("write", "kind"), FOREIGN)
 @pytest.mark.parametrize("body", [b"", b"a", TEXT, bytes(MIB)])
-def test_other_writers_of_the_same_formats_are_understood(
+def test_output_of_other_compressors_is_inflated(
     write: Callable[[bytes], bytes], kind: Compression, body: bytes
 ) -> None:
     assert inflated(write(body), kind) == body
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_cap_lets_a_body_of_its_size_through_and_not_one_byte_more(kind: Compression) -> None:
+def test_a_body_of_the_maximum_size_is_inflated_and_a_larger_one_is_refused(kind: Compression) -> None:
     packed = compress(TEXT, kind)
 
     assert inflated(packed, kind, len(TEXT)) == TEXT
@@ -176,7 +176,7 @@ def lz4_of_zeros(size: int) -> bytes:
     ],
     ids=["zlib", "lz4", "zstd"],
 )
-def test_a_body_that_would_fill_the_memory_costs_the_cap_and_one_chunk(bomb: bytes, kind: Compression) -> None:
+def test_a_compression_bomb_uses_no_more_than_the_limit_and_one_chunk(bomb: bytes, kind: Compression) -> None:
     cap = 2 * MIB
     tracemalloc.start()
     try:
@@ -205,7 +205,7 @@ def lz4_that_claims_a_gigabyte() -> bytes:
     ],
     ids=["lz4", "zstd", "zstd in one segment"],
 )
-def test_a_size_that_a_frame_declares_is_not_believed(liar: bytes, kind: Compression) -> None:
+def test_the_declared_size_of_a_frame_is_not_trusted(liar: bytes, kind: Compression) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match=f"{kind.name} body: "):
@@ -218,7 +218,7 @@ def test_a_size_that_a_frame_declares_is_not_believed(liar: bytes, kind: Compres
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_body_that_is_cut_off_anywhere_is_refused(kind: Compression) -> None:
+def test_a_body_truncated_at_any_byte_is_refused(kind: Compression) -> None:
     packed = compress(TEXT[:6000], kind)
 
     for kept in range(len(packed)):
@@ -227,7 +227,7 @@ def test_a_body_that_is_cut_off_anywhere_is_refused(kind: Compression) -> None:
 
 
 @pytest.mark.parametrize(("write", "kind"), FOREIGN)
-def test_a_long_body_that_is_cut_off_is_refused_whoever_wrote_it(
+def test_a_truncated_long_body_is_refused_for_every_compressor(
     write: Callable[[bytes], bytes], kind: Compression
 ) -> None:
     packed = write(TEXT)
@@ -245,21 +245,21 @@ def test_bytes_after_the_end_are_refused(kind: Compression, body: bytes, tail: b
         inflated(compress(body, kind) + tail, kind)
 
 
-def test_a_second_zstd_frame_is_not_read_for_free() -> None:
+def test_a_second_zstd_frame_is_refused() -> None:
     frame = zstd_with_checksum(b"abc")
 
     with pytest.raises(ProtocolError, match="followed by other bytes"):
         inflated(frame + zstd_that_claims_little(1024 * MIB), Compression.ZSTD)
 
 
-def test_a_zstd_body_of_countless_empty_blocks_is_refused() -> None:
+def test_a_zstd_body_of_many_empty_blocks_is_refused() -> None:
     empty = bytes.fromhex("28B52FFD 00 58") + bytes(3) * 70_000
 
     with pytest.raises(ProtocolError, match="more than 65536 blocks"):
         inflated(empty, Compression.ZSTD)
 
 
-def test_a_zstd_window_larger_than_the_cap_is_refused() -> None:
+def test_a_zstd_window_above_the_limit_is_refused() -> None:
     window_of_128_mib = bytes.fromhex("28B52FFD 00 88") + bytes.fromhex("090000 61")
 
     with pytest.raises(ProtocolError, match="ZSTD body"):
@@ -267,16 +267,14 @@ def test_a_zstd_window_larger_than_the_cap_is_refused() -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from(KINDS), st.integers(0, 400))
-def test_arbitrary_bytes_raise_nothing_but_a_protocol_error(body: bytes, kind: Compression, cap: int) -> None:
+def test_arbitrary_bytes_raise_only_a_protocol_error(body: bytes, kind: Compression, cap: int) -> None:
     for candidate in (body, compress(b"", kind)[:6] + body):
         with suppress(ProtocolError):
             assert len(inflated(candidate, kind, cap)) <= cap
 
 
 @given(st.binary(max_size=300), st.sampled_from(KINDS), st.data())
-def test_a_changed_byte_raises_nothing_but_a_protocol_error(
-    body: bytes, kind: Compression, data: st.DataObject
-) -> None:
+def test_a_changed_byte_raises_only_a_protocol_error(body: bytes, kind: Compression, data: st.DataObject) -> None:
     packed = bytearray(compress(body, kind))
     packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
 
@@ -293,7 +291,7 @@ def test_a_level_that_does_not_exist_is_refused(kind: Compression, level: int, r
         compress(b"a", kind, level)
 
 
-def test_the_level_is_obeyed_and_lz4_has_none() -> None:
+def test_the_level_is_used_and_lz4_has_none() -> None:
     short = TEXT[:20_000]
 
     assert len(compress(short, Compression.ZLIB, 9)) < len(compress(short, Compression.ZLIB, 1))
@@ -305,7 +303,7 @@ def test_the_level_is_obeyed_and_lz4_has_none() -> None:
     ("kind", "module", "library"),
     [(Compression.LZ4, "lz4.frame", "lz4"), (Compression.ZSTD, "zstandard", "zstandard")],
 )
-def test_a_missing_library_is_told_with_the_command_that_installs_it(
+def test_a_missing_library_is_reported_with_the_command_that_installs_it(
     kind: Compression, module: str, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = compress(b"a", kind)
@@ -322,7 +320,7 @@ def test_the_defaults_are_those_of_the_java_client() -> None:
 
 
 @pytest.mark.parametrize("kind", Compression)
-def test_the_start_of_a_body_needs_no_more_than_it_shows(kind: Compression) -> None:
+def test_only_the_needed_part_of_a_body_is_decompressed(kind: Compression) -> None:
     body = bytes(range(256)) * 4096
     packed, flag = compress(body, kind), with_compression(0, kind)
 

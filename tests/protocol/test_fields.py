@@ -31,11 +31,11 @@ SAMPLES = st.builds(
 
 
 @given(SAMPLES)
-def test_any_header_survives(header: Sample) -> None:
+def test_any_header_is_preserved(header: Sample) -> None:
     assert Sample.decode(header.encode()) == header
 
 
-def test_every_value_is_written_as_a_text_and_none_is_left_out() -> None:
+def test_every_value_is_written_as_text() -> None:
     assert Sample("T", 3).encode() == {"topicName": "T", "queueId": "3", "offset": "0"}
     assert Sample("", -1, 2**62, True, "x", BoundaryType.UPPER).encode() == {
         "topicName": "",
@@ -52,18 +52,18 @@ def test_unknown_fields_are_ignored_and_absent_ones_keep_their_default() -> None
     assert Sample.decode({"queueId": "3", "topicName": "T", "later": "?"}) == Sample("T", 3)
 
 
-def test_a_header_without_fields_reads_anything() -> None:
+def test_a_header_without_fields_accepts_any_fields() -> None:
     assert NoFields.decode(None) == NoFields.decode({"bname": "broker-a"}) == NoFields()
     assert NoFields().encode() == {}
 
 
 @pytest.mark.parametrize("text", ["true", "True", "TRUE"])
-def test_a_boolean_may_be_spelled_with_capitals(text: str) -> None:
+def test_a_boolean_may_have_capital_letters(text: str) -> None:
     assert Sample.decode({"topicName": "T", "queueId": "3", "flag": text}).flag is True
 
 
 @pytest.mark.parametrize("text", ["null", "true", "3"])
-def test_a_text_is_never_taken_for_something_else(text: str) -> None:
+def test_a_text_is_never_converted_to_another_type(text: str) -> None:
     assert Sample.decode({"topicName": text, "queueId": "3", "_ODD_ONE": text}) == Sample(text, 3, odd_one=text)
 
 

@@ -39,14 +39,14 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(FRAMES)
-def test_what_was_joined_is_split_again(frames: list[Frame]) -> None:
+def test_joined_frames_are_split_again(frames: list[Frame]) -> None:
     stream = b"".join(join_frame(*frame) for frame in frames)
 
     assert split_frames(stream) == frames
 
 
 @given(FRAMES, st.lists(st.integers(1, 60), min_size=1, max_size=5))
-def test_the_size_of_reads_never_changes_the_frames(frames: list[Frame], sizes: list[int]) -> None:
+def test_the_size_of_reads_does_not_change_the_frames(frames: list[Frame], sizes: list[int]) -> None:
     stream = b"".join(join_frame(*frame) for frame in frames)
     splitter = FrameSplitter()
 
@@ -58,7 +58,7 @@ def test_the_size_of_reads_never_changes_the_frames(frames: list[Frame], sizes: 
 
 
 @given(st.lists(st.binary(max_size=100), max_size=12))
-def test_arbitrary_bytes_never_raise_and_never_hold_more_than_one_frame(reads: list[bytes]) -> None:
+def test_arbitrary_bytes_never_raise_and_never_buffer_more_than_one_frame(reads: list[bytes]) -> None:
     splitter = FrameSplitter(SMALL)
 
     for read in reads:
@@ -70,7 +70,7 @@ def test_arbitrary_bytes_never_raise_and_never_hold_more_than_one_frame(reads: l
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(1, 60), min_size=1, max_size=5))
-def test_arbitrary_bytes_fail_the_same_however_they_are_cut(data: bytes, sizes: list[int]) -> None:
+def test_arbitrary_bytes_fail_equally_in_any_segmentation(data: bytes, sizes: list[int]) -> None:
     whole, pieces = FrameSplitter(SMALL), FrameSplitter(SMALL)
 
     frames = whole.feed(data)
@@ -99,7 +99,7 @@ def test_a_frame_may_be_empty() -> None:
         (prefix(100, 0, 97), "header of 97 bytes in a frame with 96"),
     ],
 )
-def test_a_prefix_that_breaks_a_rule_ends_the_stream_at_once(start: bytes, words: str) -> None:
+def test_an_invalid_prefix_ends_the_stream_at_once(start: bytes, words: str) -> None:
     splitter = FrameSplitter()
 
     frames = splitter.feed(join_frame(0, b"good") + start)
@@ -111,7 +111,7 @@ def test_a_prefix_that_breaks_a_rule_ends_the_stream_at_once(start: bytes, words
     assert splitter.feed(join_frame(0, b"never read")) == []
 
 
-def test_a_length_that_is_too_large_is_refused_before_the_rest_of_the_prefix() -> None:
+def test_a_too_large_length_is_refused_before_the_rest_of_the_prefix() -> None:
     splitter = FrameSplitter()
 
     for byte in prefix(0x7FFFFFFF)[:4]:
@@ -121,7 +121,7 @@ def test_a_length_that_is_too_large_is_refused_before_the_rest_of_the_prefix() -
     assert "exceeds the limit of 16777216" in str(splitter.failure)
 
 
-def test_the_second_half_of_a_prefix_is_looked_at_before_anything_behind_it_is_kept() -> None:
+def test_a_prefix_is_checked_before_later_bytes_are_buffered() -> None:
     splitter = FrameSplitter()
 
     for byte in prefix(10_000_000, encoding=7):
@@ -132,7 +132,7 @@ def test_the_second_half_of_a_prefix_is_looked_at_before_anything_behind_it_is_k
     assert splitter.pending == 0
 
 
-def test_a_peer_that_announces_much_and_sends_little_costs_what_it_sends() -> None:
+def test_a_large_announced_frame_uses_only_the_memory_of_its_received_bytes() -> None:
     splitter = FrameSplitter()
 
     splitter.feed(prefix(DEFAULT_LIMITS.frame_bytes - 4))
@@ -144,7 +144,7 @@ def test_a_peer_that_announces_much_and_sends_little_costs_what_it_sends() -> No
 
 
 @pytest.mark.parametrize("encoding", [0, 1])
-def test_frame_and_header_may_be_as_large_as_the_limits_and_no_larger(encoding: int) -> None:
+def test_frame_and_header_may_have_the_maximum_size_and_no_more(encoding: int) -> None:
     largest = join_frame(encoding, bytes(16), bytes(40))
     assert len(largest) == SMALL.frame_bytes
 
@@ -155,14 +155,14 @@ def test_frame_and_header_may_be_as_large_as_the_limits_and_no_larger(encoding: 
         split_frames(join_frame(encoding, bytes(17)), SMALL)
 
 
-def test_bytes_after_the_last_whole_frame_are_told() -> None:
+def test_bytes_after_the_last_complete_frame_are_reported() -> None:
     with pytest.raises(ProtocolError, match="3 bytes after the last complete frame"):
         split_frames(join_frame(0, b"{}") + b"\0\0\0")
 
 
 @pytest.mark.parametrize("header_bytes", [10, 40_000])
 @pytest.mark.parametrize("piece", [1_000, 20_000, 65_536])
-def test_a_large_frame_that_comes_in_pieces_is_whole_and_what_follows_it_too(piece: int, header_bytes: int) -> None:
+def test_a_large_frame_in_pieces_and_the_next_frame_are_complete(piece: int, header_bytes: int) -> None:
     large = join_frame(0, b"h" * header_bytes, bytes(range(256)) * 1_200)
     small = join_frame(0, b"{}", b"body")
     stream = small + large + small + large + small

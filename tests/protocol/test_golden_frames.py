@@ -115,11 +115,11 @@ def forever(size: int) -> Iterator[int]:
         yield size
 
 
-def test_all_frames_are_there() -> None:
+def test_all_captured_frames_exist() -> None:
     assert len(decoded()) == FRAMES_CAPTURED
 
 
-def test_what_is_read_is_written_again_byte_for_byte() -> None:
+def test_a_decoded_frame_is_encoded_to_the_same_bytes() -> None:
     different = [
         (frame, command)
         for frame, command in decoded()
@@ -131,7 +131,7 @@ def test_what_is_read_is_written_again_byte_for_byte() -> None:
     assert {command.code for _, command in different} == {RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE}
 
 
-def test_what_is_not_the_same_bytes_is_the_same_command() -> None:
+def test_frames_with_other_bytes_decode_to_the_same_command() -> None:
     for frame, command in decoded():
         (again,) = split_frames(encode_command(command))
         assert decode_command(again) == command, frame.name
@@ -142,7 +142,7 @@ def test_frames_fed_byte_by_byte_are_the_same() -> None:
         assert fed(frame.frame, forever(1)) == split_frames(frame.frame), frame.name
 
 
-def test_a_whole_conversation_in_random_pieces_gives_the_same_frames() -> None:
+def test_a_conversation_in_random_pieces_has_the_same_frames() -> None:
     random = Random(3)
     stream = b"".join(frame.frame for frame, _ in decoded())
 
@@ -151,7 +151,7 @@ def test_a_whole_conversation_in_random_pieces_gives_the_same_frames() -> None:
     assert frames == [split_frames(frame.frame)[0] for frame, _ in decoded()]
 
 
-def test_a_tail_waits_for_the_rest_of_its_frame() -> None:
+def test_an_incomplete_frame_waits_for_its_rest() -> None:
     following = decoded()[-1][0].frame
     for frame, _ in decoded():
         splitter = FrameSplitter()
@@ -198,7 +198,7 @@ def test_every_captured_response_fits_the_declared_header_of_its_request() -> No
     assert checked > 2500
 
 
-def test_hot_heads_agree_with_the_long_way() -> None:
+def test_hot_headers_equal_the_general_decoder() -> None:
     seen = set()
     for frame, command in requests():
         (split,) = split_frames(frame.frame)
@@ -265,7 +265,7 @@ def composed(frame: Captured, answer: Command) -> bytes | None:
     return None
 
 
-def test_what_we_answer_ourselves_has_the_same_fields() -> None:
+def test_our_answers_have_the_captured_fields() -> None:
     seen = set()
     for frame, theirs in decoded():
         frame_bytes = composed(frame, theirs) if theirs.is_response else None

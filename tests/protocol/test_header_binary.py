@@ -15,7 +15,7 @@ ROUTE_QUERY = bytes.fromhex("000000250100002100690301df0000000100000000000000000
 WITH_ALL: Header = (310, {"a": "group", "b": "", "": "中文"}, "remark", 2, -5, 479, Language.GO)
 
 
-def test_the_route_query_for_topic_t_has_the_known_bytes() -> None:
+def test_the_route_query_for_a_topic_has_the_known_bytes() -> None:
     query = Command(
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         {"topic": "T"},
@@ -30,11 +30,11 @@ def test_the_route_query_for_topic_t_has_the_known_bytes() -> None:
     assert decode_command(frame) == query
 
 
-def test_everything_that_fits_survives() -> None:
+def test_any_valid_header_is_preserved() -> None:
     assert decode(encode(WITH_ALL)) == WITH_ALL
 
 
-def test_codes_wrap_and_empty_things_vanish_as_in_java() -> None:
+def test_codes_wrap_and_empty_values_are_omitted_as_in_java() -> None:
     pop: Header = (RequestCode.POP_MESSAGE, {}, "", 0, 0, 0, Language.JAVA)
 
     assert decode(encode(pop)) == (3442, None, None, 0, 0, 0, Language.JAVA)
@@ -47,7 +47,7 @@ def test_an_unknown_language_is_another() -> None:
         assert decode(bytes(header))[6] is Language.OTHER
 
 
-def test_a_header_that_is_cut_anywhere_or_too_long_is_refused() -> None:
+def test_a_truncated_or_too_long_header_is_refused() -> None:
     header = encode(WITH_ALL)
 
     for size in range(len(header)):
@@ -58,7 +58,7 @@ def test_a_header_that_is_cut_anywhere_or_too_long_is_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 1000])
-def test_lengths_that_lie_are_refused(size: int) -> None:
+def test_wrong_lengths_are_refused(size: int) -> None:
     head = struct.pack(">hbhii", 1, 0, 0, 0, 0)
     lying = struct.pack(">i", size)
     one_field = struct.pack(">hc", 1, b"a")
@@ -96,7 +96,7 @@ def test_ext_fields_are_limited_in_number() -> None:
         (1, None, None, 0, 2**31, 0, Language.JAVA),
     ],
 )
-def test_what_does_not_fit_is_refused_before_it_is_sent(header: Header) -> None:
+def test_too_large_values_are_refused_before_they_are_sent(header: Header) -> None:
     with pytest.raises(UsageError, match="too large for a binary header"):
         encode(header)
 

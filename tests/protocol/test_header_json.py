@@ -12,7 +12,7 @@ from pocketmq.protocol.header_json import decode, encode
 ROUTE_QUERY: Header = (105, {"topic": "TBW102"}, None, 0, 2, 479, Language.JAVA)
 
 
-def test_keys_are_written_in_order_without_blanks_and_without_what_is_absent() -> None:
+def test_keys_are_written_in_order_without_blanks_and_absent_values() -> None:
     assert encode(ROUTE_QUERY) == (
         b'{"code":105,"extFields":{"topic":"TBW102"},"flag":0,"language":"JAVA","opaque":2,'
         b'"serializeTypeCurrentRPC":"JSON","version":479}'
@@ -23,7 +23,7 @@ def test_keys_are_written_in_order_without_blanks_and_without_what_is_absent() -
     )
 
 
-def test_no_ext_fields_and_empty_ones_are_told_apart() -> None:
+def test_no_ext_fields_and_empty_ones_are_distinguished() -> None:
     assert b'"extFields":{}' in encode((0, {}, None, 1, 0, 479, Language.JAVA))
     assert b"extFields" not in encode((0, None, None, 1, 0, 479, Language.JAVA))
     assert decode(b'{"code":0,"extFields":{}}')[1] == {}
@@ -37,7 +37,7 @@ def test_any_order_blanks_and_unknown_keys_are_read() -> None:
     assert decode(header) == ROUTE_QUERY
 
 
-def test_a_header_needs_nothing_but_a_code() -> None:
+def test_a_header_only_needs_a_code() -> None:
     assert decode(b'{"code":105}') == (105, None, None, 0, 0, 0, Language.OTHER)
 
 
@@ -67,12 +67,12 @@ def test_texts_as_numbers_are_read_as_the_number() -> None:
         ("null", Language.OTHER),
     ],
 )
-def test_a_language_comes_by_name_or_number(written: str, language: Language) -> None:
+def test_a_language_may_be_a_name_or_a_number(written: str, language: Language) -> None:
     assert decode(b'{"code":1,"language":%b}' % written.encode())[6] is language
 
 
 @pytest.mark.parametrize("language", Language)
-def test_every_language_survives(language: Language) -> None:
+def test_every_language_is_preserved(language: Language) -> None:
     assert decode(encode((1, None, None, 0, 0, 0, language)))[6] is language
 
 
@@ -118,7 +118,7 @@ def test_deep_nesting_is_refused(opening: bytes) -> None:
         b'{"code":' + b"1" * 5000 + b"}",
     ],
 )
-def test_what_is_no_header_is_a_protocol_error(header: bytes) -> None:
+def test_an_invalid_header_is_a_protocol_error(header: bytes) -> None:
     with pytest.raises(ProtocolError, match="JSON header: "):
         decode(header)
 

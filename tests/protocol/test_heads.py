@@ -62,7 +62,7 @@ def test_a_hot_request_is_decoded_with_its_ext_fields(code: RequestCode) -> None
     assert (head.code, head.opaque, head.flag, head.version) == (code, -3, 0, 407)
 
 
-def test_a_heartbeat_has_no_ext_fields_and_tells_its_language() -> None:
+def test_a_heartbeat_has_no_ext_fields_and_has_its_language() -> None:
     signed = Command(RequestCode.HEART_BEAT, {"AccessKey": "a"}, b"{}", opaque=9, language=Language.GO)
 
     head = decode_head(frame_of(signed))
@@ -74,7 +74,7 @@ def test_a_heartbeat_has_no_ext_fields_and_tells_its_language() -> None:
     assert by_number.language is Language.RUST
 
 
-def test_a_one_way_request_is_hot_too() -> None:
+def test_a_one_way_request_has_a_hot_header_too() -> None:
     head = decode_head(offset_update(flag=ONEWAY))
 
     assert isinstance(head, UpdateOffsetHead)
@@ -114,11 +114,11 @@ def test_fields_that_the_header_does_not_declare_are_skipped() -> None:
         (0, b'{"code":15,"x":' + b"[" * 200_000, b""),
     ],
 )
-def test_what_is_no_well_formed_hot_request_is_left_to_the_long_way(frame: Frame) -> None:
+def test_irregular_hot_requests_are_left_to_the_general_decoder(frame: Frame) -> None:
     assert decode_head(frame) is None
 
 
-def test_binary_headers_are_left_to_the_long_way() -> None:
+def test_binary_headers_are_left_to_the_general_decoder() -> None:
     header = HOT[RequestCode.SEND_MESSAGE_V2]
     command = Command(RequestCode.SEND_MESSAGE_V2, header.encode(), encoding=HeaderEncoding.ROCKETMQ)
     frame = frame_of(command)
@@ -132,7 +132,7 @@ def test_binary_headers_are_left_to_the_long_way() -> None:
     outer=st.dictionaries(st.sampled_from(["opaque", "flag", "version"]), JSON_VALUES | NUMBERS_AS_TEXT),
     data=st.data(),
 )
-def test_a_hot_head_says_what_the_long_way_says(
+def test_a_hot_header_equals_the_general_decoding(
     code: RequestCode, outer: dict[str, object], data: st.DataObject
 ) -> None:
     declared = type(HOT[code])
@@ -185,7 +185,7 @@ def test_a_number_with_zeros_before_it_is_read_as_java_reads_it(padded: str) -> 
     assert (header.queue_offset, header.max_msg_nums, header.commit_offset) == (12, 32, -7)
 
 
-def test_a_hot_request_with_padded_numbers_keeps_the_hot_road() -> None:
+def test_a_hot_request_with_padded_numbers_stays_hot() -> None:
     header = (
         b'{"code":15,"extFields":{"consumerGroup":"007","topic":"00","queueId":"00","commitOffset":"0000000012"},'
         b'"flag":0,"language":"JAVA","opaque":1,"serializeTypeCurrentRPC":"JSON","version":479}'

@@ -53,7 +53,7 @@ def test_queues_as_keys_are_equal_in_every_spelling(data: bytes) -> None:
     assert ConsumeStats.decode(data) == ConsumeStats({QUEUE: OffsetProgress(4)})
 
 
-def test_what_is_forgiven_is_so_beside_odd_keys_too() -> None:
+def test_tolerated_syntax_is_also_tolerated_beside_unusual_keys() -> None:
     data = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"brokerOffset":null,"pullOffset":"4"}},"consumeTps":null}'
 
     assert ConsumeStats.decode(data) == ConsumeStats({QUEUE: OffsetProgress(pull_offset=4)})
@@ -69,16 +69,16 @@ def test_unknown_properties_are_ignored_and_missing_ones_keep_their_defaults() -
     assert read.which_broker_when_consume_slowly == 1
 
 
-def test_the_last_of_two_values_counts() -> None:
+def test_the_last_of_two_values_is_used() -> None:
     assert TopicConfig.decode(b'{"topicName":"a","topicName":"b"}') == TopicConfig("b")
 
 
-def test_numbers_may_come_as_texts_and_texts_as_numbers() -> None:
+def test_numbers_may_be_texts_and_texts_numbers() -> None:
     assert TopicConfig.decode(b'{"topicName":"T","perm":"2","order":"true"}') == TopicConfig("T", perm=2, order=True)
     assert KVTable.decode(b'{"table":{"a":7,"b":true,"c":1.5}}') == KVTable({"a": "7", "b": "true", "c": "1.5"})
 
 
-def test_null_is_no_value() -> None:
+def test_null_counts_as_absent() -> None:
     assert HeartbeatData.decode(b'{"clientID":"c","producerDataSet":null,"consumerDataSet":[{"groupName":"g"}]}') == (
         HeartbeatData("c", consumer_data_set=(ConsumerData("g"),))
     )
@@ -86,7 +86,7 @@ def test_null_is_no_value() -> None:
     assert TopicRouteData.decode(b'{"orderTopicConf":null}') == TopicRouteData()
 
 
-def test_enums_may_come_as_their_number_as_from_cpp_clients() -> None:
+def test_enums_may_be_numbers_as_from_cpp_clients() -> None:
     data = b'{"groupName":"g","consumeType":0,"messageModel":0,"consumeFromWhere":4}'
 
     assert ConsumerData.decode(data) == ConsumerData(
@@ -94,7 +94,7 @@ def test_enums_may_come_as_their_number_as_from_cpp_clients() -> None:
     )
 
 
-def test_an_enum_name_that_nobody_knows_is_no_value() -> None:
+def test_an_unknown_enum_name_counts_as_absent() -> None:
     assert ConsumerData.decode(b'{"groupName":"g","messageModel":"TELEPATHY"}') == ConsumerData("g")
     assert ConsumerData.decode(b'{"groupName":"g","messageModel":99}') == ConsumerData("g")
 
@@ -123,12 +123,12 @@ def test_a_reference_is_followed_though_the_document_is_plain_json() -> None:
         (tuple[str, ...], b"{}", r"tuple\[str, \.\.\.\]: Expected `array`"),
     ],
 )
-def test_what_is_not_the_body_is_refused_by_type_and_property(kind: Any, data: bytes, said: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_with_type_and_property(kind: Any, data: bytes, said: str) -> None:
     with pytest.raises(BodyError, match=said):
         read_body(kind, data)
 
 
-def test_a_refused_body_is_a_breach_of_the_protocol() -> None:
+def test_a_refused_body_is_a_protocol_error() -> None:
     assert issubclass(BodyError, ProtocolError)
 
 
@@ -139,7 +139,7 @@ def test_the_smallest_body_is_an_empty_object() -> None:
         KVTable.decode(b"")
 
 
-def test_even_a_body_without_properties_has_bytes() -> None:
+def test_a_body_without_properties_has_two_bytes() -> None:
     class Nothing(Body, frozen=True):
         pass
 
@@ -147,7 +147,7 @@ def test_even_a_body_without_properties_has_bytes() -> None:
     assert Nothing.decode(b"{}") == Nothing()
 
 
-def test_limits_hold_for_plain_bodies_too() -> None:
+def test_limits_apply_to_plain_bodies_too() -> None:
     with pytest.raises(BodyError, match="exceeds the limit of 10"):
         KVTable.decode(b'{"table":{}}', JsonLimits(document_bytes=10))
     with pytest.raises(BodyError, match="nested"):

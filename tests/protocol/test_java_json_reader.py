@@ -24,7 +24,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_plain_json_reads_as_python_reads_it(value: Any) -> None:
+def test_plain_json_is_parsed_as_by_python(value: Any) -> None:
     text = json.dumps(value)
 
     assert read_json(text.encode()) == json.loads(text)
@@ -41,7 +41,7 @@ def test_plain_json_reads_as_python_reads_it(value: Any) -> None:
         (b'{0:"a\\",1:"}', {"0": 'a",1:'}),
     ],
 )
-def test_numbers_may_stand_bare_as_keys(data: bytes, value: Any) -> None:
+def test_numeric_keys_may_be_unquoted(data: bytes, value: Any) -> None:
     assert read_json(data) == value
 
 
@@ -58,7 +58,7 @@ def test_a_queue_is_a_key_as_an_object_and_as_its_text(data: bytes) -> None:
     assert read_json(data) == {QUEUE: {}}
 
 
-def test_many_queues_are_keys_side_by_side() -> None:
+def test_many_queues_may_be_keys_of_one_table() -> None:
     keys = [json.dumps({"brokerName": "{b", "queueId": n, "topic": '}":,'}) for n in range(9)]
 
     read = read_json(("{" + ",".join(f"{key}:{n}" for n, key in enumerate(keys)) + "}").encode())
@@ -66,7 +66,7 @@ def test_many_queues_are_keys_side_by_side() -> None:
     assert read == {MessageQueue('}":,', "{b", n): n for n in range(9)}
 
 
-def test_an_object_that_is_no_queue_stays_a_text() -> None:
+def test_an_object_that_is_not_a_queue_stays_a_text() -> None:
     assert read_json(b'{{"a":1}:2,"{":3}') == {'{"a":1}': 2, "{": 3}
 
 
@@ -84,7 +84,7 @@ def test_an_object_that_is_no_queue_stays_a_text() -> None:
         (b'{"a":"text","b":{"$ref":"$.a"}}', {"b": "text"}),
     ],
 )
-def test_a_reference_is_the_thing_it_names(data: bytes, value: Any) -> None:
+def test_a_reference_is_replaced_by_its_target(data: bytes, value: Any) -> None:
     read = read_json(data)
 
     assert read == value if isinstance(value, list) else {key: read[key] for key in value} == value
@@ -94,14 +94,14 @@ def test_a_reference_is_the_thing_it_names(data: bytes, value: Any) -> None:
     "data",
     [b'{"$ref":"$.a","more":1}', b'{"$ref":7}', b'{"a":"$ref"}', b'{"a":{"$ref":null}}'],
 )
-def test_what_only_looks_like_a_reference_is_none(data: bytes) -> None:
+def test_a_text_that_looks_like_a_reference_is_unchanged(data: bytes) -> None:
     assert read_json(data) == json.loads(data)
 
 
 @pytest.mark.parametrize(
     "path", ["..", "@", "", "$.b.b", "$.c", "$[0]", "$.a[1]", "$.a.x", "$.a[0].x", "$x", "$.", "$$"]
 )
-def test_a_reference_that_leads_nowhere_is_refused(path: str) -> None:
+def test_a_reference_without_a_target_is_refused(path: str) -> None:
     with pytest.raises(ProtocolError, match="has no target"):
         read_json(json.dumps({"a": [1], "b": {"$ref": path}}).encode())
 
@@ -114,12 +114,12 @@ def test_a_reference_that_leads_nowhere_is_refused(path: str) -> None:
         b'{"a":[{"$ref":"$.b"}],"b":[{"$ref":"$.a"}]}',
     ],
 )
-def test_nothing_may_contain_itself(data: bytes) -> None:
+def test_circular_references_are_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="circular reference"):
         read_json(data)
 
 
-def test_a_reference_to_a_reference_and_a_bare_one_are_refused() -> None:
+def test_nested_and_bare_references_are_refused() -> None:
     with pytest.raises(ProtocolError, match="has no target"):
         read_json(b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}')
     with pytest.raises(ProtocolError, match="consists of a reference only"):
@@ -127,7 +127,7 @@ def test_a_reference_to_a_reference_and_a_bare_one_are_refused() -> None:
 
 
 @pytest.mark.parametrize("leaf", ["[1]", "[" + "1," * 500 + "1]"])
-def test_references_that_multiply_are_refused_before_they_cost_anything(leaf: str) -> None:
+def test_multiplying_references_are_refused_before_they_use_memory(leaf: str) -> None:
     levels = [f'"l{n}":[{",".join([json.dumps({"$ref": f"$.l{n - 1}"})] * 10)}]' for n in range(1, 20)]
 
     with pytest.raises(ProtocolError, match="more than 2000000 values"):
@@ -141,7 +141,7 @@ def test_a_chain_of_references_counts_as_depth() -> None:
         read_json(("{" + ",".join(links) + ',"l5000":[]}').encode())
 
 
-def test_control_characters_may_stand_in_a_text() -> None:
+def test_control_characters_are_allowed_in_a_text() -> None:
     assert read_json(b'{"a\x01":"x\x02\ty\\n\x7f\x1f",0:"\n"}') == {"a\x01": "x\x02\ty\n\x7f\x1f", "0": "\n"}
 
 
@@ -175,21 +175,21 @@ def test_control_characters_may_stand_in_a_text() -> None:
         (b"9" * 5000, "out of range"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(data: bytes, where: str) -> None:
+def test_invalid_json_is_refused_with_its_position(data: bytes, where: str) -> None:
     with pytest.raises(ProtocolError, match=where):
         read_json(data)
 
 
 @pytest.mark.parametrize("depth", [65, 900, 100_000])
 @pytest.mark.parametrize("ends", ["[]", '{"a":}', "{0:}"])
-def test_nesting_is_bounded(depth: int, ends: str) -> None:
+def test_the_depth_is_limited(depth: int, ends: str) -> None:
     data = (ends[:-1] * depth + "1" + ends[-1] * depth).encode()
 
     with pytest.raises(ProtocolError, match="nested"):
         read_json(data)
 
 
-def test_the_deepest_allowed_nesting_is_read() -> None:
+def test_the_deepest_allowed_nesting_is_parsed() -> None:
     read_json(b"[" * 64 + b"]" * 64)
     read_json(b"[" * 3 + b"]" * 3, JsonLimits(depth=3))
 
@@ -197,7 +197,7 @@ def test_the_deepest_allowed_nesting_is_read() -> None:
         read_json(b"[" * 3 + b"]" * 3, JsonLimits(depth=2))
 
 
-def test_a_document_is_bounded_in_bytes_and_in_values() -> None:
+def test_the_bytes_and_values_of_a_document_are_limited() -> None:
     assert read_json(b"[1,2,3]", JsonLimits(document_bytes=7, values=4)) == [1, 2, 3]
 
     with pytest.raises(ProtocolError, match="7 bytes exceeds the limit of 6"):
@@ -209,7 +209,7 @@ def test_a_document_is_bounded_in_bytes_and_in_values() -> None:
 @pytest.mark.parametrize(
     "piece", [b"{", b"[", b"1", b"{1", b'"\\"', b",1 ", b'{"a"', b", ", b"{0:", b'{"a":', b"\\", b'"', b"-", b'{"\x01']
 )
-def test_long_nonsense_is_refused_in_linear_time(piece: bytes) -> None:
+def test_long_invalid_text_is_refused_in_linear_time(piece: bytes) -> None:
     with pytest.raises(ProtocolError):
         read_json(b"[" + piece * 100_000)
 

@@ -43,7 +43,7 @@ class Nullable(msgspec.Struct, rename="camel"):
     old: int | msgspec.UnsetType = msgspec.UNSET
 
 
-def test_properties_are_sorted_and_nulls_left_out() -> None:
+def test_properties_are_sorted_and_nulls_omitted() -> None:
     assert write_json(Plain()) == b'{"aCount":1,"colour":"RED","table":{},"tags":[],"zoneName":"z"}'
     assert write_json(Nullable()) == b'{"addrs":{},"number":"ONE"}'
     assert write_json(Nullable("b", inner=Plain())) == (
@@ -77,7 +77,7 @@ def test_each_kind_of_value_has_its_text(value: Any, text: bytes) -> None:
     assert write_json(value, strict=True) == text
 
 
-def test_numbers_as_keys_stand_bare_unless_the_reader_is_strict() -> None:
+def test_numeric_keys_are_unquoted_unless_the_reader_is_strict() -> None:
     table = {"addrs": {10: "x", 9: "y", -1: None}}
 
     assert write_json(table) == b'{"addrs":{9:"y",10:"x"}}'
@@ -94,7 +94,7 @@ def test_queues_as_keys_are_objects_unless_the_reader_is_strict() -> None:
     }
 
 
-def test_a_table_of_plain_rows_is_written_as_row_by_row() -> None:
+def test_a_table_of_plain_rows_is_written_like_single_rows() -> None:
     rows = {"ä": Plain("x"), "b": Plain(tags=("t",)), "Z": Plain(table={"y": 0.5, "a": 2.0}), "\U0001f600": Plain()}
 
     text = write_json(rows)
@@ -115,7 +115,7 @@ def test_half_a_surrogate_pair_is_refused(value: Any) -> None:
         write_json(value)
 
 
-def test_files_are_laid_out_as_rocketmq_lays_them_out() -> None:
+def test_files_have_the_layout_of_rocketmq() -> None:
     value = {
         "dataVersion": {"counter": 0},
         "empty": {},
@@ -141,7 +141,7 @@ def test_files_are_laid_out_as_rocketmq_lays_them_out() -> None:
     ]
 
 
-def test_queues_as_keys_in_files_are_spread_over_lines() -> None:
+def test_queues_as_keys_in_files_are_written_on_several_lines() -> None:
     assert write_pretty_json({"offsetTable": {QUEUE: 5, MessageQueue("T", "b", 1): 6}}).decode().split("\n") == [
         "{",
         '\t"offsetTable":{{',
@@ -181,14 +181,14 @@ def as_read(value: Any) -> Any:
 
 
 @given(VALUES)
-def test_values_survive_all_three_spellings(value: Any) -> None:
+def test_values_are_preserved_in_all_three_forms(value: Any) -> None:
     assert read_json(write_json(value)) == as_read(value)
     assert read_json(write_json(value, strict=True)) == as_read(value)
     assert read_json(write_pretty_json(value)) == as_read(value)
 
 
 @given(VALUES)
-def test_strict_is_json_for_everybody(value: Any) -> None:
+def test_strict_output_is_standard_json(value: Any) -> None:
     json.loads(write_json(value, strict=True))
 
 

@@ -47,7 +47,7 @@ def test_calls_are_numbered_from_zero_and_are_plain_requests() -> None:
     assert connection.in_flight == 2
 
 
-def test_a_command_that_was_sent_one_way_can_be_asked_again_as_a_call() -> None:
+def test_a_one_way_command_can_be_sent_again_as_a_call() -> None:
     connection: PendingCalls[str] = PendingCalls()
     command = request()
     connection.oneway(command)
@@ -58,7 +58,7 @@ def test_a_command_that_was_sent_one_way_can_be_asked_again_as_a_call() -> None:
     assert command.opaque == again.opaque == 1
 
 
-def test_answers_find_their_callers_in_any_order() -> None:
+def test_answers_reach_their_callers_in_any_order() -> None:
     connection: PendingCalls[str] = PendingCalls()
     for name in ("a", "b", "c"):
         connection.call(request(), 1.0, name)
@@ -69,7 +69,7 @@ def test_answers_find_their_callers_in_any_order() -> None:
     assert connection.in_flight == 0
 
 
-def test_a_response_that_nobody_waits_for_is_counted_and_ignored() -> None:
+def test_an_unexpected_response_is_counted_and_ignored() -> None:
     connection: PendingCalls[str] = PendingCalls()
     number = connection.begin(1.0, "a")
     connection.take(response(number))
@@ -96,7 +96,7 @@ def test_numbers_wrap_to_negative_and_skip_those_still_in_flight() -> None:
     assert again.begin(1.0, "new") == 2
 
 
-def test_a_one_way_request_skips_numbers_in_flight_too_and_opens_no_call() -> None:
+def test_a_one_way_request_skips_used_numbers_and_opens_no_call() -> None:
     connection: PendingCalls[str] = PendingCalls()
     connection.begin(1.0, "open")
     connection._next = 0
@@ -108,7 +108,7 @@ def test_a_one_way_request_skips_numbers_in_flight_too_and_opens_no_call() -> No
     assert connection.in_flight == 1
 
 
-def test_one_call_more_than_the_bound_is_refused_and_fits_again_after_an_answer() -> None:
+def test_a_call_above_the_limit_is_refused_and_accepted_after_an_answer() -> None:
     connection: PendingCalls[str] = PendingCalls(max_in_flight=2)
     connection.begin(1.0, "a")
     connection.begin(1.0, "b")
@@ -120,7 +120,7 @@ def test_one_call_more_than_the_bound_is_refused_and_fits_again_after_an_answer(
     assert connection.begin(1.0, "c") == 2
 
 
-def test_many_calls_are_opened_at_once_with_numbers_that_follow_one_another() -> None:
+def test_many_calls_opened_at_once_have_consecutive_numbers() -> None:
     connection: PendingCalls[str] = PendingCalls(max_in_flight=5, first_number=7)
 
     numbers = connection.begin_many(10.0, ["a", "b", "c"])
@@ -132,7 +132,7 @@ def test_many_calls_are_opened_at_once_with_numbers_that_follow_one_another() ->
     assert connection.begin(11.0, "d") == 10
 
 
-def test_more_calls_than_the_bound_are_refused_together_and_none_is_opened() -> None:
+def test_calls_above_the_limit_are_refused_together() -> None:
     connection: PendingCalls[str] = PendingCalls(max_in_flight=2)
 
     with pytest.raises(TooManyCalls, match="0 calls are pending"):
@@ -153,7 +153,7 @@ def test_numbers_of_many_calls_wrap_and_skip_those_still_in_flight() -> None:
     assert list(taken.begin_many(10.0, ["c", "d"])) == [SMALLEST + 2, SMALLEST + 3]
 
 
-def test_calls_that_were_opened_together_expire_together_but_for_those_that_were_answered() -> None:
+def test_unanswered_calls_that_were_opened_together_expire_together() -> None:
     connection: PendingCalls[str] = PendingCalls()
     first, second, _ = connection.begin_many(10.0, ["a", "b", "c"])
     connection.begin_many(5.0, ["d"])
@@ -168,7 +168,7 @@ def test_calls_that_were_opened_together_expire_together_but_for_those_that_were
     assert connection.take_number(first) is None
 
 
-def test_deadlines_of_many_answered_calls_do_not_pile_up() -> None:
+def test_deadlines_of_many_answered_calls_do_not_accumulate() -> None:
     connection: PendingCalls[str] = PendingCalls()
 
     for at in range(5000):
@@ -178,7 +178,7 @@ def test_deadlines_of_many_answered_calls_do_not_pile_up() -> None:
     assert len(connection._deadlines) <= 1026
 
 
-def test_time_is_up_at_the_deadline_and_not_before() -> None:
+def test_a_call_expires_at_its_deadline_and_not_before() -> None:
     connection: PendingCalls[str] = PendingCalls()
     connection.begin(3.0, "slow")
     connection.begin(1.0, "fast")
@@ -202,7 +202,7 @@ def test_an_answer_after_the_deadline_is_unmatched() -> None:
     assert connection.unmatched == 1
 
 
-def test_calls_that_were_answered_or_forgotten_have_no_deadline() -> None:
+def test_answered_and_cancelled_calls_have_no_deadline() -> None:
     connection: PendingCalls[str] = PendingCalls()
     answered = connection.begin(1.0, "answered")
     forgotten = connection.begin(2.0, "forgotten")
@@ -215,7 +215,7 @@ def test_calls_that_were_answered_or_forgotten_have_no_deadline() -> None:
     assert connection.expire(5.0) == ["open"]
 
 
-def test_a_number_that_is_used_again_does_not_inherit_the_old_deadline() -> None:
+def test_a_reused_number_does_not_have_the_old_deadline() -> None:
     connection: PendingCalls[str] = PendingCalls()
     connection.begin(1.0, "old")
     connection.forget(0)
@@ -227,7 +227,7 @@ def test_a_number_that_is_used_again_does_not_inherit_the_old_deadline() -> None
     assert connection.expire(9.0) == ["new"]
 
 
-def test_deadlines_of_answered_calls_do_not_pile_up() -> None:
+def test_deadlines_of_answered_calls_do_not_accumulate() -> None:
     connection: PendingCalls[int] = PendingCalls()
 
     for call in range(20_000):
@@ -237,7 +237,7 @@ def test_deadlines_of_answered_calls_do_not_pile_up() -> None:
     assert len(connection._deadlines) <= 1025
 
 
-def test_closing_gives_every_waiter_once_and_refuses_what_comes_later() -> None:
+def test_closing_returns_every_waiter_once_and_refuses_later_calls() -> None:
     connection: PendingCalls[str] = PendingCalls()
     connection.begin(1.0, "a")
     connection.begin(2.0, "b")
@@ -251,7 +251,7 @@ def test_closing_gives_every_waiter_once_and_refuses_what_comes_later() -> None:
         connection.oneway(request())
 
 
-def test_an_answer_carries_number_encoding_and_response_bit_of_its_request() -> None:
+def test_an_answer_has_number_encoding_and_response_bit_of_its_request() -> None:
     connection: PendingCalls[str] = PendingCalls()
     asked = Command(RequestCode.GET_MAX_OFFSET, opaque=-7, encoding=HeaderEncoding.ROCKETMQ)
 
@@ -262,14 +262,14 @@ def test_an_answer_carries_number_encoding_and_response_bit_of_its_request() -> 
 
 
 @pytest.mark.parametrize("flag", [ONEWAY, RESPONSE, ONEWAY | RESPONSE])
-def test_what_must_not_be_answered_cannot_be(flag: int) -> None:
+def test_one_way_requests_and_responses_cannot_be_answered(flag: int) -> None:
     connection: PendingCalls[str] = PendingCalls()
 
     with pytest.raises(WrongState, match="must not get a response"):
         connection.reply(Command(RequestCode.HEART_BEAT, flag=flag), Command(ResponseCode.SUCCESS))
 
 
-def test_a_command_larger_than_a_frame_is_refused_before_it_breaks_the_line() -> None:
+def test_a_command_larger_than_a_frame_is_refused_before_it_breaks_the_connection() -> None:
     connection: PendingCalls[str] = PendingCalls(frame_bytes=1000)
 
     with pytest.raises(UsageError, match="the limit of a frame is 1000"):
@@ -279,7 +279,7 @@ def test_a_command_larger_than_a_frame_is_refused_before_it_breaks_the_line() ->
     assert connection.next_deadline() is None
 
 
-def test_two_ends_ask_each_other_at_the_same_time_with_the_same_numbers() -> None:
+def test_two_ends_may_use_the_same_numbers_at_the_same_time() -> None:
     client: PendingCalls[str] = PendingCalls()
     server: PendingCalls[str] = PendingCalls()
     pull = client.call(request(RequestCode.PULL_MESSAGE), 1.0, "pull")
@@ -314,7 +314,7 @@ def test_every_error_becomes_an_answer_with_its_code_and_text() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["call", "answer", "forget", "expire"]), st.integers(0, 20)), max_size=60))
-def test_every_call_ends_in_exactly_one_way(steps: list[tuple[str, int]]) -> None:
+def test_every_call_ends_exactly_once(steps: list[tuple[str, int]]) -> None:
     connection: PendingCalls[int] = PendingCalls(max_in_flight=10)
     opened: list[int] = []
     ended: list[int] = []
@@ -336,7 +336,7 @@ def test_every_call_ends_in_exactly_one_way(steps: list[tuple[str, int]]) -> Non
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_headers_raise_nothing_but_a_protocol_error(header: bytes) -> None:
+def test_arbitrary_headers_raise_only_a_protocol_error(header: bytes) -> None:
     for encoding in HeaderEncoding:
         try:
             the_command(join_frame(encoding, header))

@@ -21,7 +21,7 @@ def handle_of(plain: str) -> str:
     return base64.urlsafe_b64encode(plain.encode()).decode()
 
 
-def test_a_handle_is_the_text_that_java_writes() -> None:
+def test_a_handle_has_the_text_of_java() -> None:
     assert str(HANDLE) == TEXT
     assert RecallHandle.parse(TEXT) == HANDLE
 
@@ -40,17 +40,17 @@ def test_every_captured_handle_survives_parsing_and_writing() -> None:
 
 
 @given(st.builds(RecallHandle, words, words, st.integers(-(2**63), 2**63 - 1), words))
-def test_any_handle_survives_the_journey(handle: RecallHandle) -> None:
+def test_any_handle_is_preserved(handle: RecallHandle) -> None:
     assert RecallHandle.parse(str(handle)) == handle
 
 
 @given(st.text() | st.binary().map(lambda raw: base64.urlsafe_b64encode(raw).decode()) | st.text().map(handle_of))
-def test_arbitrary_text_raises_nothing_but_a_protocol_error(text: str) -> None:
+def test_arbitrary_text_raises_only_a_protocol_error(text: str) -> None:
     with suppress(ProtocolError):
         RecallHandle.parse(text)
 
 
-def test_the_alphabet_is_the_one_for_urls_and_padding_may_be_missing() -> None:
+def test_the_alphabet_is_url_safe_and_padding_is_optional() -> None:
     handle = RecallHandle("T", "b", 1, "ÿþ?>~~")
     text = str(handle)
 
@@ -84,12 +84,12 @@ def test_parts_after_the_fifth_are_ignored() -> None:
         handle_of("v1 T b 99999999999999999999 id"),
     ],
 )
-def test_a_text_that_is_no_handle_is_refused(text: str) -> None:
+def test_an_invalid_handle_is_refused(text: str) -> None:
     with pytest.raises(ProtocolError, match="recall handle"):
         RecallHandle.parse(text)
 
 
 @pytest.mark.parametrize("handle", [HANDLE._replace(topic="two words"), HANDLE._replace(unique_id="")])
-def test_a_handle_that_could_not_be_read_again_is_not_written(handle: RecallHandle) -> None:
+def test_an_unparsable_handle_is_not_written(handle: RecallHandle) -> None:
     with pytest.raises(UsageError, match="empty part or one with a blank"):
         str(handle)

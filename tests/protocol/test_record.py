@@ -100,7 +100,7 @@ def records(draw: st.DrawFn) -> bytes:
     )
 
 
-def test_the_known_message_is_the_123_bytes_that_rocketmq_writes() -> None:
+def test_the_reference_message_has_the_123_bytes_of_rocketmq() -> None:
     message = decode_record(VECTOR)
 
     assert message.topic == "TopicTest"
@@ -114,7 +114,7 @@ def test_the_known_message_is_the_123_bytes_that_rocketmq_writes() -> None:
     assert encode_message(message) == VECTOR
 
 
-def test_the_known_message_is_written_from_its_parts() -> None:
+def test_the_reference_message_is_encoded_from_its_fields() -> None:
     written = encode_record(
         b"TopicTest",
         3,
@@ -224,7 +224,7 @@ def _log(folder: Path) -> Iterator[tuple[int, bytes, StoredMessage]]:
 @pytest.mark.parametrize("born_host", [V4, V6])
 @pytest.mark.parametrize("store_host", [V4, V6])
 @pytest.mark.parametrize("topic", ["T", "t" * 127, "t" * 128, "t" * 255])
-def test_hosts_of_both_kinds_and_long_topics_survive(born_host: bytes, store_host: bytes, topic: str) -> None:
+def test_hosts_of_both_kinds_and_long_topics_are_preserved(born_host: bytes, store_host: bytes, topic: str) -> None:
     record = record_of(topic, b"body", b"A\x011\x02", SysFlag.COMPRESSED, born_host, store_host)
 
     message = decode_record(record)
@@ -257,7 +257,7 @@ def test_the_smallest_record_is_91_bytes() -> None:
     assert decode_record(record_of("", b"")).body == b""
 
 
-def test_fields_that_are_patched_in_place_stand_where_the_constants_say() -> None:
+def test_fields_to_patch_are_at_their_constant_positions() -> None:
     record = record_of(sys_flag=SysFlag.TRANSACTION_COMMIT)
 
     assert int.from_bytes(record[FIELD_AT["queue_offset"] : LOG_OFFSET_AT], "big") == 42
@@ -265,7 +265,7 @@ def test_fields_that_are_patched_in_place_stand_where_the_constants_say() -> Non
     assert int.from_bytes(record[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big") == SysFlag.TRANSACTION_COMMIT
 
 
-def test_the_checksum_loses_its_highest_bit_as_in_java() -> None:
+def test_the_checksum_has_its_highest_bit_cleared_as_in_java() -> None:
     body = next(b"%d" % n for n in range(100) if crc32(b"%d" % n) >> 31)
 
     assert crc_of(b"hello") == 907060870
@@ -273,7 +273,7 @@ def test_the_checksum_loses_its_highest_bit_as_in_java() -> None:
     assert decode_record(record_of(body=body)).body_crc == crc_of(body)
 
 
-def test_filler_says_how_much_it_fills_and_is_no_record() -> None:
+def test_filler_has_its_size_and_is_not_a_record() -> None:
     blank = encode_blank(300)
 
     assert blank == bytes.fromhex("0000012C CBD43194")
@@ -283,7 +283,7 @@ def test_filler_says_how_much_it_fills_and_is_no_record() -> None:
         decode_record(blank + bytes(292))
 
 
-def test_zeros_and_other_magics_are_no_record() -> None:
+def test_zeros_and_other_magics_are_not_records() -> None:
     with pytest.raises(ProtocolError, match="magic 0x00000000"):
         decode_record(bytes(200))
     with pytest.raises(ProtocolError, match="magic 0xdaa320a8"):
@@ -324,7 +324,7 @@ def all_at_once(buffer: bytes, check_crc: bool) -> list[StoredMessage] | str:
 
 
 @given(st.lists(records(), max_size=4), st.integers(0, 10_000), st.booleans(), st.binary(max_size=3))
-def test_records_that_are_read_together_are_those_that_are_read_one_by_one(
+def test_records_decoded_together_equal_those_decoded_one_by_one(
     several: list[bytes], bit: int, check_crc: bool, tail: bytes
 ) -> None:
     whole = b"".join(several)
@@ -334,7 +334,7 @@ def test_records_that_are_read_together_are_those_that_are_read_one_by_one(
         assert all_at_once(buffer, check_crc) == one_after_the_other(buffer, check_crc)
 
 
-def test_records_of_all_kinds_may_follow_one_another() -> None:
+def test_records_of_all_kinds_may_follow_each_other() -> None:
     kinds = [VECTOR, record_of("t" * 200), record_of(born_host=V6), record_of("", b""), record_of("other"), VECTOR]
     kinds += [record_of(properties=b"A\x011\x02"), record_of(properties=b"A\x0112\x02"), record_of("t" * 127)]
 
@@ -354,13 +354,13 @@ def test_a_record_is_found_in_the_middle_of_other_bytes(record: bytes, before: b
     [VECTOR, record_of("t" * 200, b"x" * 30, b"A\x011"), record_of(born_host=V6, store_host=V6), record_of("", b"")],
     ids=["v1", "v2", "v6", "empty"],
 )
-def test_a_record_that_is_cut_off_at_any_byte_is_refused(record: bytes) -> None:
+def test_a_record_truncated_at_any_byte_is_refused(record: bytes) -> None:
     for kept in range(len(record)):
         with pytest.raises(ProtocolError, match="record at 0"):
             decode_record(record[:kept])
 
 
-def test_every_changed_bit_of_a_body_is_found_by_its_checksum() -> None:
+def test_the_checksum_detects_every_changed_bit_of_a_body() -> None:
     body_at = VECTOR.index(b"hello")
 
     for bit in range(8 * body_at, 8 * (body_at + 5)):
@@ -369,7 +369,7 @@ def test_every_changed_bit_of_a_body_is_found_by_its_checksum() -> None:
         assert decode_record(_flipped(VECTOR, bit), check_crc=False).size == len(VECTOR)
 
 
-def test_a_changed_bit_anywhere_gives_a_message_of_the_same_size_or_a_protocol_error() -> None:
+def test_a_changed_bit_gives_a_message_of_the_same_size_or_a_protocol_error() -> None:
     for record in (VECTOR, record_of("t" * 200, b"x" * 9, b"A\x011"), record_of(born_host=V6)):
         for bit in range(8 * len(record)):
             with suppress(ProtocolError):
@@ -383,13 +383,13 @@ def _flipped(record: bytes, bit: int) -> bytes:
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", VECTOR[:8], VECTOR[:80], VECTOR[:88], VECTOR]), st.booleans())
-def test_arbitrary_bytes_raise_nothing_but_a_protocol_error(tail: bytes, head: bytes, check_crc: bool) -> None:
+def test_arbitrary_bytes_raise_only_a_protocol_error(tail: bytes, head: bytes, check_crc: bool) -> None:
     with suppress(ProtocolError):
         decode_records(head + tail, check_crc=check_crc)
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**16 - 1))
-def test_lengths_that_cannot_be_raise_nothing_but_a_protocol_error(body_size: int, properties_size: int) -> None:
+def test_impossible_lengths_raise_only_a_protocol_error(body_size: int, properties_size: int) -> None:
     body_at, properties_at = VECTOR.index(b"hello"), VECTOR.index(b"TAGS")
     record = bytearray(VECTOR)
     record[body_at - 4 : body_at] = body_size.to_bytes(4, "big", signed=True)
@@ -405,18 +405,18 @@ def test_the_properties_are_found_without_decoding_the_rest(record: bytes) -> No
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", VECTOR[:80], VECTOR[:88], VECTOR[:-19]]))
-def test_properties_of_what_is_no_record_are_not_found_behind_its_end(tail: bytes, head: bytes) -> None:
+def test_properties_of_an_invalid_record_are_not_read_beyond_its_end(tail: bytes, head: bytes) -> None:
     with suppress(ProtocolError):
         assert 0 < properties_start(head + tail) <= len(head + tail)
 
 
 @pytest.mark.parametrize("size", [0, 39, 87, 88, 100])
-def test_a_record_that_is_cut_short_has_no_properties(size: int) -> None:
+def test_a_truncated_record_has_no_properties(size: int) -> None:
     with pytest.raises(ProtocolError, match="record at 0 has"):
         properties_start(VECTOR[:size])
 
 
-def test_a_topic_that_is_not_utf_8_is_refused_and_properties_are_read_as_java_reads_them() -> None:
+def test_a_topic_that_is_not_utf_8_is_refused_and_properties_are_decoded_as_by_java() -> None:
     topic_at = VECTOR.index(b"TopicTest")
     with pytest.raises(ProtocolError, match="a topic that is not UTF-8"):
         decode_record(VECTOR[:topic_at] + b"\xff" + VECTOR[topic_at + 1 :])
@@ -424,7 +424,7 @@ def test_a_topic_that_is_not_utf_8_is_refused_and_properties_are_read_as_java_re
     assert decode_record(VECTOR.replace(b"k1", b"k\xff")).properties["KEYS"] == "k\N{REPLACEMENT CHARACTER}"
 
 
-def test_the_optional_checksum_covers_the_whole_record() -> None:
+def test_the_optional_checksum_covers_the_complete_record() -> None:
     reserved = record_of(properties=b"A\x011\x02" + bytes(PROPERTY_CRC_SIZE))
 
     sealed = reserved[:-PROPERTY_CRC_SIZE] + property_crc(reserved[:-PROPERTY_CRC_SIZE])
@@ -443,5 +443,5 @@ def test_the_digits_of_the_optional_checksum_start_with_the_least_significant() 
     assert len(property_crc(b"")) == PROPERTY_CRC_SIZE == 20
 
 
-def test_a_record_without_the_optional_checksum_passes() -> None:
+def test_a_record_without_the_optional_checksum_is_accepted() -> None:
     assert property_crc_matches(VECTOR)

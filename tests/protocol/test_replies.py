@@ -41,7 +41,7 @@ def general(opaque: int, header: Fields, code: int = 0, remark: str | None = Non
     queue_offset=OFFSETS,
     transaction_id=st.none() | TEXTS | st.from_regex(r"[0-9A-F]{32}", fullmatch=True),
 )
-def test_a_send_reply_is_what_the_general_encoder_writes(
+def test_a_send_reply_equals_that_of_the_general_encoder(
     region: str,
     trace_on: bool,
     opaque: int,
@@ -60,7 +60,7 @@ def test_a_send_reply_is_what_the_general_encoder_writes(
 
 
 @given(region=TEXTS, opaques=st.lists(OPAQUES, max_size=4), code=st.sampled_from([10, 11, 12]), transaction_id=TEXTS)
-def test_answers_that_were_made_for_success_can_be_given_another_code(
+def test_an_answer_made_for_success_can_get_another_code(
     region: str, opaques: list[int], code: int, transaction_id: str
 ) -> None:
     replies = SendReplies(region, True)
@@ -72,7 +72,7 @@ def test_answers_that_were_made_for_success_can_be_given_another_code(
 
 
 @given(region=TEXTS, trace_on=st.booleans())
-def test_the_parts_of_an_answer_are_the_answer_without_its_values(region: str, trace_on: bool) -> None:
+def test_the_template_of_an_answer_is_the_answer_without_its_values(region: str, trace_on: bool) -> None:
     replies = SendReplies(region, trace_on)
     values = (b"AB", b"2", b"3", b"CD", b"1")
 
@@ -82,13 +82,13 @@ def test_the_parts_of_an_answer_are_the_answer_without_its_values(region: str, t
 
 
 @pytest.mark.parametrize("transaction_id", ['"', "\\", "\n", "\x7f", "é", "中", '","msgId":"forged', "", "null", "a b"])
-def test_a_transaction_id_cannot_break_out_of_its_text(transaction_id: str) -> None:
+def test_a_transaction_id_is_escaped_in_its_answer(transaction_id: str) -> None:
     frame = SendReplies("R", True).encode(1, b"AB", 2, 3, transaction_id)
 
     assert frame == general(1, SendReply("AB", 2, 3, transaction_id, region="R", trace_on=True))
 
 
-def test_a_batch_reply_may_be_longer_than_any_other() -> None:
+def test_a_batch_reply_may_be_longer_than_others() -> None:
     msg_id = ",".join(["7F00000100004A420000000000002490"] * 64)
 
     frame = SendReplies("R", False).encode(1, msg_id.encode(), 2, 3, "CD")
@@ -104,7 +104,7 @@ def test_a_batch_reply_may_be_longer_than_any_other() -> None:
     offsets=st.tuples(OFFSETS, OFFSETS, OFFSETS),
     body=st.binary(max_size=100),
 )
-def test_a_pull_reply_is_what_the_general_encoder_writes(
+def test_a_pull_reply_equals_that_of_the_general_encoder(
     code: int, remark: str, broker_id: int, opaque: int, offsets: tuple[int, int, int], body: bytes
 ) -> None:
     head = PullReplies(code, remark, broker_id).head(opaque, *offsets, body_size=len(body))
@@ -112,24 +112,24 @@ def test_a_pull_reply_is_what_the_general_encoder_writes(
     assert head + body == general(opaque, PullReply(broker_id, *offsets), code, remark, body)
 
 
-def test_the_code_of_a_pull_reply_may_be_given_by_name() -> None:
+def test_the_code_of_a_pull_reply_may_be_named() -> None:
     head = PullReplies(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE").head(1, 0, 0, 0)
 
     assert head == general(1, PullReply(0, 0, 0, 0), 19, "NO_MESSAGE_IN_QUEUE")
 
 
 @given(OPAQUES, OFFSETS)
-def test_an_offset_reply_is_what_the_general_encoder_writes(opaque: int, offset: int) -> None:
+def test_an_offset_reply_equals_that_of_the_general_encoder(opaque: int, offset: int) -> None:
     assert offset_reply(opaque, offset) == general(opaque, OffsetReply(offset))
 
 
 @given(st.none() | st.dictionaries(TEXTS | st.just('","opaque":0,'), TEXTS | st.just('","opaque":0,')), OPAQUES)
-def test_a_fixed_reply_is_what_the_general_encoder_writes(ext: dict[str, str] | None, opaque: int) -> None:
+def test_a_fixed_reply_equals_that_of_the_general_encoder(ext: dict[str, str] | None, opaque: int) -> None:
     assert FixedReplies(ext).encode(opaque) == encode_command(Command(0, ext, flag=RESPONSE, opaque=opaque))
 
 
 @given(OPAQUES)
-def test_updates_and_heartbeats_are_answered_as_rocketmq_5_does(opaque: int) -> None:
+def test_offset_updates_and_heartbeats_are_answered_as_by_rocketmq_5(opaque: int) -> None:
     assert OFFSET_UPDATED.encode(opaque) == encode_command(Command(0, {}, flag=RESPONSE, opaque=opaque))
     assert HEARTBEAT_REPLIES.encode(opaque) == general(
         opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=True)

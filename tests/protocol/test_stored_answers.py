@@ -32,7 +32,7 @@ def assert_same(answer: StoredAnswer, command: Command) -> None:
 
 
 @needs_golden
-def test_every_captured_answer_of_success_to_a_send_is_read_the_short_way() -> None:
+def test_every_captured_success_answer_to_a_send_is_read_by_the_fast_decoder() -> None:
     frames = [frame for frame in captured("wire/**/*.jsonl") if frame.answers in SENDS]
     usual = [frame for frame in frames if frame.command.code == 0 and frame.command.encoding is HeaderEncoding.JSON]
 
@@ -45,7 +45,7 @@ def test_every_captured_answer_of_success_to_a_send_is_read_the_short_way() -> N
     assert all(short_way(split_frames(frame.frame)[0]) is None for frame in frames if frame not in usual)
 
 
-def test_our_brokers_answer_is_read_the_short_way() -> None:
+def test_answers_of_our_broker_are_read_by_the_fast_decoder() -> None:
     data = SendReplies("DefaultRegion", True).encode(7, b"7F00", 3, 12, "unique")
     (frame,) = split_frames(data)
 
@@ -69,7 +69,7 @@ changes = st.dictionaries(
 
 
 @given(exts, changes, st.sets(st.sampled_from(FIELDS), max_size=2))
-def test_whatever_is_read_the_short_way_says_what_the_long_way_says(
+def test_the_fast_decoder_equals_the_general_one(
     ext: dict[str, Any], header: dict[str, Any], without: set[str]
 ) -> None:
     fields = {name: value for name, value in (USUAL | ext).items() if name not in without}
@@ -82,7 +82,7 @@ def test_whatever_is_read_the_short_way_says_what_the_long_way_says(
 
 
 @given(st.binary(max_size=80), st.integers(0, 200))
-def test_damaged_headers_are_left_to_the_long_way_or_say_the_same(damage: bytes, at: int) -> None:
+def test_damaged_headers_are_left_to_the_general_decoder_or_have_its_result(damage: bytes, at: int) -> None:
     _, header, _ = written({"code": 0, "flag": 1, "opaque": 7, "language": "JAVA", "extFields": USUAL})
     frame: Frame = (0, header[:at] + damage + header[at + len(damage) :], b"")
 
@@ -92,7 +92,7 @@ def test_damaged_headers_are_left_to_the_long_way_or_say_the_same(damage: bytes,
         assert_same(answer, decode_command(frame))
 
 
-def test_other_codes_requests_and_strange_fields_take_the_long_way() -> None:
+def test_other_codes_requests_and_unknown_fields_use_the_general_decoder() -> None:
     usual = Command(0, USUAL, flag=1, opaque=7)
     (frame,) = split_frames(encode_command(usual))
     assert short_way(frame) is not None

@@ -126,7 +126,7 @@ def _trace_sends() -> list[tuple[dict[str, str], Command]]:
 
 
 @given(st.lists(traces, max_size=4))
-def test_any_records_survive_the_journey(records: list[Trace]) -> None:
+def test_any_records_are_preserved(records: list[Trace]) -> None:
     assert decode_trace(encode_trace(records)) == records
 
 
@@ -145,7 +145,7 @@ def test_any_records_survive_the_journey(records: list[Trace]) -> None:
     .map(str.encode)
     | st.binary(max_size=60)
 )
-def test_arbitrary_bytes_raise_nothing_but_a_protocol_error(body: bytes) -> None:
+def test_arbitrary_bytes_raise_only_a_protocol_error(body: bytes) -> None:
     with suppress(ProtocolError):
         encode_trace(decode_trace(body))
 
@@ -177,7 +177,7 @@ def test_a_consumed_record_may_lack_outcome_time_and_group(tail: tuple[str, ...]
 
 
 @pytest.mark.parametrize("keys", [None, ""])
-def test_a_last_field_is_never_written_empty_because_java_would_miss_it(keys: str | None) -> None:
+def test_an_empty_last_field_is_never_written_because_java_would_ignore_it(keys: str | None) -> None:
     body = encode_trace([SubBefore(1, "R", "CG", "REQ", "ID", 0, keys)])
 
     assert body.endswith(b"\x01null\x02")
@@ -195,7 +195,7 @@ def test_a_last_field_is_never_written_empty_because_java_would_miss_it(keys: st
         (b"\xff", "trace text"),
     ],
 )
-def test_a_record_that_cannot_be_read_is_named(body: bytes, reason: str) -> None:
+def test_an_unreadable_record_is_named(body: bytes, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         decode_trace(body)
 

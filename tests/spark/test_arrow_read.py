@@ -24,7 +24,7 @@ from pocketmq.spark.shared_clients import READING
 SAID = "properties['said'] IN ('a', 'b') AND properties['said'] <> 'a'"
 
 
-def test_all_columns_have_the_types_that_spark_sees(broker: Broker) -> None:
+def test_all_columns_have_the_types_of_spark(broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"], tags="x")
     fill(broker, topic, ["c"], number=1)
@@ -41,7 +41,7 @@ def test_all_columns_have_the_types_that_spark_sees(broker: Broker) -> None:
     assert rows == [(0, 0, b"a", "x", "a"), (0, 1, b"b", "x", "b"), (1, 0, b"c", None, "c")]
 
 
-def test_columns_options_and_conditions_choose(broker: Broker) -> None:
+def test_columns_options_and_conditions_can_be_passed(broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b", "c"])
     ending = {"endingOffsets": f'{{"{topic}": {{"{queue(broker, topic, 0).broker_name}": {{"0": 2, "1": 0}}}}}}'}
@@ -59,7 +59,7 @@ def test_columns_options_and_conditions_choose(broker: Broker) -> None:
     assert "properties" not in without.schema.names
 
 
-def test_a_reader_that_is_left_early_returns_its_client(broker: Broker) -> None:
+def test_a_reader_that_is_not_exhausted_returns_its_client(broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"])
 
@@ -76,7 +76,7 @@ def test_a_reader_that_is_left_early_returns_its_client(broker: Broker) -> None:
 
 @pytest.mark.parametrize("columns", [["value"], ["value", "tags", "properties"]])
 @pytest.mark.parametrize("where", [SAID, f"{SAID} AND tags = 'x'", f"{SAID} AND queueOffset < 7"])
-def test_a_broker_that_stops_to_filter_by_sql92_loses_no_row(where: str, columns: list[str], tmp_path: Path) -> None:
+def test_a_broker_that_switches_sql92_off_loses_no_row(where: str, columns: list[str], tmp_path: Path) -> None:
     bodies = ["a", "b", "c"] * 4
     with Server(data=tmp_path, settings={"enablePropertyFilter": True}) as server, Admin(server.name_server) as admin:
         broker = Broker.of(server)
@@ -128,7 +128,7 @@ def test_delayed_messages_are_filtered_by_tags_too(broker: Broker) -> None:
         ({"options": {"maxOffsetsPerTrigger": 5}}, "the option maxOffsetsPerTrigger is for a streaming read, not for a batch read"),
     ],
 )  # fmt: skip
-def test_wrong_arguments_are_refused_before_a_broker_is_asked(arguments: dict[str, Any], told: str) -> None:
+def test_wrong_arguments_are_refused_before_a_request_to_brokers(arguments: dict[str, Any], told: str) -> None:
     given = {"rocketmq.namesrv.addr": "127.0.0.1:1", **arguments.pop("options", {})}
 
     with pytest.raises(InvalidSetting, match=re.escape(told)):
@@ -140,7 +140,7 @@ def test_a_topic_that_does_not_exist_is_named(broker: Broker) -> None:
         read_arrow("no-such-topic", options=options(broker))
 
 
-def test_a_missing_library_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_read, "NEEDED", ("pocketmq_has_no_such_library",))
 
     with pytest.raises(MissingLibrary, match="run pip install pyarrow numpy"):
@@ -163,6 +163,6 @@ print(table.num_rows)
     assert (done.stdout, done.stderr) == ("2\n", "")
 
 
-def test_the_name_is_public() -> None:
+def test_the_function_is_public() -> None:
     assert "read_arrow" in pocketmq.__all__
     assert "read_arrow" in dir(pocketmq)

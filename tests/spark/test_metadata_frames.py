@@ -46,7 +46,7 @@ def test_every_kind_has_a_schema_of_its_own(broker: Broker) -> None:
         assert [field.nullable for field in schema.fields] == [field.may_be_null for field in TABLES[kind]]
 
 
-def test_topics_and_queues_with_their_offsets_and_times(spark: "SparkSession", broker: Broker) -> None:
+def test_topics_and_queues_have_offsets_and_times(spark: "SparkSession", broker: Broker) -> None:
     topic, other = new_topic(broker), new_topic(broker)
     fill(broker, topic, ["a", "b"], number=1)
 
@@ -86,7 +86,7 @@ def test_all_topics_are_read_unless_some_are_named_and_columns_are_chosen(
     assert [tuple(row) for row in two] == [(0, topic), (1, topic)]
 
 
-def test_groups_with_their_lag_in_messages_and_time(spark: "SparkSession", broker: Broker) -> None:
+def test_groups_have_lag_in_messages_and_time(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b", "c"])
     group = f"reads-{topic}"
@@ -106,7 +106,7 @@ def test_groups_with_their_lag_in_messages_and_time(spark: "SparkSession", broke
     assert group in names
 
 
-def test_dead_letters_with_their_origin_and_reason(spark: "SparkSession", broker: Broker) -> None:
+def test_dead_letters_are_rows_with_origin_and_reason(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     group = f"fails-{topic}"
 

@@ -86,7 +86,7 @@ def large(number: int) -> bytes:
     [(small, True), (sometimes_compressed, None), (large, False)],
     ids=["small", "sometimes compressed", "large"],
 )
-def test_bodies_are_those_of_the_records(
+def test_bodies_alone_equal_those_of_the_records(
     broker: Broker, packs: list[int], body: Callable[[int], bytes], comes_as_bodies: bool | None
 ) -> None:
     bodies = [body(number) for number in range(COUNT)]
@@ -101,7 +101,7 @@ def test_bodies_are_those_of_the_records(
 
 @pytest.mark.parametrize("columns", [(Name.VALUE,), (Name.VALUE, Name.QUEUE_OFFSET)], ids=len)
 @pytest.mark.parametrize("by_loop", [False, True])
-def test_a_reset_of_the_group_takes_no_row_from_a_task(
+def test_a_reset_of_the_group_does_not_affect_a_task(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, columns: tuple[Name, ...], by_loop: bool
 ) -> None:
     bodies = [small(number) for number in range(COUNT)]
@@ -116,7 +116,7 @@ def test_a_reset_of_the_group_takes_no_row_from_a_task(
     assert read(broker, topic, columns, 0, COUNT, groupId="etl") == bodies
 
 
-def test_a_small_buffer_and_a_small_pull_change_nothing(broker: Broker, packs: list[int]) -> None:
+def test_small_buffers_and_pulls_give_the_same_rows(broker: Broker, packs: list[int]) -> None:
     bodies = [small(number) for number in range(COUNT)]
     topic = filled(broker, bodies, {"of": "so many bytes that a body is little beside them"})
 

@@ -33,11 +33,11 @@ def is_there(name: str) -> bool:
 
 
 @pytest.mark.parametrize("feature", [one for one in FEATURES if one.name], ids=lambda one: one.name)
-def test_a_version_has_what_the_table_says(feature: Feature) -> None:
+def test_a_version_has_the_features_of_the_table(feature: Feature) -> None:
     assert is_there(feature.name) == has(feature)
 
 
-def test_what_a_version_lacks_has_an_alternative() -> None:
+def test_a_missing_feature_of_a_version_has_an_alternative() -> None:
     assert [one.what for one in FEATURES if one.since > SUPPORTED[0] and not one.without] == []
 
 

@@ -77,7 +77,7 @@ def test_a_choice_of_this_python_or_of_one_on_other_machines_is_not_reported(
     assert caplog.text == ""
 
 
-def test_nothing_is_set_where_spark_finds_this_python_by_itself(elsewhere: str) -> None:
+def test_nothing_is_set_if_spark_finds_this_python(elsewhere: str) -> None:
     """Executors of a cluster then run their own `python3`, as ever."""
     environ = {"PATH": elsewhere}
 
@@ -86,7 +86,7 @@ def test_nothing_is_set_where_spark_finds_this_python_by_itself(elsewhere: str) 
     assert environ == {"PATH": elsewhere}
 
 
-def test_an_import_that_comes_too_late_is_reported(
+def test_an_import_after_the_session_was_created_is_reported(
     elsewhere: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.undo()

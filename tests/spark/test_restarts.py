@@ -37,7 +37,7 @@ def killing(spark: "SparkSession") -> Iterator["SparkSession"]:
 
 
 @pytest.mark.parametrize("moment", [Moment.ROWS_READ, Moment.ROWS_WRITTEN])
-def test_after_a_worker_was_killed_each_row_is_there_once(
+def test_after_a_kill_of_a_worker_each_row_exists_once(
     killing: "SparkSession", broker: Broker, tmp_path: Path, moment: Moment
 ) -> None:
     source, target = new_topic(broker), new_topic(broker)

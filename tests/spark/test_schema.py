@@ -48,7 +48,7 @@ def test_any_subset_keeps_the_order_of_the_user() -> None:
     assert names_of(wanted) == (Name.VALUE, Name.QUEUE_OFFSET)
 
 
-def test_what_a_schema_says_of_nulls_is_kept() -> None:
+def test_the_nullability_of_a_schema_is_kept() -> None:
     mixed = [field("topic", "string", nullable=False), field("value", "binary"), field("tags", "string")]
 
     assert names_of(mixed) == (Name.TOPIC, Name.VALUE, Name.TAGS)
@@ -57,7 +57,7 @@ def test_what_a_schema_says_of_nulls_is_kept() -> None:
 
 @pytest.mark.parametrize("nullable", [False, True])
 @pytest.mark.parametrize("has_null_values", [False, True])
-def test_a_map_may_be_null_or_its_values(nullable: bool, has_null_values: bool) -> None:
+def test_a_map_or_its_values_may_be_null(nullable: bool, has_null_values: bool) -> None:
     fields = [FakeField("properties", FakeMap(has_null_values), nullable)]
 
     assert names_of(fields) == (Name.PROPERTIES,)
@@ -80,7 +80,7 @@ def test_a_map_may_be_null_or_its_values(nullable: bool, has_null_values: bool) 
         ([field("tags", "string", nullable=False)], "tags cannot be NOT NULL: not every message has a value"),
     ],
 )
-def test_what_cannot_be_read_so_is_refused(fields: list[FakeField], told: str) -> None:
+def test_impossible_types_are_refused(fields: list[FakeField], told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         names_of(fields)
 

@@ -56,7 +56,7 @@ class FakeCore:
         self.stopped.set()
 
 
-def test_who_borrows_one_after_the_other_gets_the_same_client() -> None:
+def test_successive_users_get_the_same_client() -> None:
     connections = SharedClients(FakeCore)
 
     with connections.borrow(Cluster("a"), LONG_MS) as first:
@@ -84,7 +84,7 @@ def test_an_idle_client_is_closed_and_a_borrowed_one_is_not() -> None:
         assert held.core() is not core
 
 
-def test_idle_clients_can_be_closed_before_their_time() -> None:
+def test_idle_clients_can_be_closed_early() -> None:
     connections = SharedClients(FakeCore)
     with connections.borrow(Cluster("a"), LONG_MS) as first:
         idle = first.core()
@@ -99,7 +99,7 @@ def test_idle_clients_can_be_closed_before_their_time() -> None:
     assert used.stopped.is_set()
 
 
-def test_the_child_of_a_fork_begins_anew() -> None:
+def test_a_forked_child_starts_without_clients() -> None:
     connections = SharedClients(FakeCore)
     with connections.borrow(Cluster("a"), LONG_MS) as held:
         assert held.core().pid == os.getpid()
@@ -141,7 +141,7 @@ def read(name_server: str, group: str = "etl", secret_variable: str = "ETL_SECRE
     return [value for batch in read_partition(partition) for value in batch.column(0).to_pylist()]
 
 
-def test_a_task_with_a_key_pulls_by_itself_too(name_server: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_with_a_key_uses_direct_pulls_too(name_server: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pocketmq.spark")
 
     values = read(name_server)
@@ -150,7 +150,7 @@ def test_a_task_with_a_key_pulls_by_itself_too(name_server: str, caplog: pytest.
     assert not [line for line in caplog.messages if "by the event loop" in line]
 
 
-def test_a_key_without_the_right_to_read_is_refused_in_the_words_of_the_broker(
+def test_a_key_without_read_permission_is_refused_in_the_words_of_the_broker(
     name_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "pocketmq.spark")

@@ -30,7 +30,7 @@ def sentence(do: Callable[[], Any]) -> str:
     return told.partition("pocketmq.errors.")[2]
 
 
-def test_what_a_user_does_wrong_is_a_sentence(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_mistakes_of_a_user_are_reported_in_one_sentence(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker)
 
     def batch(**given: str) -> Any:
@@ -63,7 +63,7 @@ def test_what_a_user_does_wrong_is_a_sentence(spark: "SparkSession", broker: Bro
 @pytest.mark.parametrize(
     ("program", "hidden"), [(STREAM_RUNNER, "1"), ("pyspark.daemon", "1"), ("", None), ("pytest.x", None)]
 )
-def test_only_processes_of_spark_hide_tracebacks_and_only_of_errors_on_purpose(
+def test_only_processes_of_spark_hide_tracebacks_of_expected_errors(
     monkeypatch: pytest.MonkeyPatch, program: str, hidden: str | None
 ) -> None:
     environ: dict[str, str] = {}

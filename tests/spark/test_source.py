@@ -67,12 +67,12 @@ def message_of(call: Callable[[], object]) -> str:
 # without a session
 
 
-def test_all_columns_are_the_schema_unless_properties_are_left_out() -> None:
+def test_the_schema_has_all_columns_unless_properties_are_omitted() -> None:
     assert RocketMQSource({}).schema().fieldNames() == list(Name)
     assert "properties" not in RocketMQSource({"includeheaders": "False"}).schema().fieldNames()
 
 
-def test_only_a_process_to_which_spark_offers_filters_has_a_reader_that_takes_them(
+def test_only_a_process_that_spark_offers_filters_has_a_filtering_reader(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has(PUSHDOWN):
@@ -104,7 +104,7 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest_one(broker: B
         source.reader(schema)
 
 
-def test_a_column_that_is_left_out_cannot_be_asked_for(broker: Broker) -> None:
+def test_an_omitted_column_cannot_be_selected(broker: Broker) -> None:
     source = RocketMQSource(options(broker, subscribe="any", includeProperties="false"))
     schema = StructType([StructField("properties", MapType(StringType(), StringType()))])
 
@@ -134,7 +134,7 @@ def test_a_batch_reads_all_columns(spark: "SparkSession", broker: Broker) -> Non
     assert all(row.storeTimestamp >= row.bornTimestamp and row.reconsumeTimes == 0 and row.msgId for row in rows)
 
 
-def test_spark_is_told_which_columns_are_never_null(spark: "SparkSession", broker: Broker) -> None:
+def test_spark_knows_which_columns_are_never_null(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"], tags="t")
     frame = read(spark, broker, None, subscribe=topic)
@@ -149,7 +149,7 @@ def test_spark_is_told_which_columns_are_never_null(spark: "SparkSession", broke
 @pytest.mark.parametrize(
     "schema", ["topic string NOT NULL, tags string, value binary", "properties map<string,string> NOT NULL"]
 )
-def test_a_schema_may_say_what_is_never_null(spark: "SparkSession", broker: Broker, schema: str) -> None:
+def test_a_schema_may_declare_columns_as_not_null(spark: "SparkSession", broker: Broker, schema: str) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"], tags="t")
 
@@ -159,7 +159,7 @@ def test_a_schema_may_say_what_is_never_null(spark: "SparkSession", broker: Brok
     assert row.asDict() == {name: whole[name] for name in row.asDict()}
 
 
-def test_keys_and_tags_cannot_be_never_null(spark: "SparkSession", broker: Broker) -> None:
+def test_keys_and_tags_cannot_be_not_null(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"])
     frame = read(spark, broker, "value binary, tags string NOT NULL", subscribe=topic)
@@ -167,7 +167,7 @@ def test_keys_and_tags_cannot_be_never_null(spark: "SparkSession", broker: Broke
     assert "tags cannot be NOT NULL: not every message has a value" in message_of(frame.collect)
 
 
-def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker: Broker) -> None:
+def test_a_batch_starts_and_ends_at_its_options(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c", "d"])
     broker_name = queue(broker, topic, 0).broker_name
@@ -203,7 +203,7 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", broker:
     }
 
 
-def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession", broker: Broker) -> None:
+def test_only_assigned_queues_are_read_and_brokers_filter(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"], tags="x")
     fill(broker, topic, ["c"], number=1, tags="y")
@@ -218,7 +218,7 @@ def test_brokers_filter_and_assigned_queues_alone_are_read(spark: "SparkSession"
 
 @pytest.mark.parametrize("offered", ["true", "false"])
 @pytest.mark.parametrize("accepted", [{}, {"pushFilters": "true"}, {"pushFilters": "false"}])
-def test_no_read_fails_because_a_switch_is_missing(
+def test_a_missing_setting_of_spark_fails_no_read(
     spark: "SparkSession", broker: Broker, offered: str, accepted: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not has(PUSHDOWN):
@@ -238,7 +238,7 @@ def test_no_read_fails_because_a_switch_is_missing(
     assert is_pushed == (offered == "true" and accepted.get("pushFilters") != "false")
 
 
-def test_a_filter_of_a_stream_reads_what_it_selects_and_leaves_no_loss(
+def test_a_filtered_stream_reads_the_selected_rows_without_a_loss(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     source, target = new_topic(broker), new_topic(broker)
@@ -305,7 +305,7 @@ def test_wrong_filters_are_refused_by_spark_as_well(spark: "SparkSession", broke
     assert "the options filterTags and filter exclude one another" in message_of(both.count)
 
 
-def test_mistakes_are_told_in_words(spark: "SparkSession", broker: Broker) -> None:
+def test_mistakes_are_reported_in_one_sentence(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
 
     unknown = message_of(lambda: read(spark, broker, subscribe=topic, subscribeTo=topic).count())
@@ -316,7 +316,7 @@ def test_mistakes_are_told_in_words(spark: "SparkSession", broker: Broker) -> No
     assert "did you mean value?" in column
 
 
-def test_views_of_sql_find_the_source_too(spark: "SparkSession", broker: Broker) -> None:
+def test_sql_views_find_the_source(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"])
     given = ", ".join(f"`{name}` '{text}'" for name, text in options(broker, subscribe=topic).items())
@@ -329,7 +329,7 @@ def test_views_of_sql_find_the_source_too(spark: "SparkSession", broker: Broker)
 # streams and writes
 
 
-def test_a_batch_write_takes_all_columns(spark: "SparkSession", broker: Broker) -> None:
+def test_a_batch_write_accepts_all_columns(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     rows = spark.createDataFrame([("a", topic, "k1 k2", "t", {"colour": "red"}, "shard", 0)]).toDF(
         "value", "topic", "keys", "tags", "properties", "shardingKey", "delayLevel"
@@ -343,7 +343,7 @@ def test_a_batch_write_takes_all_columns(spark: "SparkSession", broker: Broker) 
     assert (bytes(row.value), row["keys"], row.tags, row.properties["colour"]) == (b"a", "k1 k2", "t", "red")
 
 
-def test_a_stream_goes_through_in_limited_batches_and_goes_on_after_a_restart(
+def test_a_stream_is_copied_in_limited_batches_and_continues_after_a_restart(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     source, target = new_topic(broker), new_topic(broker)
@@ -366,9 +366,7 @@ def test_a_stream_goes_through_in_limited_batches_and_goes_on_after_a_restart(
         assert admin.offsets.lag("query-of-test", source).messages == (0 if has(LIMITS) else 2)
 
 
-def test_a_batch_that_spark_runs_again_is_in_the_topic_once(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
+def test_a_repeated_batch_is_in_the_topic_once(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     source, target = new_topic(broker), new_topic(broker)
     fill(broker, source, ["a", "b", "b", "c"])
     frame = stream(spark, broker, subscribe=source, startingOffsets="earliest")

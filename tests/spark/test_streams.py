@@ -55,9 +55,7 @@ def values(spark: "SparkSession", given: dict[str, str]) -> Counter[str]:
     return Counter(row[0].decode() for row in rows)
 
 
-def test_two_queries_on_one_topic_know_nothing_of_each_other(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
+def test_two_queries_on_one_topic_are_independent(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     source, targets = new_topic(broker), [new_topic(broker) for _ in range(2)]
     sent = [f"{number}" for number in range(20)]
     fill(broker, source, sent[:10])
@@ -81,7 +79,7 @@ def test_two_queries_on_one_topic_know_nothing_of_each_other(
             running(lambda query=query: query, lambda _, group=group: admin.offsets.lag(group, source).messages == 0)  # type: ignore[misc]
 
 
-def test_another_thread_can_start_a_write_once_it_has_the_session(
+def test_another_thread_can_start_a_write_with_the_session(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     source, target = new_topic(broker), new_topic(broker)
@@ -105,7 +103,7 @@ def test_another_thread_can_start_a_write_once_it_has_the_session(
         pytest.param("1 hour", True, id="Spark will not query again for a long time, so the pull waits"),
     ],
 )
-def test_after_a_clean_stop_the_group_stands_where_the_last_batch_ended(
+def test_after_a_clean_stop_the_group_has_the_end_of_the_last_batch(
     spark: "SparkSession", broker: Broker, tmp_path: Path, interval: str, listens: bool
 ) -> None:
     topic = new_topic(broker, queues=1)
@@ -134,7 +132,7 @@ def forgetful() -> Iterator[Broker]:
 
 
 @pytest.mark.skipif(not has(LIMITS), reason="PySpark 4.0 and 4.1 pass no limits: the first batch reads everything")
-def test_a_query_that_retention_overtakes_is_warned_and_stops_with_the_range_or_skips_it(
+def test_a_query_overtaken_by_retention_is_warned_and_stops_or_skips_the_range(
     spark: "SparkSession", forgetful: Broker, tmp_path: Path
 ) -> None:
     topic = new_topic(forgetful, queues=1)
@@ -167,7 +165,7 @@ def test_a_query_that_retention_overtakes_is_warned_and_stops_with_the_range_or_
     assert sum(one["numInputRows"] for one in skipping.recentProgress) == 100 - low
 
 
-def test_keys_tls_and_namespace_reach_the_brokers_and_no_secret_is_to_be_seen(
+def test_keys_tls_and_namespace_reach_the_brokers_and_no_secret_is_visible(
     spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     authority = make_authority(tmp_path)
@@ -214,9 +212,7 @@ def test_keys_tls_and_namespace_reach_the_brokers_and_no_secret_is_to_be_seen(
 
 
 @pytest.mark.skipif(not has(REPORTS), reason="PySpark 4.0 and 4.1 do not report an outage")
-def test_a_query_waits_while_its_broker_is_away_and_continues_when_it_is_back(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_a_query_waits_for_an_unavailable_broker_and_continues(spark: "SparkSession", tmp_path: Path) -> None:
     def outage(query: "StreamingQuery") -> bool:
         last = query.lastProgress
         return last is not None and "outage" in (last.sources[0].latestOffset or "")

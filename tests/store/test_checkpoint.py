@@ -43,7 +43,7 @@ def times_of(checkpoint: Checkpoint) -> tuple[int, int, int]:
     return checkpoint.physic_ms, checkpoint.logics_ms, checkpoint.index_ms
 
 
-def test_times_come_back_after_a_power_loss(files: FaultyFiles) -> None:
+def test_times_are_restored_after_a_power_loss(files: FaultyFiles) -> None:
     save(files, Checkpoint(files, ROOT).load(), physic_ms=30, logics_ms=20, index_ms=10)
 
     found = Checkpoint(files.crash(Random(1), survives="nothing"), ROOT).load()
@@ -53,7 +53,7 @@ def test_times_come_back_after_a_power_loss(files: FaultyFiles) -> None:
     assert found.flaw == ""
 
 
-def test_the_file_is_rocketmqs(files: FaultyFiles) -> None:
+def test_the_file_has_the_form_of_rocketmq(files: FaultyFiles) -> None:
     save(files, Checkpoint(files, ROOT).load(), physic_ms=3, logics_ms=2, index_ms=1)
 
     data = files.read(PATH)
@@ -63,7 +63,7 @@ def test_the_file_is_rocketmqs(files: FaultyFiles) -> None:
     assert not any(data[40:])
 
 
-def test_what_replication_wrote_is_kept(files: FaultyFiles) -> None:
+def test_fields_of_replication_are_kept(files: FaultyFiles) -> None:
     write(files, struct.pack(">5q", 3, 2, 1, 77, 88).ljust(FILE_BYTES, b"\x55"))
 
     save(files, Checkpoint(files, ROOT).load(), physic_ms=4)
@@ -83,7 +83,7 @@ def test_what_replication_wrote_is_kept(files: FaultyFiles) -> None:
         (struct.pack(">5q", 5, -1, 5, 0, 0), "holds a time before 1970"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_read_counts_as_zeros_and_is_told(
+def test_an_unreadable_checkpoint_counts_as_zeros_and_is_logged(
     files: FaultyFiles, data: bytes | None, flaw: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     if data is not None:
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_zeros_and_is_told(
     assert len(files.read(PATH)) == FILE_BYTES
 
 
-def test_nothing_is_written_when_nothing_changed(files: FaultyFiles) -> None:
+def test_an_unchanged_checkpoint_is_not_written(files: FaultyFiles) -> None:
     checkpoint = Checkpoint(files, ROOT).load()
     save(files, checkpoint, physic_ms=1)
 

@@ -49,7 +49,7 @@ def test_the_oldest_file_is_dropped_only_when_safe_and_not_the_newest(disk: LogO
     assert disk.turn(100) == [2 * LOG_FILE_BYTES]
 
 
-def test_the_age_of_files_is_when_they_were_last_written(disk: LogOnDisk) -> None:
+def test_the_age_of_a_file_is_its_last_write(disk: LogOnDisk) -> None:
     files = FaultyFiles(clock=disk.clock)
     disk = LogOnDisk(files).begin()
     disk.turn(MOST)
@@ -59,7 +59,7 @@ def test_the_age_of_files_is_when_they_were_last_written(disk: LogOnDisk) -> Non
     assert {status.modified_ms for _, status in disk.log.file_statuses()} == {1_700_000_000_000}
 
 
-def test_a_cut_zeroes_what_follows_and_removes_later_files(disk: LogOnDisk) -> None:
+def test_a_truncation_zeroes_the_rest_and_removes_later_files(disk: LogOnDisk) -> None:
     disk.turn(1000)
     disk.turn(1000)
     disk.turn(MOST)
@@ -76,7 +76,7 @@ def test_a_cut_zeroes_what_follows_and_removes_later_files(disk: LogOnDisk) -> N
 
 
 @pytest.mark.parametrize("call", ["unlink", "write", "sync", "sync_dir"])
-def test_a_cut_that_the_disk_refuses_says_so_and_can_be_made_again(disk: LogOnDisk, call: str) -> None:
+def test_a_truncation_that_the_disk_rejects_raises_and_can_be_repeated(disk: LogOnDisk, call: str) -> None:
     disk.turn(1000, 1000, MOST)
     disk.log.close()
     log = reopened(disk.files)
@@ -90,7 +90,7 @@ def test_a_cut_that_the_disk_refuses_says_so_and_can_be_made_again(disk: LogOnDi
     assert len(list(walk(again))) == 1
 
 
-def test_a_cut_at_the_start_of_a_file_keeps_the_file_empty(disk: LogOnDisk) -> None:
+def test_a_truncation_at_the_start_of_a_file_keeps_the_empty_file(disk: LogOnDisk) -> None:
     disk.turn(MOST)
     disk.turn(100)
     disk.log.close()
@@ -102,7 +102,7 @@ def test_a_cut_at_the_start_of_a_file_keeps_the_file_empty(disk: LogOnDisk) -> N
     assert bytes_of(disk, LOG_FILE_BYTES) == bytes(LOG_FILE_BYTES)
 
 
-def test_a_cut_is_safe_when_it_returns_and_harmless_when_it_is_interrupted(disk: LogOnDisk) -> None:
+def test_a_truncation_is_safe_when_it_returns_and_harmless_if_interrupted(disk: LogOnDisk) -> None:
     disk.turn(1000)
     disk.turn(1000)
     disk.turn(MOST)
@@ -121,7 +121,7 @@ def test_a_cut_is_safe_when_it_returns_and_harmless_when_it_is_interrupted(disk:
     assert len(list(walk(safe))) == 1
 
 
-def test_a_file_that_was_being_made_goes_with_the_cut() -> None:
+def test_a_file_in_preparation_is_removed_by_the_truncation() -> None:
     files = FaultyFiles()
     files.make_dir(ROOT / "commitlog")
     files.open(ROOT / "commitlog" / f"{0:020d}", create=True).close()
@@ -132,7 +132,7 @@ def test_a_file_that_was_being_made_goes_with_the_cut() -> None:
     assert files.list(ROOT / "commitlog") == []
 
 
-def test_a_recovered_log_is_synced_before_it_goes_on(disk: LogOnDisk) -> None:
+def test_a_recovered_log_is_synced_before_the_next_write(disk: LogOnDisk) -> None:
     disk.turn(1000)
     disk.turn(MOST)
     log = reopened(disk.files)
@@ -156,7 +156,7 @@ def test_a_log_of_another_file_size_is_not_touched(disk: LogOnDisk) -> None:
 
 
 @given(st.lists(st.lists(st.integers(SMALLEST, MOST), min_size=1, max_size=6), max_size=12), st.randoms())
-def test_any_turns_with_failures_and_restarts_leave_exactly_what_was_accepted(
+def test_any_turns_with_failures_and_restarts_keep_exactly_the_accepted_messages(
     turns: list[list[int]], random: Random
 ) -> None:
     disk = LogOnDisk(FaultyFiles(seed=random.randrange(1000)), prepared_files=8).begin()

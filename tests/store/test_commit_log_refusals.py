@@ -41,7 +41,7 @@ def reopened(files: FaultyFiles, file_bytes: int = LOG_FILE_BYTES) -> CommitLog:
 # refusing
 
 
-def test_a_log_takes_nothing_before_it_is_opened_for_writing_and_after_it_is_closed() -> None:
+def test_a_log_accepts_messages_only_while_it_is_open_for_writing() -> None:
     disk = LogOnDisk()
     disk.log.tick()
     with pytest.raises(WrongState, match="not open for writing"):
@@ -56,7 +56,7 @@ def test_a_log_takes_nothing_before_it_is_opened_for_writing_and_after_it_is_clo
     disk.log.close()
 
 
-def test_closing_gives_back_the_turn_and_the_unused_files(disk: LogOnDisk) -> None:
+def test_closing_rolls_back_the_turn_and_removes_unused_files(disk: LogOnDisk) -> None:
     disk.turn(100)
     disk.append(100)
 
@@ -66,7 +66,7 @@ def test_closing_gives_back_the_turn_and_the_unused_files(disk: LogOnDisk) -> No
     assert disk.files.list(ROOT / "commitlog") == [f"{0:020d}"]
 
 
-def test_a_halted_log_refuses_with_the_cause_and_can_still_be_read(disk: LogOnDisk) -> None:
+def test_a_halted_log_refuses_with_the_cause_and_can_be_read(disk: LogOnDisk) -> None:
     disk.turn(100)
     cause = SyncFailed("the disk is gone")
 
@@ -97,7 +97,7 @@ def test_without_a_prepared_file_a_roll_is_refused_and_smaller_records_still_fit
     assert len(list(walk(disk.log))) == 3
 
 
-def test_a_turn_refused_for_lack_of_a_file_keeps_what_it_had_staged() -> None:
+def test_a_turn_refused_without_a_prepared_file_keeps_its_staged_messages() -> None:
     disk = LogOnDisk(prepared_files=1).begin()
 
     assert disk.append(MOST) == [0]
@@ -113,7 +113,7 @@ def test_a_turn_refused_for_lack_of_a_file_keeps_what_it_had_staged() -> None:
 # giving back
 
 
-def test_a_discarded_turn_leaves_no_trace(disk: LogOnDisk) -> None:
+def test_a_discarded_turn_has_no_effect(disk: LogOnDisk) -> None:
     disk.turn(100)
     begun = disk.files.position
 
@@ -125,7 +125,7 @@ def test_a_discarded_turn_leaves_no_trace(disk: LogOnDisk) -> None:
     assert disk.turn(300) == [100]
 
 
-def test_a_roll_that_was_given_back_is_done_again_into_the_same_file() -> None:
+def test_a_rolled_back_roll_is_repeated_into_the_same_file() -> None:
     disk = LogOnDisk(prepared_files=1).begin()
     disk.turn(1000)
     disk.making.run()
@@ -136,7 +136,7 @@ def test_a_roll_that_was_given_back_is_done_again_into_the_same_file() -> None:
     assert [at for at, _ in walk(disk.log)] == [0, 1000, LOG_FILE_BYTES]
 
 
-def test_a_reservation_for_which_no_record_could_be_made_is_given_back(disk: LogOnDisk) -> None:
+def test_a_reservation_without_a_record_is_returned(disk: LogOnDisk) -> None:
     disk.append(100)
 
     disk.log.unreserve(disk.log.reserve(200))
@@ -145,7 +145,7 @@ def test_a_reservation_for_which_no_record_could_be_made_is_given_back(disk: Log
     assert [len(raw) for _, raw in walk(disk.log)] == [100, 300]
 
 
-def test_a_roll_stays_when_its_reservation_is_given_back(disk: LogOnDisk) -> None:
+def test_a_roll_remains_when_its_reservation_is_returned(disk: LogOnDisk) -> None:
     disk.append(100)
 
     disk.log.unreserve(disk.log.reserve(MOST))
@@ -169,7 +169,7 @@ def test_a_reservation_without_its_record_is_never_written(disk: LogOnDisk) -> N
 @pytest.mark.parametrize(
     ("code", "kind"), [(errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull), (errno.EIO, StoreError)]
 )
-def test_a_failed_write_gives_the_turn_back_and_says_why(disk: LogOnDisk, code: int, kind: type[StoreError]) -> None:
+def test_a_failed_write_rolls_back_the_turn_with_the_reason(disk: LogOnDisk, code: int, kind: type[StoreError]) -> None:
     disk.turn(100)
     disk.files.fail("write", code)
 
@@ -181,7 +181,7 @@ def test_a_failed_write_gives_the_turn_back_and_says_why(disk: LogOnDisk, code: 
     assert [at for at, _ in walk(disk.log)] == [0]
 
 
-def test_after_a_failed_write_nothing_is_taken_until_its_remains_are_gone(disk: LogOnDisk) -> None:
+def test_after_a_failed_write_nothing_is_accepted_until_its_remains_are_removed(disk: LogOnDisk) -> None:
     disk.files.fail("write", errno.ENOSPC)
     with pytest.raises(StoreFull):
         disk.turn(100, 200)
@@ -195,7 +195,7 @@ def test_after_a_failed_write_nothing_is_taken_until_its_remains_are_gone(disk: 
     assert bytes_of(disk)[150:] == bytes(LOG_FILE_BYTES - 150)
 
 
-def test_whole_records_left_by_a_failed_write_never_come_back() -> None:
+def test_complete_records_of_a_failed_write_are_removed() -> None:
     disk = LogOnDisk(FaultyFiles(capacity=2 * LOG_FILE_BYTES)).begin()
     disk.turn(1000)
     disk.files.resize(0)
@@ -213,7 +213,7 @@ def test_whole_records_left_by_a_failed_write_never_come_back() -> None:
     assert bytes_of(disk)[1500:] == bytes(LOG_FILE_BYTES - 1500)
 
 
-def test_the_remains_go_even_while_the_disk_is_still_full() -> None:
+def test_remains_are_removed_although_the_disk_is_full() -> None:
     disk = LogOnDisk(FaultyFiles(), log_file_bytes=1 << 20).begin()
     disk.turn(1000)
     disk.making.run()
@@ -229,7 +229,7 @@ def test_the_remains_go_even_while_the_disk_is_still_full() -> None:
     assert disk.turn(1000) == [1000]
 
 
-def test_a_write_that_fails_in_the_second_file_gives_back_both_and_cleans_both() -> None:
+def test_a_write_that_fails_in_the_second_file_cleans_both() -> None:
     disk = LogOnDisk(prepared_files=3).begin()
     disk.turn(1000)
     disk.files.fail("write", path=f"*{LOG_FILE_BYTES}")
@@ -249,7 +249,7 @@ def test_a_write_that_fails_in_the_second_file_gives_back_both_and_cleans_both()
     assert [decode_record(raw).topic for _, raw in walk(reopened(disk.files))] == ["T", "T", "T"]
 
 
-def test_a_disk_that_stays_broken_is_asked_again_at_every_tick_and_heals_by_itself(disk: LogOnDisk) -> None:
+def test_a_broken_disk_is_retried_at_every_tick_until_it_works(disk: LogOnDisk) -> None:
     fault = disk.files.fail("write", errno.EIO, times=None)
     with pytest.raises(StoreError):
         disk.turn(1000)
@@ -264,7 +264,7 @@ def test_a_disk_that_stays_broken_is_asked_again_at_every_tick_and_heals_by_itse
     assert disk.turn(100) == [0]
 
 
-def test_remains_that_cannot_be_synced_away_end_all_writing(disk: LogOnDisk) -> None:
+def test_remains_that_cannot_be_removed_and_synced_end_all_writing(disk: LogOnDisk) -> None:
     disk.files.fail("write")
     disk.files.fail("sync", path=f"*{0:020d}")
     with pytest.raises(StoreError):
@@ -277,7 +277,7 @@ def test_remains_that_cannot_be_synced_away_end_all_writing(disk: LogOnDisk) -> 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_power_loss_mixes_the_records_of_a_refused_turn_with_later_ones(seed: int) -> None:
+def test_no_power_loss_mixes_records_of_a_refused_turn_with_later_ones(seed: int) -> None:
     disk = LogOnDisk(FaultyFiles(seed=seed), prepared_files=3).begin()
     disk.turn(1000)
     disk.files.fail("write", nth=1 + seed % 2)

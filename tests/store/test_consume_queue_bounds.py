@@ -17,7 +17,7 @@ def box() -> Fixture:
 # beginning later
 
 
-def test_a_queue_that_begins_later_has_the_head_of_its_first_file_filled(box: Fixture) -> None:
+def test_a_queue_that_starts_late_has_a_filled_head_in_its_first_file(box: Fixture) -> None:
     box.queue.begin_anew(23)
     entries = fill(box.queue, 9)
 
@@ -29,7 +29,7 @@ def test_a_queue_that_begins_later_has_the_head_of_its_first_file_filled(box: Fi
     assert box.file(3) == [*entries[7:], *[EMPTY] * 8]
 
 
-def test_a_queue_that_begins_with_a_file_needs_no_filling(box: Fixture) -> None:
+def test_a_queue_that_starts_with_a_file_needs_no_filled_head(box: Fixture) -> None:
     box.queue.begin_anew(20)
     entries = fill(box.queue, 2)
 
@@ -38,7 +38,7 @@ def test_a_queue_that_begins_with_a_file_needs_no_filling(box: Fixture) -> None:
     assert box.file(2) == [*entries, *[EMPTY] * 8]
 
 
-def test_the_head_is_filled_once(box: Fixture) -> None:
+def test_the_head_is_filled_only_once(box: Fixture) -> None:
     box.queue.begin_anew(5)
     fill(box.queue, 1)
     box.queue.flush()
@@ -63,7 +63,7 @@ def test_a_head_that_could_not_be_filled_is_filled_later(box: Fixture, nth: int)
     assert box.file(0) == [*[NOTHING_HERE] * 5, *entries, *[EMPTY] * 3]
 
 
-def test_a_queue_whose_files_are_gone_goes_on_with_a_filled_head(box: Fixture) -> None:
+def test_a_queue_with_deleted_files_continues_with_a_filled_head(box: Fixture) -> None:
     queue = box.reopened(7, 7)
     entries = fill(queue, 1)
 
@@ -72,7 +72,7 @@ def test_a_queue_whose_files_are_gone_goes_on_with_a_filled_head(box: Fixture) -
     assert box.file(0) == [*[NOTHING_HERE] * 7, *entries, EMPTY, EMPTY]
 
 
-def test_expired_entries_are_head_enough(box: Fixture) -> None:
+def test_expired_entries_replace_a_filled_head(box: Fixture) -> None:
     entries = fill(box.queue, 7)
     box.queue.flush()
     box.queue.min_offset = 7
@@ -83,7 +83,7 @@ def test_expired_entries_are_head_enough(box: Fixture) -> None:
     assert box.file(0) == [*entries, EMPTY, EMPTY]
 
 
-def test_beginning_anew_forgets_what_was_pending(box: Fixture) -> None:
+def test_a_restart_of_a_queue_drops_pending_entries(box: Fixture) -> None:
     fill(box.queue, 4)
 
     box.queue.begin_anew(100)
@@ -108,7 +108,7 @@ def test_offsets_without_a_message_are_skipped(box: Fixture) -> None:
     assert (box.queue.max_offset, box.queue.next_offset) == (6, 6)
 
 
-def test_there_is_nothing_to_skip_when_the_offset_is_the_next_one(box: Fixture) -> None:
+def test_the_next_offset_needs_no_empty_entries(box: Fixture) -> None:
     fill(box.queue, 3)
 
     assert box.queue.skip_to(3, 9000)
@@ -118,7 +118,7 @@ def test_there_is_nothing_to_skip_when_the_offset_is_the_next_one(box: Fixture) 
 
 
 @pytest.mark.parametrize(("missing", "believed"), [(FILE_ENTRIES, True), (FILE_ENTRIES + 1, False), (1 << 60, False)])
-def test_no_more_than_a_file_of_entries_can_be_missing(box: Fixture, missing: int, believed: bool) -> None:
+def test_at_most_a_file_of_entries_can_be_missing(box: Fixture, missing: int, believed: bool) -> None:
     fill(box.queue, 3)
 
     assert box.queue.skip_to(3 + missing, 9000) is believed
@@ -131,7 +131,7 @@ def test_no_more_than_a_file_of_entries_can_be_missing(box: Fixture, missing: in
 
 @pytest.mark.parametrize("flushed", [0, 4, 10, 17, 25])
 @pytest.mark.parametrize("end", [0, 1, 4, 9, 10, 11, 17, 24, 25, 26])
-def test_a_cut_forgets_the_entries_behind_it(box: Fixture, flushed: int, end: int) -> None:
+def test_a_truncation_drops_the_entries_after_it(box: Fixture, flushed: int, end: int) -> None:
     entries = fill(box.queue, flushed)
     box.queue.flush()
     entries += fill(box.queue, 25 - flushed)
@@ -147,7 +147,7 @@ def test_a_cut_forgets_the_entries_behind_it(box: Fixture, flushed: int, end: in
     assert list(box.queue.entries(0, 100)) == entries
 
 
-def test_a_cut_below_the_first_message_leaves_an_empty_queue(box: Fixture) -> None:
+def test_a_truncation_before_the_first_message_leaves_an_empty_queue(box: Fixture) -> None:
     box.queue.begin_anew(15)
     fill(box.queue, 5)
 
@@ -159,7 +159,7 @@ def test_a_cut_below_the_first_message_leaves_an_empty_queue(box: Fixture) -> No
 # bounds
 
 
-def test_the_first_entry_at_or_beyond_a_log_offset(box: Fixture) -> None:
+def test_the_first_entry_at_or_after_a_log_offset_is_found(box: Fixture) -> None:
     fill(box.queue, 17, start=1000, size=100)
     box.queue.flush()
     fill(box.queue, 8, start=2700, size=100)
@@ -168,7 +168,7 @@ def test_the_first_entry_at_or_beyond_a_log_offset(box: Fixture) -> None:
     assert {at: box.queue.first_at_or_beyond(at) for at in asked} == asked
 
 
-def test_a_filled_head_lies_before_everything(box: Fixture) -> None:
+def test_a_filled_head_precedes_all_messages_in_a_search(box: Fixture) -> None:
     box.queue.begin_anew(7)
     fill(box.queue, 2, start=0)
     box.queue.flush()
@@ -177,7 +177,7 @@ def test_a_filled_head_lies_before_everything(box: Fixture) -> None:
     assert [queue.first_at_or_beyond(at) for at in (0, 1, 100, 101)] == [7, 8, 8, 9]
 
 
-def test_zeros_behind_the_last_entry_lie_behind_everything(box: Fixture) -> None:
+def test_zeros_after_the_last_entry_follow_all_messages_in_a_search(box: Fixture) -> None:
     fill(box.queue, 13)
     box.queue.flush()
     queue = box.reopened(0, 20)
@@ -185,7 +185,7 @@ def test_zeros_behind_the_last_entry_lie_behind_everything(box: Fixture) -> None
     assert [queue.first_at_or_beyond(at) for at in (1000, 2200, 2201, 9999)] == [0, 12, 13, 13]
 
 
-def test_a_hole_lies_where_the_message_behind_it_lies(box: Fixture) -> None:
+def test_an_empty_entry_counts_as_the_position_of_the_next_message(box: Fixture) -> None:
     fill(box.queue, 3, start=1000)
     assert box.queue.skip_to(12, 5000)
     fill(box.queue, 2, start=5000)
@@ -193,14 +193,14 @@ def test_a_hole_lies_where_the_message_behind_it_lies(box: Fixture) -> None:
     assert [box.queue.first_at_or_beyond(at) for at in (1000, 1200, 1201, 5000, 5001, 5101)] == [0, 2, 3, 3, 13, 14]
 
 
-def test_of_equal_log_offsets_the_first_entry_counts(box: Fixture) -> None:
+def test_of_equal_log_offsets_the_first_entry_is_found(box: Fixture) -> None:
     for log_offset in (10, 20, 20, 20, 30):
         box.queue.append(log_offset, 5, 0)
 
     assert [box.queue.first_at_or_beyond(at) for at in (10, 11, 20, 21, 31)] == [0, 1, 1, 4, 5]
 
 
-def test_an_empty_queue_has_nothing_at_or_beyond(box: Fixture) -> None:
+def test_an_empty_queue_has_no_message_at_or_after_an_offset(box: Fixture) -> None:
     assert box.queue.first_at_or_beyond(0) == 0
     box.queue.begin_anew(30)
     assert box.queue.first_at_or_beyond(0) == 30
@@ -219,7 +219,7 @@ def test_the_first_message_follows_the_start_of_the_log(box: Fixture) -> None:
 # a deleted topic
 
 
-def test_entries_of_a_deleted_topic_go_nowhere(box: Fixture) -> None:
+def test_entries_of_a_deleted_topic_are_dropped(box: Fixture) -> None:
     fill(box.queue, 3)
 
     box.queue.abandon()

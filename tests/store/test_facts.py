@@ -6,7 +6,7 @@ from tests.store.open_store import OpenStore, numbered
 from pocketmq.testing.fake_clock import START_MS
 
 
-def test_a_new_store_has_nothing_to_tell() -> None:
+def test_a_new_store_has_zero_counts() -> None:
     facts = OpenStore.small().store.facts
 
     assert (facts.log_start, facts.log_end, facts.earliest_ms) == (0, 0, None)
@@ -15,7 +15,7 @@ def test_a_new_store_has_nothing_to_tell() -> None:
     assert facts.log_folder == ROOT / "commitlog"
 
 
-def test_what_was_taken_counts_from_the_opening_on() -> None:
+def test_accepted_messages_are_counted_from_the_opening() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(3))
     before = opened.store.end
@@ -29,7 +29,7 @@ def test_what_was_taken_counts_from_the_opening_on() -> None:
     assert facts.earliest_ms == START_MS
 
 
-def test_a_turn_that_is_not_written_is_not_taken() -> None:
+def test_a_turn_that_is_not_written_is_not_counted() -> None:
     opened = OpenStore.small()
     opened.stage()
     opened.store.abandon_turn()
@@ -38,7 +38,7 @@ def test_a_turn_that_is_not_written_is_not_taken() -> None:
     assert opened.store.facts.bytes_accepted == 0
 
 
-def test_the_index_is_behind_until_it_has_caught_up() -> None:
+def test_the_index_is_reported_as_behind_until_it_is_complete() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(3), properties="KEYS\x01k\x02")
     facts = opened.store.facts
@@ -60,7 +60,7 @@ def test_without_an_index_only_the_queues_can_be_behind() -> None:
     assert opened.store.facts.behind_bytes == 0
 
 
-def test_what_the_pool_has_not_written_is_behind_and_takes_buffers() -> None:
+def test_unwritten_bytes_of_the_pool_count_as_behind_and_use_buffers() -> None:
     opened = OpenStore.small(transient_pool=True, index_enabled=False)
     facts = opened.store.facts
     assert facts.free_pool_buffers == 4
@@ -75,7 +75,7 @@ def test_what_the_pool_has_not_written_is_behind_and_takes_buffers() -> None:
     assert facts.messages_accepted == 1
 
 
-def test_the_disk_is_the_one_that_holds_the_store() -> None:
+def test_disk_usage_is_that_of_the_disk_of_the_store() -> None:
     opened = OpenStore.small()
     opened.disk.resize(1024 * 1024)
 

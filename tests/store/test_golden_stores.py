@@ -119,7 +119,7 @@ def test_every_message_is_found_by_its_keys(version: str, kind: str, tmp_path: P
             assert expected["commitLogOffset"] in [message.log_offset for message in by_key]
 
 
-def test_it_goes_on_where_it_was_and_opens_again(version: str, kind: str, tmp_path: Path) -> None:
+def test_an_apache_store_is_continued_and_can_be_opened_again(version: str, kind: str, tmp_path: Path) -> None:
     settings = restore(version, kind, tmp_path)
     golden = GoldenStore(settings)
     end = golden.store.max_offset("StoreA", 0)
@@ -139,7 +139,7 @@ def test_it_goes_on_where_it_was_and_opens_again(version: str, kind: str, tmp_pa
     assert (ours.body, ours.queue_offset) == (b"ours", end)
 
 
-def test_a_crash_after_it_was_ours_loses_nothing(version: str, kind: str, tmp_path: Path) -> None:
+def test_a_crash_after_our_broker_used_it_loses_nothing(version: str, kind: str, tmp_path: Path) -> None:
     settings = restore(version, kind, tmp_path)
     golden = GoldenStore(settings)
     golden.store._parts.close(clean=False)
@@ -150,7 +150,7 @@ def test_a_crash_after_it_was_ours_loses_nothing(version: str, kind: str, tmp_pa
     check_messages(again, version, kind)
 
 
-def test_foreign_files_of_the_broker_stay_as_they_are(version: str, kind: str, tmp_path: Path) -> None:
+def test_foreign_files_of_the_broker_are_not_changed(version: str, kind: str, tmp_path: Path) -> None:
     settings = restore(version, kind, tmp_path)
     others = [path for path in tmp_path.rglob("*") if path.is_file() and path.parts[len(tmp_path.parts)] == "config"]
     others += [tmp_path / name for name in ("timerwheel", "abort.bak") if (tmp_path / name).exists()]

@@ -59,7 +59,7 @@ def content(index: KeyIndex) -> bytes:
 
 
 @pytest.mark.parametrize("step", ["put", "flush"])
-def test_an_allocation_that_fails_leaves_slots_and_entries_right(tmp_path: Path, step: str) -> None:
+def test_a_failed_allocation_keeps_slots_and_entries_consistent(tmp_path: Path, step: str) -> None:
     expected = new_index(tmp_path / "expected")
     expected.put(PackedKeys.of(LATER))
     flush(expected)

@@ -163,7 +163,7 @@ def crash_a_few_times(seed: int) -> World:
 
 @pytest.mark.parametrize("group", range(4))
 @pytest.mark.parametrize("pending_bytes", [40, 100_000])
-def test_after_any_power_loss_the_index_is_what_a_build_from_the_log_gives(
+def test_after_any_power_loss_the_index_equals_one_built_from_the_log(
     group: int, pending_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(growing_index_file, "PENDING_BYTES", pending_bytes)

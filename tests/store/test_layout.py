@@ -33,7 +33,7 @@ def test_the_layout_of_a_real_store_is_found_in_its_files(version: str, kind: st
     assert layout.index_shape == IndexShape(100, 400)
 
 
-def test_the_files_tell_their_sizes(store: MadeStore) -> None:
+def test_the_files_reveal_their_sizes(store: MadeStore) -> None:
     layout = store.layout(NOTHING)
 
     assert (layout.log_file_bytes, layout.queue_file_entries) == (LOG_FILE_BYTES, QUEUE_FILE_ENTRIES)
@@ -42,14 +42,14 @@ def test_the_files_tell_their_sizes(store: MadeStore) -> None:
     assert layout.log_start == 0
 
 
-def test_a_store_without_files_has_the_usual_sizes() -> None:
+def test_a_store_without_files_has_default_sizes() -> None:
     layout = MadeStore().layout(NOTHING)
 
     assert (layout.log_file_bytes, layout.queue_file_entries) == (1024**3, 300_000)
     assert layout.index_shape == IndexShape(5_000_000, 20_000_000)
 
 
-def test_one_file_that_was_cut_off_does_not_mislead(store: MadeStore) -> None:
+def test_one_truncated_file_does_not_change_the_found_size(store: MadeStore) -> None:
     store.truncate(store.log_path(0), 1000)
     store.truncate(store.queue_path("Orders", 0, 0)[0], 40)
 
@@ -58,13 +58,13 @@ def test_one_file_that_was_cut_off_does_not_mislead(store: MadeStore) -> None:
     assert (layout.log_file_bytes, layout.queue_file_entries) == (LOG_FILE_BYTES, QUEUE_FILE_ENTRIES)
 
 
-def test_the_size_of_log_files_is_found_without_looking_at_anything_else(store: MadeStore, tmp_path: Path) -> None:
+def test_the_size_of_log_files_is_found_without_other_checks(store: MadeStore, tmp_path: Path) -> None:
     assert find_log_file_bytes(store.files, ROOT) == LOG_FILE_BYTES
     assert find_log_file_bytes(DiskFiles(), tmp_path) is None
     assert find_log_file_bytes(DiskFiles(), tmp_path / "missing") is None
 
 
-def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("milk, eggs")
 
     with pytest.raises(
@@ -73,7 +73,7 @@ def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
         find_log_file_bytes(DiskFiles(), tmp_path / "notes" / "broker-a")
 
 
-def test_of_two_log_files_the_names_tell_which_size_is_right() -> None:
+def test_of_two_log_file_sizes_the_names_decide() -> None:
     store = MadeStore()
     store.write_log(0, b"")
     store.write_log(LOG_FILE_BYTES, b"")
@@ -83,7 +83,7 @@ def test_of_two_log_files_the_names_tell_which_size_is_right() -> None:
     assert store.layout(NOTHING).log_file_bytes == LOG_FILE_BYTES
 
 
-def test_what_is_given_wins_over_broker_conf(store: MadeStore) -> None:
+def test_arguments_override_broker_conf(store: MadeStore) -> None:
     store.write(
         "broker.conf",
         b"# a comment\nmaxHashSlotNum=51\r\n maxIndexNum = 7\nmessageDelayLevel=2s 1m\nmappedFileSizeConsumeQueue=61\n",
@@ -101,7 +101,7 @@ def test_what_is_given_wins_over_broker_conf(store: MadeStore) -> None:
     assert given.delay_levels.ms(1) == 5_000
 
 
-def test_a_broker_conf_that_no_file_agrees_with_is_not_believed(store: MadeStore) -> None:
+def test_a_broker_conf_that_matches_no_file_is_ignored(store: MadeStore) -> None:
     store.write(
         "broker.conf",
         b"mappedFileSizeCommitLog=1073741824\nmappedFileSizeConsumeQueue=100\nmaxHashSlotNum=3\nmaxIndexNum=3",
@@ -113,7 +113,7 @@ def test_a_broker_conf_that_no_file_agrees_with_is_not_believed(store: MadeStore
     assert layout.index_shape == IndexShape(INDEX_SLOTS, INDEX_ENTRIES)
 
 
-def test_a_broker_conf_without_numbers_says_nothing(store: MadeStore) -> None:
+def test_a_broker_conf_without_numbers_is_ignored(store: MadeStore) -> None:
     store.write("broker.conf", b"mappedFileSizeCommitLog=lots\nmaxIndexNum=0\n")
 
     assert store.layout(NOTHING).log_file_bytes == LOG_FILE_BYTES
@@ -129,17 +129,17 @@ def test_a_broker_conf_without_numbers_says_nothing(store: MadeStore) -> None:
         (KnownSizes(index_entries=10**6), "do not match"),
     ],
 )
-def test_sizes_that_no_file_has_are_refused(store: MadeStore, known: KnownSizes, words: str) -> None:
+def test_sizes_that_match_no_file_are_refused(store: MadeStore, known: KnownSizes, words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
         store.layout(known)
 
 
-def test_one_number_of_the_index_gives_the_other(store: MadeStore) -> None:
+def test_one_number_of_the_index_determines_the_other(store: MadeStore) -> None:
     assert store.layout(KnownSizes(index_slots=INDEX_SLOTS)).index_shape == IndexShape(INDEX_SLOTS, INDEX_ENTRIES)
     assert store.layout(KnownSizes(index_entries=INDEX_ENTRIES)).index_shape == IndexShape(INDEX_SLOTS, INDEX_ENTRIES)
 
 
-def test_a_folder_that_is_not_there_is_an_error() -> None:
+def test_a_missing_folder_is_an_error() -> None:
     with pytest.raises(StoreError, match="there is no folder /nowhere"):
         find_layout(FaultyFiles(), Path("/nowhere"), NOTHING)
 
@@ -149,7 +149,7 @@ def test_a_file_is_not_a_store(store: MadeStore) -> None:
         find_layout(store.files, ROOT / "checkpoint", NOTHING)
 
 
-def test_a_folder_that_is_no_store_says_what_was_looked_for_and_where_one_is(store: MadeStore) -> None:
+def test_a_folder_that_is_not_a_store_is_an_error_with_a_hint(store: MadeStore) -> None:
     store.files.make_dir(Path("/data/empty"))
 
     with pytest.raises(StoreError, match=r"it has none of commitlog, consumequeue, checkpoint$"):
@@ -158,5 +158,5 @@ def test_a_folder_that_is_no_store_says_what_was_looked_for_and_where_one_is(sto
         find_layout(store.files, Path("/"), NOTHING)
 
 
-def test_names_are_below_the_folder(store: MadeStore) -> None:
+def test_paths_are_below_the_folder(store: MadeStore) -> None:
     assert store.layout().name_of(ROOT / "config" / "topics.json") == "config/topics.json"

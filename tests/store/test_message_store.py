@@ -48,7 +48,7 @@ def test_a_turn_is_invisible_until_it_ends() -> None:
     ]
 
 
-def test_a_turn_is_one_write_however_many_messages_and_queues_it_has() -> None:
+def test_a_turn_is_one_write_for_any_number_of_messages_and_queues() -> None:
     opened = OpenStore.small()
     before = opened.disk.position
 
@@ -59,7 +59,7 @@ def test_a_turn_is_one_write_however_many_messages_and_queues_it_has() -> None:
     assert [operation.kind for operation in opened.disk.operations[before:]] == ["write"]
 
 
-def test_a_turn_goes_on_in_the_next_file() -> None:
+def test_a_turn_continues_in_the_next_file() -> None:
     opened = OpenStore.small()
 
     opened.send(*numbered(30, size=200))
@@ -68,7 +68,7 @@ def test_a_turn_goes_on_in_the_next_file() -> None:
     assert opened.bodies() == numbered(30, size=200)
 
 
-def test_a_turn_with_nothing_in_it_changes_nothing() -> None:
+def test_an_empty_turn_changes_nothing() -> None:
     opened = OpenStore.small()
     before = opened.disk.position
 
@@ -81,7 +81,7 @@ def test_a_turn_with_nothing_in_it_changes_nothing() -> None:
     assert opened.arrived == []
 
 
-def test_an_abandoned_turn_leaves_no_trace() -> None:
+def test_an_abandoned_turn_has_no_effect() -> None:
     opened = OpenStore.small()
     opened.send(b"kept")
     end = opened.store.end
@@ -98,7 +98,7 @@ def test_an_abandoned_turn_leaves_no_trace() -> None:
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, MemoryError])
-def test_a_stored_turn_stays_stored_when_what_follows_is_interrupted(interruption: type[BaseException]) -> None:
+def test_a_stored_turn_stays_stored_if_a_later_step_is_interrupted(interruption: type[BaseException]) -> None:
     opened = OpenStore.small()
 
     def interrupted(_: object) -> None:
@@ -116,7 +116,7 @@ def test_a_stored_turn_stays_stored_when_what_follows_is_interrupted(interruptio
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_turn_that_cannot_be_written_leaves_no_trace_and_the_next_one_can(code: int) -> None:
+def test_a_turn_that_cannot_be_written_has_no_effect_and_the_next_one_can(code: int) -> None:
     opened = OpenStore.small()
     opened.send(b"before")
     end = opened.store.end
@@ -136,7 +136,7 @@ def test_a_turn_that_cannot_be_written_leaves_no_trace_and_the_next_one_can(code
     assert opened.bodies() == [b"before", b"after"]
 
 
-def test_what_a_failed_turn_left_on_the_disk_does_not_come_back() -> None:
+def test_remains_of_a_failed_turn_are_removed() -> None:
     opened = OpenStore.small()
     opened.send(b"before")
     opened.disk.fail("write", errno.EIO, "*/commitlog/*")
@@ -154,7 +154,7 @@ def test_what_a_failed_turn_left_on_the_disk_does_not_come_back() -> None:
 # what is refused
 
 
-def test_messages_that_are_too_large_are_refused_by_name() -> None:
+def test_too_large_messages_are_refused_with_the_limit() -> None:
     opened = OpenStore.small(max_message_bytes=1000)
 
     with pytest.raises(InvalidMessage, match="1001 bytes; the limit is max_message_bytes = 1000"):
@@ -169,7 +169,7 @@ def test_messages_that_are_too_large_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../escape", "a/b", "white space", "x" * 128])
-def test_a_topic_that_is_no_name_never_becomes_a_folder(name: str) -> None:
+def test_an_invalid_topic_name_never_becomes_a_folder(name: str) -> None:
     opened = OpenStore.small()
 
     with pytest.raises(InvalidName):
@@ -185,7 +185,7 @@ def test_a_queue_id_that_no_folder_can_have_is_refused(queue_id: int) -> None:
         OpenStore.small().store.queue(TopicName("T"), queue_id)
 
 
-def test_a_number_that_does_not_fit_costs_its_message_alone() -> None:
+def test_a_number_out_of_range_fails_only_its_message() -> None:
     opened = OpenStore.small()
     opened.stage(b"one")
 
@@ -197,7 +197,7 @@ def test_a_number_that_does_not_fit_costs_its_message_alone() -> None:
     assert opened.bodies() == [b"one", b"three"]
 
 
-def test_properties_that_a_crash_could_have_made_are_refused() -> None:
+def test_properties_that_look_like_crash_damage_are_refused() -> None:
     opened = OpenStore.small()
 
     with pytest.raises(InvalidMessage, match="zero byte"):
@@ -225,7 +225,7 @@ def test_messages_with_long_hosts_are_stored() -> None:
 # transactions and delays
 
 
-def test_prepared_and_rolled_back_messages_are_in_the_log_alone() -> None:
+def test_prepared_and_rolled_back_messages_are_only_in_the_log() -> None:
     opened = OpenStore.small()
     opened.send(b"first")
 
@@ -243,7 +243,7 @@ def test_prepared_and_rolled_back_messages_are_in_the_log_alone() -> None:
     assert half.body == b"half"
 
 
-def test_the_entry_of_a_delayed_message_says_when_it_is_due() -> None:
+def test_the_entry_of_a_delayed_message_has_its_due_time() -> None:
     opened = OpenStore.small()
 
     opened.send(topic=SCHEDULE_TOPIC, queue_id=2, properties="DELAY\x013\x02")
@@ -256,7 +256,7 @@ def test_the_entry_of_a_delayed_message_says_when_it_is_due() -> None:
 # safety
 
 
-def test_waiting_sends_are_told_together_once_one_sync_covers_them() -> None:
+def test_waiting_sends_are_notified_together_after_the_sync_that_covers_them() -> None:
     opened = OpenStore.small(flush=FlushMode.SYNC)
     told: list[bool] = []
 
@@ -271,7 +271,7 @@ def test_waiting_sends_are_told_together_once_one_sync_covers_them() -> None:
     assert opened.crash("nothing").bodies() == [b"body"] * 3
 
 
-def test_a_send_whose_sync_takes_too_long_is_told_so_and_stored_all_the_same() -> None:
+def test_a_send_with_a_late_sync_is_reported_and_stored() -> None:
     opened = OpenStore.small(flush=FlushMode.SYNC, sync_timeout_ms=5000)
     told: list[bool] = []
     opened.send()
@@ -317,7 +317,7 @@ def test_a_failed_sync_stops_writing_until_the_store_is_opened_again() -> None:
     assert again.crash("nothing").bodies() == [b"safe", b"in doubt", b"more"], "what was in doubt was written again"
 
 
-def test_too_much_that_is_not_safe_makes_the_store_busy() -> None:
+def test_too_many_unsynced_bytes_make_the_store_busy() -> None:
     opened = OpenStore.small(max_unsynced_bytes=1000)
     opened.send(bytes(1000))
 
@@ -329,7 +329,7 @@ def test_too_much_that_is_not_safe_makes_the_store_busy() -> None:
     assert opened.bodies() == [bytes(1000), b"accepted"]
 
 
-def test_no_ready_file_makes_the_store_busy() -> None:
+def test_a_missing_prepared_file_makes_the_store_busy() -> None:
     opened = OpenStore.small(prepared_files=1)
     opened.send(bytes(3500))
 
@@ -345,7 +345,7 @@ def test_no_ready_file_makes_the_store_busy() -> None:
     ("size", "settings", "why"),
     [(3000, {"max_unsynced_bytes": 2000}, "max_unsynced_bytes"), (3950, {"prepared_files": 1}, "still being created")],
 )
-def test_whether_there_is_room_can_be_asked_without_writing(size: int, settings: dict[str, Any], why: str) -> None:
+def test_the_capacity_can_be_queried_without_writing(size: int, settings: dict[str, Any], why: str) -> None:
     opened = OpenStore.small(**settings)
     opened.store.check_space()
     opened.send(bytes(size))
@@ -362,7 +362,7 @@ def test_whether_there_is_room_can_be_asked_without_writing(size: int, settings:
     assert opened.bodies() == [bytes(size), b"next"]
 
 
-def test_room_is_not_asked_for_while_a_turn_is_under_way() -> None:
+def test_the_capacity_is_not_queried_during_a_turn() -> None:
     opened = OpenStore.small()
     opened.stage(b"staged")
 
@@ -376,7 +376,7 @@ def test_room_is_not_asked_for_while_a_turn_is_under_way() -> None:
 # the transient pool
 
 
-def test_with_a_pool_messages_are_readable_once_they_are_written() -> None:
+def test_with_a_pool_messages_are_readable_after_their_write() -> None:
     opened = OpenStore.small(transient_pool=True)
 
     opened.send(b"one")
@@ -392,7 +392,7 @@ def test_with_a_pool_messages_are_readable_once_they_are_written() -> None:
     assert len(opened.arrived) == 3
 
 
-def test_an_empty_pool_refuses_until_something_was_written() -> None:
+def test_an_empty_pool_refuses_until_bytes_are_written() -> None:
     opened = OpenStore.small(transient_pool=True)
     opened.send(bytes(3000))
 
@@ -405,7 +405,7 @@ def test_an_empty_pool_refuses_until_something_was_written() -> None:
     assert len(opened.bodies()) == 2
 
 
-def test_closing_writes_what_is_in_the_pool() -> None:
+def test_closing_writes_the_bytes_of_the_pool() -> None:
     opened = OpenStore.small(transient_pool=True)
     opened.send(b"one")
 
@@ -456,7 +456,7 @@ def test_derived_files_that_cannot_be_written_refuse_messages_until_they_can(
     assert opened.crash("everything").bodies() == [*numbered(3), b"accepted"]
 
 
-def test_a_resume_point_or_checkpoint_that_cannot_be_written_refuses_nothing() -> None:
+def test_a_resume_point_or_checkpoint_that_cannot_be_written_refuses_no_message() -> None:
     opened = OpenStore.small(resume_interval_ms=1000)
     opened.disk.fail("write", errno.ENOSPC, "*/config/*", times=None)
     opened.disk.fail("write", errno.ENOSPC, "*/checkpoint", times=None)
@@ -468,7 +468,7 @@ def test_a_resume_point_or_checkpoint_that_cannot_be_written_refuses_nothing() -
     assert opened.bodies() == [b"one", b"two"]
 
 
-def test_a_turn_with_records_for_no_queue_is_synced_like_any_other() -> None:
+def test_a_turn_with_records_outside_queues_is_synced_like_others() -> None:
     opened = OpenStore.small()
     opened.send(b"half", sys_flag=SysFlag.TRANSACTION_PREPARED)
 

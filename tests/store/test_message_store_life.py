@@ -21,7 +21,7 @@ from pocketmq.testing import FakeClock, FaultyFiles
 # opening and closing
 
 
-def test_a_store_opens_once() -> None:
+def test_a_store_can_be_opened_once() -> None:
     opened = OpenStore.small()
 
     with pytest.raises(WrongState, match="this store is open"):
@@ -49,9 +49,7 @@ def test_a_store_is_a_context_manager(tmp_path: Path) -> None:
     assert message.body == b"body"
 
 
-def test_a_store_that_was_never_used_opens_again_without_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unused_store_is_opened_again_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = StoreSettings(folder=tmp_path, log_file_bytes=64 * 1024, index_slots=9, index_entries=9)
 
     for _ in range(2):
@@ -62,7 +60,7 @@ def test_a_store_that_was_never_used_opens_again_without_a_warning(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_a_second_owner_is_kept_out_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_second_owner_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     settings = StoreSettings(folder=tmp_path, log_file_bytes=64 * 1024, index_slots=9, index_entries=9)
     with MessageStore(settings, store_host=HOST, post=lambda _: None) as store:
         with pytest.raises(StoreLocked, match="in use by process"):
@@ -74,7 +72,7 @@ def test_a_second_owner_is_kept_out_and_harms_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_a_folder_that_may_not_be_written_is_an_error_that_says_so(code: int) -> None:
+def test_a_folder_without_write_permission_is_an_error(code: int) -> None:
     disk = FaultyFiles()
     disk.make_dir(ROOT)
     disk.fail("create", code, times=None)
@@ -83,7 +81,7 @@ def test_a_folder_that_may_not_be_written_is_an_error_that_says_so(code: int) ->
         OpenStore.small(disk)
 
 
-def test_closing_on_a_disk_that_refuses_leaves_the_mark_of_a_crash() -> None:
+def test_closing_on_a_failing_disk_leaves_the_abort_file() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(3))
     opened.disk.fail("write", errno.ENOSPC, "*/consumequeue/*")
@@ -114,7 +112,7 @@ def _refuse() -> None:
     raise StoreError("no answer from the disk")
 
 
-def test_a_store_that_could_not_be_opened_gives_the_folder_back() -> None:
+def test_a_store_that_could_not_be_opened_releases_the_folder() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(3))
     opened.store.close()
@@ -126,7 +124,7 @@ def test_a_store_that_could_not_be_opened_gives_the_folder_back() -> None:
     assert OpenStore(opened.settings, opened.clock, opened.disk).bodies() == numbered(3)
 
 
-def test_clean_start_reads_no_queue_however_many_there_are(tmp_path: Path) -> None:
+def test_a_clean_start_reads_no_queue_for_any_number_of_queues(tmp_path: Path) -> None:
     settings = StoreSettings(folder=tmp_path, log_file_bytes=1024 * 1024, index_slots=9, index_entries=9)
     store = MessageStore(settings, store_host=HOST, post=lambda _: None)
     store.open()
@@ -170,7 +168,7 @@ class CountingFiles(DiskFiles):
 # topics that are deleted
 
 
-def test_topics_with_queues_are_told_each_once() -> None:
+def test_topics_with_queues_are_listed_once() -> None:
     opened = OpenStore.small()
     opened.send(topic="T", queue_id=0)
     opened.send(topic="T", queue_id=1)
@@ -181,7 +179,7 @@ def test_topics_with_queues_are_told_each_once() -> None:
     assert opened.store.topics() == ["U"]
 
 
-def test_topics_with_messages_are_told_with_how_many_queues_they_need() -> None:
+def test_topics_with_messages_are_returned_with_their_number_of_queues() -> None:
     opened = OpenStore.small()
     opened.send(topic="T", queue_id=2)
     opened.send(topic="T", queue_id=0)
@@ -193,7 +191,7 @@ def test_topics_with_messages_are_told_with_how_many_queues_they_need() -> None:
     assert opened.reopen().store.topic_queues() == {"U": 1}
 
 
-def test_a_deleted_topic_is_gone_and_one_made_again_begins_anew() -> None:
+def test_a_deleted_topic_has_no_messages_and_a_recreated_one_starts_at_zero() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(25))
     opened.send(b"other", topic="U")
@@ -225,7 +223,7 @@ def test_a_deleted_topic_stays_deleted_after_a_crash() -> None:
 
 
 @pytest.mark.parametrize("refused", [0, 2], ids=["at once", "later"])
-def test_messages_that_take_the_place_of_a_failed_write_are_not_taken_for_deleted(refused: int) -> None:
+def test_messages_stored_over_a_failed_write_do_not_count_as_deleted(refused: int) -> None:
     opened = OpenStore.small(slow_write_ms=0)
     opened.send(b"old")
     opened.run_workers()
@@ -247,7 +245,7 @@ def test_messages_that_take_the_place_of_a_failed_write_are_not_taken_for_delete
     assert opened.crash().bodies() == [b"new"]
 
 
-def test_a_topic_is_not_deleted_in_the_middle_of_a_turn() -> None:
+def test_a_topic_is_not_deleted_during_a_turn() -> None:
     opened = OpenStore.small()
     opened.stage(b"one")
 
@@ -259,7 +257,7 @@ def test_a_topic_is_not_deleted_in_the_middle_of_a_turn() -> None:
     assert opened.bodies() == []
 
 
-def test_a_topic_that_cannot_be_deleted_says_so_and_can_be_deleted_later() -> None:
+def test_a_failed_deletion_of_a_topic_is_reported_and_can_be_repeated() -> None:
     opened = OpenStore.small()
     opened.send(b"one")
     opened.settle()
@@ -272,7 +270,7 @@ def test_a_topic_that_cannot_be_deleted_says_so_and_can_be_deleted_later() -> No
     assert opened.names("consumequeue") == []
 
 
-def test_tables_live_in_the_same_folder() -> None:
+def test_tables_are_stored_in_the_same_folder() -> None:
     opened = OpenStore.small()
 
     opened.store.tables.save("topics.json", b'{"a":1}')
@@ -281,7 +279,7 @@ def test_tables_live_in_the_same_folder() -> None:
     assert opened.reopen().store.tables.load("topics.json") == {"a": 1}
 
 
-def test_time_of_day_is_the_clocks() -> None:
+def test_times_are_those_of_the_clock() -> None:
     clock = FakeClock(start_ms=5_000)
     opened = OpenStore.small(clock=clock)
 

@@ -49,7 +49,7 @@ def files(request: pytest.FixtureRequest) -> Files:
     return DiskFiles() if request.param == "disk" else FaultyFiles()
 
 
-def test_a_new_folder_is_made_and_counts_as_stopped_cleanly(files: Files, tmp_path: Path) -> None:
+def test_a_new_folder_is_created_and_counts_as_stopped_cleanly(files: Files, tmp_path: Path) -> None:
     folder = tmp_path / "a" / "store"
 
     assert Owner(files, folder).take()
@@ -67,7 +67,7 @@ def test_after_a_clean_release_the_next_start_is_clean(files: Files, tmp_path: P
     assert owner.take()
 
 
-def test_after_a_release_that_was_not_clean_the_next_start_knows_of_a_crash(files: Files, tmp_path: Path) -> None:
+def test_after_an_unclean_release_the_next_start_detects_a_crash(files: Files, tmp_path: Path) -> None:
     owner = Owner(files, tmp_path)
     owner.take()
     owner.release(clean=False)
@@ -85,7 +85,7 @@ def test_releasing_twice_is_harmless(files: Files, tmp_path: Path) -> None:
     owner.release(clean=True)
 
 
-def test_a_second_owner_is_told_who_has_the_store(files: Files, tmp_path: Path) -> None:
+def test_a_second_owner_gets_the_process_id_of_the_first(files: Files, tmp_path: Path) -> None:
     owner = Owner(files, tmp_path)
     owner.take()
 
@@ -95,7 +95,7 @@ def test_a_second_owner_is_told_who_has_the_store(files: Files, tmp_path: Path) 
     assert Owner(files, tmp_path).take()
 
 
-def test_an_owner_who_left_no_number_is_another_process(files: Files, tmp_path: Path) -> None:
+def test_an_owner_without_a_process_id_is_reported_as_another_process(files: Files, tmp_path: Path) -> None:
     Owner(files, tmp_path).take()
     files.unlink(tmp_path / "abort")
 
@@ -103,7 +103,7 @@ def test_an_owner_who_left_no_number_is_another_process(files: Files, tmp_path: 
         Owner(files, tmp_path).take()
 
 
-def test_taking_twice_is_a_mistake(files: Files, tmp_path: Path) -> None:
+def test_locking_twice_is_an_error(files: Files, tmp_path: Path) -> None:
     owner = Owner(files, tmp_path)
     owner.take()
 
@@ -111,7 +111,7 @@ def test_taking_twice_is_a_mistake(files: Files, tmp_path: Path) -> None:
         owner.take()
 
 
-def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
+def test_another_process_is_refused_until_the_owner_is_killed(tmp_path: Path) -> None:
     with other_process(tmp_path) as process:
         with pytest.raises(StoreLocked, match=f"is in use by process {process.pid}"):
             Owner(DiskFiles(), tmp_path).take()
@@ -130,7 +130,7 @@ def test_a_folder_that_is_a_file_is_refused(files: Files, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("call", ["open", "make_dir", "write", "sync", "sync_dir"])
-def test_a_folder_that_cannot_be_written_is_refused_and_left_free(call: str) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_and_not_locked(call: str) -> None:
     files = FaultyFiles()
     files.fail(call, errno.EROFS)  # type: ignore[arg-type]
 
@@ -140,14 +140,14 @@ def test_a_folder_that_cannot_be_written_is_refused_and_left_free(call: str) -> 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the administrator may write everywhere")
-def test_a_folder_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
 
     with pytest.raises(StoreError, match="cannot be used: Permission denied"):
         Owner(DiskFiles(), tmp_path).take()
 
 
-def test_a_mark_that_cannot_be_removed_is_told_and_the_store_is_free() -> None:
+def test_an_abort_file_that_cannot_be_removed_is_reported_and_the_store_is_free() -> None:
     files = FaultyFiles()
     owner = Owner(files, Path("/store"))
     owner.take()
@@ -158,7 +158,7 @@ def test_a_mark_that_cannot_be_removed_is_told_and_the_store_is_free() -> None:
     assert not Owner(files, Path("/store")).take()
 
 
-def test_whoever_loses_power_after_taking_the_store_is_known_to_have_crashed() -> None:
+def test_a_power_loss_after_opening_the_store_is_detected_as_a_crash() -> None:
     files = FaultyFiles()
     files.make_dir(Path("/store"))
     files.sync_dir(Path("/"))
@@ -167,7 +167,7 @@ def test_whoever_loses_power_after_taking_the_store_is_known_to_have_crashed() -
     assert not Owner(files.crash(Random(1), survives="nothing"), Path("/store")).take()
 
 
-def test_whoever_loses_power_after_a_clean_release_is_known_to_have_stopped() -> None:
+def test_a_power_loss_after_a_clean_release_is_detected_as_a_stop() -> None:
     files = FaultyFiles()
     files.make_dir(Path("/store"))
     files.sync_dir(Path("/"))
@@ -180,13 +180,13 @@ def test_whoever_loses_power_after_a_clean_release_is_known_to_have_stopped() ->
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_captured_stores_tell_how_they_were_left(version: str, kind: str, tmp_path: Path) -> None:
+def test_captured_stores_show_how_they_were_stopped(version: str, kind: str, tmp_path: Path) -> None:
     restore(version, kind, tmp_path)
 
     assert Owner(DiskFiles(), tmp_path).take() == (kind == "clean")
 
 
-def test_a_second_owner_is_kept_out_though_the_file_of_the_lock_was_removed(files: Files, tmp_path: Path) -> None:
+def test_a_second_owner_is_refused_although_the_lock_file_was_removed(files: Files, tmp_path: Path) -> None:
     owner = Owner(files, tmp_path)
     owner.take()
     files.unlink(tmp_path / "lock")
@@ -197,7 +197,7 @@ def test_a_second_owner_is_kept_out_though_the_file_of_the_lock_was_removed(file
     assert Owner(files, tmp_path).take()
 
 
-def test_another_process_is_kept_out_though_the_file_of_the_lock_was_removed(tmp_path: Path) -> None:
+def test_another_process_is_refused_although_the_lock_file_was_removed(tmp_path: Path) -> None:
     with other_process(tmp_path) as process:
         (tmp_path / "lock").unlink()
 
@@ -221,7 +221,7 @@ time.sleep(600)
 """
 
 
-def test_the_child_of_a_fork_does_not_keep_the_folder_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock_of_its_killed_parent(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORKING, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -234,7 +234,7 @@ def test_the_child_of_a_fork_does_not_keep_the_folder_when_its_parent_is_killed(
         process.stdin.close()  # which ends the child
 
 
-def test_the_process_that_holds_the_lock_is_named_and_not_one_that_has_ended(tmp_path: Path) -> None:
+def test_only_a_running_process_is_named_as_the_owner(tmp_path: Path) -> None:
     with other_process(tmp_path) as process:
         (tmp_path / "abort").write_text("999999999")
 
@@ -242,7 +242,7 @@ def test_the_process_that_holds_the_lock_is_named_and_not_one_that_has_ended(tmp
             Owner(DiskFiles(), tmp_path).take()
 
 
-def test_a_new_folder_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_new_folder(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "store"
 
     Owner(DiskFiles(), folder).take()

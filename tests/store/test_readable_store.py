@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 # time
 
 
-def test_store_times_never_go_back_when_the_clock_does() -> None:
+def test_store_times_never_decrease() -> None:
     opened = OpenStore.small()
     opened.send(b"one")
     opened.clock.step_ms(-HOUR_MS)
@@ -33,7 +33,7 @@ def test_store_times_never_go_back_when_the_clock_does() -> None:
     assert [again.store.store_ms("T", 0, offset) for offset in (3, 4)] == [START_MS, START_MS + HOUR_MS + 1000]
 
 
-def test_offsets_by_time() -> None:
+def test_offsets_are_found_by_time() -> None:
     opened = OpenStore.small()
     for _ in range(3):
         opened.send(b"a", b"b")
@@ -70,7 +70,7 @@ def test_messages_are_found_by_their_keys_the_newest_first() -> None:
     assert opened.store.index_backlog_bytes == 0
 
 
-def test_a_message_that_the_index_has_twice_is_found_once() -> None:
+def test_a_message_indexed_twice_is_returned_once() -> None:
     opened = OpenStore.small()
     offsets = opened.send(b"one", b"two", properties="KEYS\x01k\x02")
     opened.tick()
@@ -80,7 +80,7 @@ def test_a_message_that_the_index_has_twice_is_found_once() -> None:
     assert [message.body for message in opened.store.find_by_key("T", "k", 32)] == [b"two", b"one"]
 
 
-def test_messages_are_found_by_where_they_lie() -> None:
+def test_messages_are_found_by_log_offset() -> None:
     opened = OpenStore.small()
     one, two = opened.send(b"one", b"two")
 
@@ -94,7 +94,7 @@ def test_messages_are_found_by_where_they_lie() -> None:
     assert [opened.store.message(offset) for offset in (-1, 1, opened.store.end, 2**60)] == [None] * 4
 
 
-def test_a_damaged_message_is_refused_by_name_and_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_message_is_refused_and_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     opened = OpenStore.small()
     one, two = opened.send(b"one body", b"two body", properties="KEYS\x01k\x02")
     log = opened.disk.open(ROOT / "commitlog" / f"{0:020d}")

@@ -74,7 +74,7 @@ def fill(store: Store, queue: ConsumeQueue, count: int, size: int = 200) -> None
 # where the offset lies
 
 
-def test_the_limits_are_those_of_the_settings() -> None:
+def test_limits_of_a_read_are_those_of_the_settings() -> None:
     settings = StoreSettings(folder=Path("/store"))
 
     assert ReadLimits.of(settings, 1000 * KIB) == ReadLimits(
@@ -87,7 +87,7 @@ def test_the_limits_are_those_of_the_settings() -> None:
     )
 
 
-def test_no_read_gives_more_than_an_answer_can_carry_whatever_is_set() -> None:
+def test_no_read_exceeds_the_largest_answer_for_any_setting() -> None:
     settings = StoreSettings(folder=Path("/store"), hot_read_bytes=GIB, cold_read_bytes=GIB)
 
     limits = ReadLimits.of(settings, GIB)
@@ -96,14 +96,14 @@ def test_no_read_gives_more_than_an_answer_can_carry_whatever_is_set() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1])
-def test_a_queue_that_is_not_there(store: Store, offset: int) -> None:
+def test_a_missing_queue_has_a_status_of_its_own(store: Store, offset: int) -> None:
     result = read(store, None, offset)
 
     assert (result.status, result.next_offset, result.min_offset, result.max_offset) == (ReadStatus.NO_QUEUE, 0, 0, 0)
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1])
-def test_a_queue_that_never_had_a_message(store: Store, queue: ConsumeQueue, offset: int) -> None:
+def test_a_queue_without_messages_has_its_own_status(store: Store, queue: ConsumeQueue, offset: int) -> None:
     result = read(store, queue, offset)
 
     assert (result.status, result.next_offset, result.min_offset, result.max_offset) == (ReadStatus.NO_MESSAGE, 0, 0, 0)
@@ -123,7 +123,7 @@ def test_a_queue_that_never_had_a_message(store: Store, queue: ConsumeQueue, off
         (1 << 40, ReadStatus.OVERFLOW_BADLY, 12),
     ],
 )
-def test_the_status_says_where_the_offset_lies(
+def test_the_status_shows_the_relation_of_the_offset_to_the_queue(
     store: Store, queue: ConsumeQueue, offset: int, status: ReadStatus, following: int
 ) -> None:
     queue.begin_anew(7)
@@ -136,7 +136,7 @@ def test_the_status_says_where_the_offset_lies(
     assert offsets(result) == (list(range(offset, 12)) if status is ReadStatus.FOUND else [])
 
 
-def test_a_queue_of_which_everything_expired_is_read_to_its_end(store: Store, queue: ConsumeQueue) -> None:
+def test_a_queue_with_only_expired_messages_is_read_to_its_end(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 5)
     queue.min_offset = 5
 
@@ -166,7 +166,7 @@ def test_staged_messages_are_not_read(store: Store, queue: ConsumeQueue) -> None
 
 
 @pytest.mark.parametrize(("asked", "given"), [(-1, 1), (0, 1), (1, 1), (2, 2), (7, 7), (31, 31), (32, 32), (33, 32)])
-def test_no_more_messages_come_than_were_asked_for_and_than_the_limit(
+def test_a_read_returns_at_most_the_requested_number_and_the_limit(
     store: Store, queue: ConsumeQueue, asked: int, given: int
 ) -> None:
     fill(store, queue, 40)
@@ -177,7 +177,7 @@ def test_no_more_messages_come_than_were_asked_for_and_than_the_limit(
 
 
 @pytest.mark.parametrize(("most", "given"), [(599, 2), (600, 3), (601, 3), (799, 3), (800, 4)])
-def test_no_more_bytes_come_than_the_limit(store: Store, queue: ConsumeQueue, most: int, given: int) -> None:
+def test_a_read_has_a_byte_limit(store: Store, queue: ConsumeQueue, most: int, given: int) -> None:
     fill(store, queue, 10, size=200)
 
     for bounds in (limits(hot_bytes=most), limits(cold_bytes=most, memory_bytes=0)):
@@ -185,7 +185,7 @@ def test_no_more_bytes_come_than_the_limit(store: Store, queue: ConsumeQueue, mo
         assert (result.count, result.size, result.next_offset) == (given, given * 200, given)
 
 
-def test_the_first_message_comes_whatever_its_size(store: Store, queue: ConsumeQueue) -> None:
+def test_the_first_message_is_returned_at_any_size(store: Store, queue: ConsumeQueue) -> None:
     store.put(queue, 3000)
     store.put(queue, 100)
     store.end_turn()
@@ -195,7 +195,7 @@ def test_the_first_message_comes_whatever_its_size(store: Store, queue: ConsumeQ
     assert (offsets(result), result.size, result.next_offset) == ([0], 3000, 1)
 
 
-def test_the_first_message_that_matches_comes_whatever_its_size(store: Store, queue: ConsumeQueue) -> None:
+def test_the_first_matching_message_is_returned_at_any_size(store: Store, queue: ConsumeQueue) -> None:
     for size, code in ((100, 1), (3000, 2), (100, 2)):
         store.put(queue, size, code)
     store.end_turn()
@@ -205,7 +205,7 @@ def test_the_first_message_that_matches_comes_whatever_its_size(store: Store, qu
     assert (offsets(result), result.next_offset) == ([1], 2)
 
 
-def test_messages_far_behind_the_end_of_the_log_come_in_smaller_portions(store: Store, queue: ConsumeQueue) -> None:
+def test_reads_far_from_the_end_of_the_log_return_less(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 40, size=100)
     last = queue.entry(39)
     assert last is not None
@@ -221,7 +221,7 @@ def test_messages_far_behind_the_end_of_the_log_come_in_smaller_portions(store: 
 
 
 @pytest.mark.parametrize(("edge", "given"), [(5, 32), (8, 32), (9, 8), (20, 8)])
-def test_each_message_counts_as_hot_or_cold_by_itself(store: Store, queue: ConsumeQueue, edge: int, given: int) -> None:
+def test_each_message_counts_as_in_memory_or_on_disk(store: Store, queue: ConsumeQueue, edge: int, given: int) -> None:
     fill(store, queue, 40, size=100)
     entry = queue.entry(edge)
     assert entry is not None
@@ -233,7 +233,7 @@ def test_each_message_counts_as_hot_or_cold_by_itself(store: Store, queue: Consu
     assert result.far_behind == (given == 8)
 
 
-def test_what_is_far_behind_is_told_by_the_last_message_looked_at(store: Store, queue: ConsumeQueue) -> None:
+def test_the_last_examined_message_decides_whether_a_read_is_far_behind(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10, size=100)
     entry = queue.entry(3)
     assert entry is not None
@@ -246,7 +246,7 @@ def test_what_is_far_behind_is_told_by_the_last_message_looked_at(store: Store, 
 # filters
 
 
-def test_only_messages_with_one_of_the_tags_come(store: Store, queue: ConsumeQueue) -> None:
+def test_only_messages_with_one_of_the_tags_are_returned(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10)
 
     result = read(store, queue, 0, tags={1, 2})
@@ -255,7 +255,7 @@ def test_only_messages_with_one_of_the_tags_come(store: Store, queue: ConsumeQue
     assert (result.status, result.next_offset) == (ReadStatus.FOUND, 10)
 
 
-def test_the_next_offset_lies_behind_what_was_filtered_out(store: Store, queue: ConsumeQueue) -> None:
+def test_the_next_offset_follows_filtered_messages(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10)
 
     assert read(store, queue, 0, 1, tags={1}).next_offset == 2
@@ -264,7 +264,7 @@ def test_the_next_offset_lies_behind_what_was_filtered_out(store: Store, queue: 
     assert (nothing.status, nothing.next_offset, nothing.pieces) == (ReadStatus.NO_MATCH, 10, [])
 
 
-def test_a_full_answer_does_not_move_past_messages_that_were_not_looked_at(store: Store, queue: ConsumeQueue) -> None:
+def test_a_full_answer_does_not_skip_unexamined_messages(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10)
 
     result = read(store, queue, 0, 2, tags={0})
@@ -273,7 +273,7 @@ def test_a_full_answer_does_not_move_past_messages_that_were_not_looked_at(store
 
 
 @pytest.mark.parametrize(("entries", "asked", "looked_at"), [(5, 1, 5), (5, 8, 8), (800, 1, 40)])
-def test_one_read_looks_at_a_limited_number_of_entries(
+def test_one_read_examines_a_limited_number_of_entries(
     store: Store, queue: ConsumeQueue, entries: int, asked: int, looked_at: int
 ) -> None:
     fill(store, queue, 40)
@@ -283,7 +283,7 @@ def test_one_read_looks_at_a_limited_number_of_entries(
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCH, looked_at)
 
 
-def test_the_tag_is_looked_at_before_the_log(
+def test_the_tag_is_checked_before_the_record_is_read(
     store: Store, queue: ConsumeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, queue, 10)
@@ -297,7 +297,7 @@ def test_the_tag_is_looked_at_before_the_log(
     assert (result.status, result.next_offset) == (ReadStatus.NO_MATCH, 10)
 
 
-def test_a_predicate_sees_whole_records_that_passed_the_tags(store: Store, queue: ConsumeQueue) -> None:
+def test_a_predicate_gets_complete_records_with_matching_tags(store: Store, queue: ConsumeQueue) -> None:
     for number in range(10):
         store.put(queue, body=b"%d" % number, tag=number % 2)
     store.end_turn()
@@ -317,9 +317,7 @@ def test_a_predicate_sees_whole_records_that_passed_the_tags(store: Store, queue
     assert (nothing.status, nothing.next_offset) == (ReadStatus.NO_MATCH, 10)
 
 
-def test_a_predicate_that_takes_too_long_is_not_asked_about_all_that_is_there(
-    store: Store, queue: ConsumeQueue
-) -> None:
+def test_a_slow_predicate_examines_only_a_part(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10)
     looks = iter([True, True, False])
 
@@ -333,7 +331,7 @@ def test_a_predicate_that_takes_too_long_is_not_asked_about_all_that_is_there(
 # what is not there any more
 
 
-def test_messages_whose_log_file_is_gone_are_passed_over(store: Store, queue: ConsumeQueue) -> None:
+def test_messages_of_a_deleted_log_file_are_skipped(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 30, size=1000)
     store.drop_first_log_file()
     assert (store.log.start, queue.min_offset) == (LOG_FILE_BYTES, 0)
@@ -345,7 +343,7 @@ def test_messages_whose_log_file_is_gone_are_passed_over(store: Store, queue: Co
     assert result.next_offset == 30
 
 
-def test_a_reader_of_nothing_but_removed_messages_is_led_behind_them(store: Store, queue: ConsumeQueue) -> None:
+def test_a_reader_at_deleted_messages_continues_after_them(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 10, size=1000)
     store.drop_first_log_file()
 
@@ -354,7 +352,7 @@ def test_a_reader_of_nothing_but_removed_messages_is_led_behind_them(store: Stor
     assert (result.status, result.next_offset, result.count, result.pieces) == (ReadStatus.REMOVED, 3, 0, [])
 
 
-def test_offsets_that_never_had_a_message_are_passed_over(store: Store, queue: ConsumeQueue) -> None:
+def test_empty_entries_are_skipped(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 2)
     assert queue.skip_to(5, store.log.end)
     fill(store, queue, 1)
@@ -365,7 +363,7 @@ def test_offsets_that_never_had_a_message_are_passed_over(store: Store, queue: C
 
 
 @pytest.mark.parametrize("entry", [(0, 0, 0), (100, -1, 0), (-1, 100, 0), (1 << 40, 100, 0), (300, 1 << 30, 0)])
-def test_an_entry_that_cannot_be_is_passed_over(store: Store, queue: ConsumeQueue, entry: tuple[int, int, int]) -> None:
+def test_an_impossible_entry_is_skipped(store: Store, queue: ConsumeQueue, entry: tuple[int, int, int]) -> None:
     fill(store, queue, 3)
     queue.append(*entry)
     queue.next_offset += 1
@@ -377,7 +375,7 @@ def test_an_entry_that_cannot_be_is_passed_over(store: Store, queue: ConsumeQueu
 
 
 @pytest.mark.parametrize("offset", [FILE_ENTRIES, 15, 19])
-def test_a_missing_queue_file_is_damage_that_is_not_passed_over(store: Store, queue: ConsumeQueue, offset: int) -> None:
+def test_a_missing_queue_file_is_damage_and_not_skipped(store: Store, queue: ConsumeQueue, offset: int) -> None:
     fill(store, queue, 30)
     store.queues.flush()
     store.queues.close()
@@ -393,7 +391,7 @@ def test_a_missing_queue_file_is_damage_that_is_not_passed_over(store: Store, qu
 # pieces
 
 
-def test_neighbours_in_the_log_come_as_one_piece(store: Store, queue: ConsumeQueue) -> None:
+def test_adjacent_messages_are_returned_as_one_range(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 5, size=200)
 
     result = read(store, queue, 1)
@@ -402,7 +400,7 @@ def test_neighbours_in_the_log_come_as_one_piece(store: Store, queue: ConsumeQue
     assert result.pieces[0] == store.log.view(200, 800)
 
 
-def test_messages_of_other_queues_part_the_pieces(store: Store, queue: ConsumeQueue) -> None:
+def test_messages_of_other_queues_separate_ranges(store: Store, queue: ConsumeQueue) -> None:
     other = store.queues.get("Other", 0)
     for who in (queue, queue, other, queue, other, other, queue, queue):
         store.put(who, 100)
@@ -412,13 +410,13 @@ def test_messages_of_other_queues_part_the_pieces(store: Store, queue: ConsumeQu
     assert [len(piece) for piece in read(store, other, 0).pieces] == [100, 200]
 
 
-def test_filtered_messages_part_the_pieces(store: Store, queue: ConsumeQueue) -> None:
+def test_filtered_messages_separate_ranges(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 6, size=100)
 
     assert [len(piece) for piece in read(store, queue, 0, tags={0, 1}).pieces] == [200, 200]
 
 
-def test_a_piece_never_crosses_files(store: Store, queue: ConsumeQueue) -> None:
+def test_a_range_never_crosses_files(store: Store, queue: ConsumeQueue) -> None:
     store.put(queue, 1000)
     store.put(queue, LOG_FILE_BYTES - 1008)
     store.put(queue, 1000)
@@ -430,7 +428,7 @@ def test_a_piece_never_crosses_files(store: Store, queue: ConsumeQueue) -> None:
     assert offsets(result) == [0, 1, 2]
 
 
-def test_what_was_read_stays_when_the_log_file_goes(tmp_path: Path) -> None:
+def test_returned_messages_stay_valid_when_the_log_file_is_deleted(tmp_path: Path) -> None:
     settings = StoreSettings(folder=tmp_path, log_file_bytes=LOG_FILE_BYTES)
     log = CommitLog(settings, DiskFiles())
     log.load()
@@ -486,7 +484,7 @@ def naive(
     hot_count=st.integers(1, 10),
     entries=st.integers(1, 12),
 )
-def test_reads_from_one_end_to_the_other_give_every_message_once(
+def test_reading_a_queue_from_end_to_end_returns_every_message_once(
     messages: list[tuple[int, int]],
     flushed: int,
     max_count: int,

@@ -46,7 +46,7 @@ def read_all(store: MessageStore, queue_id: int) -> dict[int, int]:
     return found
 
 
-def test_whatever_was_safe_is_there_after_fifty_kills(tmp_path: Path) -> None:
+def test_safe_messages_exist_after_fifty_kills(tmp_path: Path) -> None:
     random = Random(7)
     safe: dict[int, int] = {}
 
@@ -119,7 +119,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.check_call(["umount", "-l", str(folder)])
 
 
-def test_a_full_disk_refuses_and_takes_more_when_there_is_space_again(small_disk: Path) -> None:
+def test_a_full_disk_refuses_messages_and_accepts_them_when_it_has_space(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(500_000))
     filling = Filling(small_disk / "store")

@@ -36,14 +36,14 @@ def write(files: FaultyFiles, data: bytes) -> None:
         file.write_at(0, data)
 
 
-def test_a_point_comes_back_after_a_power_loss(files: FaultyFiles) -> None:
+def test_a_resume_point_is_restored_after_a_power_loss(files: FaultyFiles) -> None:
     ResumeFile(files, ROOT).save(POINT)
 
     assert ResumeFile(files.crash(Random(1), survives="nothing"), ROOT).load() == POINT
     assert files.list(ROOT / "config") == ["resume.json"]
 
 
-def test_a_point_may_be_all_but_empty(files: FaultyFiles) -> None:
+def test_an_almost_empty_resume_point_is_valid(files: FaultyFiles) -> None:
     file = ResumeFile(files, ROOT)
 
     file.save(ResumePoint(clean=False))
@@ -51,7 +51,7 @@ def test_a_point_may_be_all_but_empty(files: FaultyFiles) -> None:
     assert file.load() == ResumePoint(clean=False, checkpoint=b"", log_end=0, last_record=-1, queues={})
 
 
-def test_no_file_is_no_point(files: FaultyFiles, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_file_no_resume_point_exists(files: FaultyFiles, caplog: pytest.LogCaptureFixture) -> None:
     assert ResumeFile(files, ROOT).load() is None
     assert caplog.text == ""
 
@@ -72,7 +72,7 @@ def test_no_file_is_no_point(files: FaultyFiles, caplog: pytest.LogCaptureFixtur
         b"Hello",
     ],
 )
-def test_anything_else_is_no_point_and_is_told(
+def test_other_content_is_no_resume_point_and_is_logged(
     files: FaultyFiles, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(files, data)
@@ -91,7 +91,7 @@ def test_a_point_of_another_version_is_not_used(files: FaultyFiles) -> None:
     assert file.load() is None
 
 
-def test_any_flipped_bit_is_noticed(files: FaultyFiles) -> None:
+def test_any_flipped_bit_is_detected(files: FaultyFiles) -> None:
     file = ResumeFile(files, ROOT)
     file.save(POINT)
     data = files.read(file.path)
@@ -103,7 +103,7 @@ def test_any_flipped_bit_is_noticed(files: FaultyFiles) -> None:
         assert file.load() in (None, POINT), f"bit {bit}"
 
 
-def test_any_truncation_is_noticed(files: FaultyFiles) -> None:
+def test_any_truncation_is_detected(files: FaultyFiles) -> None:
     file = ResumeFile(files, ROOT)
     file.save(POINT)
     data = files.read(file.path)
@@ -113,7 +113,7 @@ def test_any_truncation_is_noticed(files: FaultyFiles) -> None:
         assert file.load() is None
 
 
-def test_after_any_power_loss_it_is_the_old_point_or_the_new(files: FaultyFiles) -> None:
+def test_after_any_power_loss_the_old_or_the_new_point_exists(files: FaultyFiles) -> None:
     file = ResumeFile(files, ROOT)
     points = [ResumePoint(clean=False, log_end=number, queues={("T", 0): (0, number)}) for number in range(1, 4)]
     for point in points:
@@ -126,7 +126,7 @@ def test_after_any_power_loss_it_is_the_old_point_or_the_new(files: FaultyFiles)
     assert set(seen) == {1, 2, 3}
 
 
-def test_forty_thousand_queues_stay_small(files: FaultyFiles) -> None:
+def test_a_resume_point_of_forty_thousand_queues_is_small(files: FaultyFiles) -> None:
     queues = {(f"SomeTopicOfUsualLength{topic}", id_): (10, 123_456_789) for topic in range(10_000) for id_ in range(4)}
     point = ResumePoint(clean=True, queues=queues)
 

@@ -41,34 +41,34 @@ def dropped(now_ms: int, used: float, *ages_ms: int, **changes: float | tuple[in
 @pytest.mark.parametrize(
     ("hour", "minute", "count"), [(3, 59, 0), (4, 0, 2), (4, 59, 2), (5, 0, 0), (0, 0, 0), (16, 30, 0)]
 )
-def test_aged_files_go_at_their_hour(hour: int, minute: int, count: int) -> None:
+def test_old_files_are_deleted_at_the_deletion_hour(hour: int, minute: int, count: int) -> None:
     assert dropped(at_hour(hour, minute), 0.1, AGE_MS, AGE_MS, AGE_MS) == count
 
 
 @pytest.mark.parametrize("hour", [0, 23])
-def test_the_hour_is_a_setting(hour: int) -> None:
+def test_the_deletion_hour_is_a_setting(hour: int) -> None:
     assert dropped(at_hour(hour), 0.1, AGE_MS, 0, delete_hours=(hour,)) == 1
     assert dropped(at_hour(12), 0.1, AGE_MS, 0, delete_hours=(hour,)) == 0
 
 
 @pytest.mark.parametrize(("hour", "count"), [(3, 0), (4, 1), (5, 0), (15, 0), (16, 1), (17, 0)])
-def test_there_may_be_several_hours(hour: int, count: int) -> None:
+def test_several_deletion_hours_can_be_set(hour: int, count: int) -> None:
     assert dropped(at_hour(hour), 0.1, AGE_MS, 0, delete_hours=(4, 16)) == count
 
 
 @pytest.mark.parametrize(("age_ms", "count"), [(AGE_MS - 1, 0), (AGE_MS, 1), (AGE_MS + 1, 1), (-5, 0)])
-def test_a_file_is_aged_when_it_was_last_written_so_long_ago(age_ms: int, count: int) -> None:
+def test_the_age_of_a_file_starts_at_its_last_write(age_ms: int, count: int) -> None:
     assert dropped(NIGHT_MS, 0.1, age_ms, 0) == count
 
 
 @pytest.mark.parametrize(("hours", "count"), [(0, 3), (1, 2), (2, 1), (3, 0)])
-def test_the_age_is_a_setting(hours: int, count: int) -> None:
+def test_the_retention_time_is_a_setting(hours: int, count: int) -> None:
     ages = (3 * HOUR_MS - 1, 2 * HOUR_MS - 1, HOUR_MS - 1, 0)
 
     assert dropped(NIGHT_MS, 0.1, *ages, retention_hours=hours) == count
 
 
-def test_no_file_goes_before_an_older_one_that_stays() -> None:
+def test_files_are_deleted_oldest_first() -> None:
     assert dropped(NIGHT_MS, 0.1, AGE_MS, AGE_MS - 1, AGE_MS, AGE_MS, 0) == 1
     assert dropped(NIGHT_MS, 0.1, AGE_MS - 1, AGE_MS, AGE_MS, 0) == 0
 
@@ -90,7 +90,7 @@ def test_no_file_goes_before_an_older_one_that_stays() -> None:
         (1.0, 3, 3, True),
     ],
 )
-def test_a_full_disk_makes_files_go_at_any_hour(used: float, young: int, aged: int, refused: bool) -> None:
+def test_on_a_full_disk_files_are_deleted_at_any_hour(used: float, young: int, aged: int, refused: bool) -> None:
     young_files, aged_files = files(DAY_MS, 3, 2, 1, 0), files(DAY_MS, *[AGE_MS] * 3, 0)
 
     for some, count in ((young_files, young), (aged_files, aged)):
@@ -99,7 +99,7 @@ def test_a_full_disk_makes_files_go_at_any_hour(used: float, young: int, aged: i
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.5])
-def test_the_ratios_are_settings(ratio: float) -> None:
+def test_the_disk_ratios_are_settings(ratio: float) -> None:
     clean = {"disk_clean_ratio": ratio}
     force = {**clean, "disk_force_ratio": ratio}
     full = {**force, "disk_full_ratio": ratio}
@@ -117,12 +117,12 @@ def test_the_ratios_are_settings(ratio: float) -> None:
 
 @pytest.mark.parametrize(("count", "going"), [(0, 0), (1, 0), (2, 1), (10, 9), (11, 10), (12, 10), (50, 10)])
 @pytest.mark.parametrize(("now_ms", "used"), [(NIGHT_MS, 0.1), (DAY_MS, 0.8), (DAY_MS, 0.99)])
-def test_a_few_at_a_time_and_never_the_newest(count: int, going: int, now_ms: int, used: float) -> None:
+def test_a_few_files_are_deleted_per_run_and_never_the_newest(count: int, going: int, now_ms: int, used: float) -> None:
     assert dropped(now_ms, used, *[AGE_MS] * count) == going
 
 
 @pytest.mark.parametrize(("most", "going"), [(0, 0), (1, 1), (3, 3), (4, 4), (5, 4)])
-def test_how_many_at_a_time_is_a_setting(most: int, going: int) -> None:
+def test_the_number_of_files_per_run_is_a_setting(most: int, going: int) -> None:
     assert dropped(NIGHT_MS, 0.1, *[AGE_MS] * 5, max_deletes_per_run=most) == going
 
 
@@ -130,7 +130,7 @@ def test_how_many_at_a_time_is_a_setting(most: int, going: int) -> None:
     ("now_ms", "used", "why"),
     [(NIGHT_MS, 0.1, "older than 72 h"), (DAY_MS, 0.8, "older than 72 h"), (DAY_MS, 0.86, "disk 86% full")],
 )
-def test_the_verdict_says_why(now_ms: int, used: float, why: str) -> None:
+def test_the_decision_has_a_reason(now_ms: int, used: float, why: str) -> None:
     assert decide(files(now_ms, AGE_MS, 0), now_ms, used, SETTINGS) == Verdict(1, False, why)
 
 
@@ -140,7 +140,7 @@ def test_the_verdict_says_why(now_ms: int, used: float, why: str) -> None:
     used=st.floats(0, 1),
     most=st.integers(0, 12),
 )
-def test_a_verdict_never_goes_too_far(ages_h: list[int], hour: int, used: float, most: int) -> None:
+def test_a_decision_never_deletes_the_newest_file(ages_h: list[int], hour: int, used: float, most: int) -> None:
     now_ms = at_hour(hour)
     some = files(now_ms, *(hours * HOUR_MS for hours in ages_h))
     settings = msgspec.structs.replace(SETTINGS, max_deletes_per_run=most)
@@ -169,7 +169,7 @@ def test_a_verdict_never_goes_too_far(ages_h: list[int], hour: int, used: float,
         (-1, 0, True),
     ],
 )
-def test_a_file_stays_while_a_message_in_it_is_needed(pinned_from: int | None, drop: int, held: bool) -> None:
+def test_a_file_with_a_needed_message_is_kept(pinned_from: int | None, drop: int, held: bool) -> None:
     some = files(NIGHT_MS, *[AGE_MS] * 3, 0)
 
     for now_ms, by_hand in ((NIGHT_MS, False), (DAY_MS + AGE_MS, True)):
@@ -177,11 +177,11 @@ def test_a_file_stays_while_a_message_in_it_is_needed(pinned_from: int | None, d
         assert verdict == Verdict(drop, False, "older than 72 h", held)
 
 
-def test_what_is_not_aged_is_not_held_either() -> None:
+def test_files_that_are_not_old_are_not_kept_longer() -> None:
     assert not decide(files(NIGHT_MS, 0, 0), NIGHT_MS, 0.1, SETTINGS, pinned_from=0).needed
 
 
-def test_a_disk_that_is_too_full_takes_what_is_held() -> None:
+def test_a_too_full_disk_deletes_kept_files() -> None:
     verdict = decide(files(DAY_MS, 3, 2, 1, 0), DAY_MS, 0.86, SETTINGS, pinned_from=1500)
 
     assert verdict == Verdict(3, False, "disk 86% full", overruled=2)
@@ -217,7 +217,7 @@ def retention_of(disk: Disk, **changes: float) -> Retention:
 
 
 @pytest.mark.parametrize(("used", "refused"), [(0.1, False), (0.8, False), (0.89, False), (0.95, True)])
-def test_by_hand_aged_files_go_at_any_hour_and_no_others(used: float, refused: bool) -> None:
+def test_a_manual_run_deletes_old_files_at_any_hour(used: float, refused: bool) -> None:
     some = files(DAY_MS, AGE_MS, AGE_MS, 0, 0)
 
     verdict = decide(some, DAY_MS, used, SETTINGS, by_hand=True)
@@ -225,7 +225,7 @@ def test_by_hand_aged_files_go_at_any_hour_and_no_others(used: float, refused: b
     assert (verdict.drop, verdict.refuse_writes) == (2, refused)
 
 
-def test_by_hand_all_aged_files_go_up_to_a_limit() -> None:
+def test_a_manual_run_deletes_old_files_up_to_a_limit() -> None:
     disk = Disk(0)
     disk.files = files(DAY_MS, *[AGE_MS] * 30, 0)
     retention = retention_of(disk, max_deletes_per_run=4)
@@ -236,7 +236,7 @@ def test_by_hand_all_aged_files_go_up_to_a_limit() -> None:
     assert retention.dropped_files == 30
 
 
-def test_nothing_is_done_when_nothing_has_to_go() -> None:
+def test_without_old_files_nothing_is_done() -> None:
     disk = Disk(5)
     retention = retention_of(disk)
 
@@ -245,7 +245,7 @@ def test_nothing_is_done_when_nothing_has_to_go() -> None:
     assert (disk.done, retention.dropped_files, retention.refuses_writes) == ([], 0, False)
 
 
-def test_files_go_oldest_first_and_then_the_derived_ones_follow(caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_deleted_oldest_first_and_derived_files_follow(caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk(9)
     retention = retention_of(disk, max_deletes_per_run=2)
 
@@ -281,7 +281,7 @@ def test_writes_are_refused_while_the_disk_is_too_full_and_accepted_again(caplog
     ]
 
 
-def test_files_that_go_make_room_for_writes_again() -> None:
+def test_deleted_files_make_space_for_writes() -> None:
     disk = Disk(2)
     disk.others = 0.75
     retention = retention_of(disk)
@@ -292,7 +292,7 @@ def test_files_that_go_make_room_for_writes_again() -> None:
     assert (retention.refuses_writes, disk.done) == (False, ["drop 0", "follow"])
 
 
-def test_the_first_that_anybody_needs_counts_and_holding_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_oldest_needed_file_is_kept_and_this_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk(0)
     disk.files = files(NIGHT_MS, *[AGE_MS] * 4, 0)
     retention = retention_of(disk)

@@ -45,7 +45,7 @@ def fill_disk(opened: OpenStore, ratio: float) -> None:
         ballast.allocate(int(usage.total * ratio) - (usage.total - usage.free))
 
 
-def test_aged_files_go_a_few_at_a_time_and_everything_follows() -> None:
+def test_old_files_are_deleted_a_few_at_a_time_and_derived_files_follow() -> None:
     opened = filled()
 
     opened.tick(2 * HOUR_MS)
@@ -63,7 +63,7 @@ def test_aged_files_go_a_few_at_a_time_and_everything_follows() -> None:
     assert opened.crash("nothing").bodies() == opened.bodies()
 
 
-def test_retention_frees_the_disk_though_the_brokers_own_messages_cannot_be_written(
+def test_retention_frees_the_disk_although_messages_of_the_broker_cannot_be_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     opened = filled(slow_write_ms=0)
@@ -82,7 +82,7 @@ def test_retention_frees_the_disk_though_the_brokers_own_messages_cannot_be_writ
     assert caplog.text.count("commit log write of the broker's own messages failed; retrying") == 1
 
 
-def test_the_newest_file_stays_whatever_its_age() -> None:
+def test_the_newest_file_is_kept_at_any_age() -> None:
     opened = filled(messages=5)
 
     for _ in range(3):
@@ -92,7 +92,7 @@ def test_the_newest_file_stays_whatever_its_age() -> None:
     assert len(opened.bodies()) == 1
 
 
-def test_index_files_go_when_all_their_messages_have_gone() -> None:
+def test_index_files_are_deleted_with_their_last_message() -> None:
     opened = filled(index_entries=10)
     before = opened.names("index")
 
@@ -101,7 +101,7 @@ def test_index_files_go_when_all_their_messages_have_gone() -> None:
     assert opened.names("index") == before[1:]
 
 
-def test_young_files_stay_until_the_disk_is_almost_full() -> None:
+def test_young_files_are_kept_until_the_disk_is_almost_full() -> None:
     opened = filled(retention_hours=1000)
 
     fill_disk(opened, 0.80)
@@ -114,7 +114,7 @@ def test_young_files_stay_until_the_disk_is_almost_full() -> None:
     opened.send(b"accepted")
 
 
-def test_above_the_highest_mark_writes_are_refused_until_retention_made_room() -> None:
+def test_above_the_highest_ratio_writes_are_refused_until_retention_made_space() -> None:
     opened = filled(retention_hours=1000)
     fill_disk(opened, 0.91)
 
@@ -127,7 +127,7 @@ def test_above_the_highest_mark_writes_are_refused_until_retention_made_room() -
     opened.send(b"accepted again")
 
 
-def test_a_reader_keeps_what_it_has_while_the_file_goes() -> None:
+def test_a_reader_keeps_its_data_when_the_file_is_deleted() -> None:
     opened = filled()
     result = opened.store.read("T", 0, 0, 1)
 
@@ -137,7 +137,7 @@ def test_a_reader_keeps_what_it_has_while_the_file_goes() -> None:
     assert b"0:" in result.body()
 
 
-def test_files_that_are_not_safe_yet_do_not_go() -> None:
+def test_unsynced_files_are_not_deleted() -> None:
     opened = filled(messages=3, flush_thorough_ms=10**12, flush_interval_ms=10**12)
     opened.store._parts.log.synced = 0
 
@@ -146,7 +146,7 @@ def test_files_that_are_not_safe_yet_do_not_go() -> None:
     assert opened.store.min_offset("T", 0) == 0
 
 
-def test_many_queues_follow_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_queues_are_trimmed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "FOLLOW_STEP", 2)
     opened = OpenStore.small(retention_hours=1, disk_clean_ratio=0.0001)
     opened.disk.resize(CAPACITY)
@@ -166,9 +166,7 @@ def test_many_queues_follow_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("twin", BOTH)
-def test_who_reads_a_queue_that_has_not_followed_yet_is_not_led_past_what_is_gone(
-    monkeypatch: pytest.MonkeyPatch, twin: str
-) -> None:
+def test_a_reader_of_an_untrimmed_queue_skips_only_deleted_messages(monkeypatch: pytest.MonkeyPatch, twin: str) -> None:
     monkeypatch.setattr(upkeep, "FOLLOW_STEP", 0)
     with using(twin):
         opened = filled()
@@ -183,7 +181,7 @@ def test_who_reads_a_queue_that_has_not_followed_yet_is_not_led_past_what_is_gon
     assert opened.names("consumequeue/T/0")[0] == f"{10 * 20:020d}", "its files go all the same"
 
 
-def test_closing_lets_all_queues_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_trims_all_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "FOLLOW_STEP", 1)
     opened = OpenStore.small(retention_hours=1, disk_clean_ratio=0.0001)
     opened.disk.resize(CAPACITY)
@@ -199,7 +197,7 @@ def test_closing_lets_all_queues_follow(monkeypatch: pytest.MonkeyPatch) -> None
     assert [again.store.min_offset("T", queue_id) for queue_id in range(5)] == [1] * 5
 
 
-def test_a_topic_made_again_is_not_harmed_by_what_follows_for_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recreated_topic_is_not_affected_by_trimming_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "FOLLOW_STEP", 0)
     opened = filled()
     opened.tick(2 * HOUR_MS)
@@ -215,7 +213,7 @@ def test_a_topic_made_again_is_not_harmed_by_what_follows_for_the_old_one(monkey
     assert opened.bodies() == [b"new"] * 12
 
 
-def test_all_messages_gone_and_offsets_go_on() -> None:
+def test_with_all_messages_deleted_offsets_continue() -> None:
     opened = OpenStore.small(retention_hours=1, disk_clean_ratio=0.0001)
     opened.disk.resize(CAPACITY)
     opened.send(*numbered(7), topic="Quiet")
@@ -233,7 +231,7 @@ def test_all_messages_gone_and_offsets_go_on() -> None:
 
 
 @pytest.mark.parametrize("place", ["*/consumequeue/*", "*/commitlog/*", "*/index/*"])
-def test_a_disk_that_refuses_to_forget_is_asked_again(place: str) -> None:
+def test_a_failed_deletion_is_retried(place: str) -> None:
     opened = filled()
     with opened.disk.fail("unlink", errno.EIO, place, times=None):
         opened.tick(2 * HOUR_MS)

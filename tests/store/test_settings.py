@@ -25,7 +25,7 @@ USUAL = StoreSettings(folder=ROOT)
         ("max_read_entries", 1),
     ],
 )
-def test_what_a_store_cannot_do_without_is_not_left_out(name: str, least: int) -> None:
+def test_required_settings_have_values(name: str, least: int) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} = {least - 1} must be from {least} to "):
         replace(USUAL, **{name: least - 1})
 
@@ -42,12 +42,12 @@ def test_what_a_store_cannot_do_without_is_not_left_out(name: str, least: int) -
         ("pool_buffer_bytes", 2**31 - 1),
     ],
 )
-def test_more_than_there_can_be_is_refused(name: str, most: int) -> None:
+def test_settings_above_their_limit_are_refused(name: str, most: int) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} = {most + 1} must be from "):
         replace(USUAL, **{name: most + 1})
 
 
-def test_a_body_that_no_answer_could_carry_is_refused_whatever_is_set() -> None:
+def test_a_body_above_the_frame_limit_is_refused_for_any_setting() -> None:
     opened = OpenStore.small(max_message_bytes=10**9, log_file_bytes=2**25, prepared_files=1)
     topic, properties = "t" * 127, "n\x01" + "v" * (MAX_BYTES - 3) + "\x02"
 

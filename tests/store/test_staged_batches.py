@@ -132,7 +132,7 @@ def content(opened: OpenStore) -> object:
     st.sampled_from([HOST, V6_HOST]),
     st.sampled_from(["T", "%RETRY%" + "g" * 140, SCHEDULE_TOPIC]),
 )
-def test_a_batch_is_stored_as_its_messages_would_be(
+def test_a_batch_is_stored_like_single_messages(
     batches: list[list[BatchItem]], suffix: bytes, sys_flag: int, born_ms: int, born_host: bytes, topic: str
 ) -> None:
     twins = Twins(max_message_bytes=900)
@@ -156,7 +156,7 @@ def test_a_batch_is_stored_as_its_messages_would_be(
         ((b"a\x01b\x02", b"x" * 32_760), SUFFIX),
     ],
 )
-def test_properties_of_all_kinds_are_seen_alike(properties: tuple[bytes, ...], suffix: bytes) -> None:
+def test_properties_of_all_kinds_are_handled_equally(properties: tuple[bytes, ...], suffix: bytes) -> None:
     twins = Twins(log_file_bytes=128 * 1024)
 
     twins.take([(0, b"body", text + suffix) for text in properties])
@@ -168,7 +168,7 @@ def test_properties_of_all_kinds_are_seen_alike(properties: tuple[bytes, ...], s
 @pytest.mark.parametrize("topic", ["T", SCHEDULE_TOPIC, "%RETRY%" + "g" * 140])
 @pytest.mark.parametrize("born_host", [HOST, V6_HOST])
 @pytest.mark.parametrize("number", [7, 2**31])
-def test_requests_of_all_kinds_are_seen_alike(sys_flag: int, topic: str, born_host: bytes, number: int) -> None:
+def test_requests_of_all_kinds_are_handled_equally(sys_flag: int, topic: str, born_host: bytes, number: int) -> None:
     twins = Twins()
 
     twins.take(
@@ -182,7 +182,7 @@ def test_requests_of_all_kinds_are_seen_alike(sys_flag: int, topic: str, born_ho
     twins.end()
 
 
-def test_a_batch_goes_on_in_the_next_file() -> None:
+def test_a_batch_continues_in_the_next_file() -> None:
     twins = Twins()
 
     for _ in range(3):
@@ -206,7 +206,7 @@ def test_batches_and_single_messages_share_a_turn() -> None:
     assert opened.bodies("U") == [b"u"]
 
 
-def test_a_batch_that_spans_files_shares_a_turn() -> None:
+def test_a_batch_across_files_shares_a_turn() -> None:
     opened = OpenStore.small()
     opened.stage(b"before")
 
@@ -220,7 +220,7 @@ def test_a_batch_that_spans_files_shares_a_turn() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 700])
-def test_a_batch_that_fails_is_taken_back_and_the_rest_of_its_turn_stays(size: int) -> None:
+def test_a_failed_batch_is_rolled_back_and_the_rest_of_its_turn_stays(size: int) -> None:
     opened = OpenStore.small(max_message_bytes=800)
     opened.stage(b"before")
     end = opened.store._log.end
@@ -235,7 +235,7 @@ def test_a_batch_that_fails_is_taken_back_and_the_rest_of_its_turn_stays(size: i
     assert opened.bodies() == opened.crash().bodies() == [b"before", b"behind"]
 
 
-def test_a_batch_of_nothing_begins_no_turn() -> None:
+def test_an_empty_batch_starts_no_turn() -> None:
     opened = OpenStore.small()
     opened.send(b"one")
     before = opened.disk.position
@@ -246,7 +246,7 @@ def test_a_batch_of_nothing_begins_no_turn() -> None:
     assert opened.disk.position == before
 
 
-def test_an_abandoned_batch_leaves_no_trace() -> None:
+def test_an_abandoned_batch_has_no_effect() -> None:
     twins = Twins()
     twins.take([(0, b"kept", b"")])
     twins.end()
@@ -260,7 +260,7 @@ def test_an_abandoned_batch_leaves_no_trace() -> None:
     assert twins.at_once.bodies() == [b"kept", b"next"]
 
 
-def test_a_batch_that_cannot_be_written_leaves_no_trace() -> None:
+def test_a_batch_that_cannot_be_written_has_no_effect() -> None:
     opened = OpenStore.small()
     opened.disk.fail("write", path="*/commitlog/*")
     opened.store.stage_batch(opened.queue(), [(0, b"a", b""), (0, b"b", b"")], 0, 0, HOST)

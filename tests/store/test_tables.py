@@ -59,13 +59,13 @@ def test_a_table_that_was_never_saved_is_none(files: FaultyFiles) -> None:
     assert Tables(files, FOLDER).load(NAME) is None
 
 
-def test_what_was_saved_is_loaded(files: FaultyFiles) -> None:
+def test_a_saved_table_is_loaded(files: FaultyFiles) -> None:
     Tables(files, FOLDER).save(NAME, b'{"offsetTable":{"T@g":{0:12,1:7}}}')
 
     assert Tables(files, FOLDER).load(NAME) == {"offsetTable": {"T@g": {"0": 12, "1": 7}}}
 
 
-def test_the_table_saved_before_is_kept(files: FaultyFiles) -> None:
+def test_the_previous_table_is_kept_as_backup(files: FaultyFiles) -> None:
     tables = Tables(files, FOLDER)
 
     for version in (1, 2, 3):
@@ -92,7 +92,7 @@ def test_a_table_may_be_read_as_a_type(files: FaultyFiles) -> None:
 
 
 @pytest.mark.parametrize("data", DAMAGED)
-def test_a_damaged_table_falls_back_to_the_one_before_and_says_so_once(
+def test_a_damaged_table_is_replaced_by_its_backup_and_logged_once(
     files: FaultyFiles, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(files, NAME, data)
@@ -108,7 +108,7 @@ def test_a_damaged_table_falls_back_to_the_one_before_and_says_so_once(
     assert caplog.text.count("is used instead") == 1
 
 
-def test_a_missing_table_falls_back_to_the_one_before(files: FaultyFiles) -> None:
+def test_a_missing_table_is_replaced_by_its_backup(files: FaultyFiles) -> None:
     write(files, f"{NAME}.bak", table(1))
     tables = Tables(files, FOLDER)
 
@@ -116,7 +116,7 @@ def test_a_missing_table_falls_back_to_the_one_before(files: FaultyFiles) -> Non
     assert tables.flaws[0].startswith(f"{FOLDER / NAME} is missing; {NAME}.bak")
 
 
-def test_a_table_that_cannot_be_read_from_the_disk_falls_back(files: FaultyFiles) -> None:
+def test_an_unreadable_table_is_replaced_by_its_backup(files: FaultyFiles) -> None:
     write(files, NAME, table(2))
     write(files, f"{NAME}.bak", table(1))
     files.fail("read", errno.EIO, path=f"*{NAME}")
@@ -137,7 +137,7 @@ def test_damage_to_both_is_an_error_that_names_both(files: FaultyFiles, data: by
     assert "Restore a valid copy" in str(caught.value)
 
 
-def test_damage_without_a_table_before_is_an_error(files: FaultyFiles) -> None:
+def test_damage_without_a_backup_is_an_error(files: FaultyFiles) -> None:
     write(files, NAME, b"")
 
     with pytest.raises(StoreDamaged, match=rf"{NAME} is damaged .*, and there is no {NAME}\.bak"):
@@ -145,7 +145,7 @@ def test_damage_without_a_table_before_is_an_error(files: FaultyFiles) -> None:
 
 
 @pytest.mark.parametrize("loaded", [True, False])
-def test_a_damaged_table_is_put_aside_and_never_becomes_the_one_before(files: FaultyFiles, loaded: bool) -> None:
+def test_a_damaged_table_is_moved_aside_and_never_becomes_the_backup(files: FaultyFiles, loaded: bool) -> None:
     write(files, NAME, b"half a ta")
     write(files, f"{NAME}.bak", table(1))
     tables = Tables(files, FOLDER)
@@ -160,7 +160,7 @@ def test_a_damaged_table_is_put_aside_and_never_becomes_the_one_before(files: Fa
     assert f"keeping it as {NAME}.damaged" in tables.flaws[-1]
 
 
-def test_the_folder_is_made_when_it_is_missing() -> None:
+def test_the_folder_is_created_when_it_is_missing() -> None:
     files = FaultyFiles()
     files.make_dir(FOLDER.parent)
     files.sync_dir(Path("/"))
@@ -189,7 +189,7 @@ def test_a_name_that_is_a_path_is_refused(files: FaultyFiles, name: str) -> None
     ],
 )
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_save_that_fails_leaves_the_old_table_or_the_new(
+def test_a_failed_save_leaves_the_old_or_the_new_table(
     files: FaultyFiles, call: Any, code: int, kind: type[StoreError], nth: int
 ) -> None:
     tables = Tables(files, FOLDER)
@@ -210,7 +210,7 @@ def test_a_save_that_fails_leaves_the_old_table_or_the_new(
     assert version_of(Tables(files, FOLDER)) == 4
 
 
-def test_after_any_power_loss_a_table_is_the_last_one_saved_or_the_one_being_saved(files: FaultyFiles) -> None:
+def test_after_any_power_loss_the_last_or_the_new_table_exists(files: FaultyFiles) -> None:
     safe_from: list[int] = []
     tables = Tables(files, FOLDER)
     for version in range(1, 5):
@@ -226,7 +226,7 @@ def test_after_any_power_loss_a_table_is_the_last_one_saved_or_the_one_being_sav
     assert states > 500
 
 
-def test_after_a_power_loss_in_the_save_over_a_damaged_table_a_sound_one_is_there(files: FaultyFiles) -> None:
+def test_after_a_power_loss_while_replacing_a_damaged_table_a_valid_one_exists(files: FaultyFiles) -> None:
     write(files, NAME, b"")
     write(files, f"{NAME}.bak", table(1))
     before = files.position
@@ -238,7 +238,7 @@ def test_after_a_power_loss_in_the_save_over_a_damaged_table_a_sound_one_is_ther
             assert version_of(Tables(point.files, FOLDER)) in (1, 2), f"crash point {point.seed}"
 
 
-def test_a_table_survives_two_power_losses_in_a_row(files: FaultyFiles) -> None:
+def test_a_table_survives_two_successive_power_losses(files: FaultyFiles) -> None:
     for seed in range(200):
         random = Random(seed)
         disk = files.crash(random)

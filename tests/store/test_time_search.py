@@ -58,14 +58,14 @@ def test_lower_is_the_first_at_or_after_and_upper_the_last_at_or_before(
     assert both(store, queue, when_ms) == (lower, upper)
 
 
-def test_lower_is_what_is_meant_when_nothing_is_said(store: Store, queue: ConsumeQueue) -> None:
+def test_the_default_boundary_is_lower(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 100, 200)
 
     assert offset_at_time(queue, store.sound, 150) == 1
 
 
 @pytest.mark.parametrize("when_ms", [0, 99, 100, 101])
-def test_an_empty_queue_has_only_its_end(store: Store, queue: ConsumeQueue, when_ms: int) -> None:
+def test_an_empty_queue_returns_its_end(store: Store, queue: ConsumeQueue, when_ms: int) -> None:
     assert both(store, queue, when_ms) == (0, 0)
 
     queue.begin_anew(7)
@@ -74,7 +74,7 @@ def test_an_empty_queue_has_only_its_end(store: Store, queue: ConsumeQueue, when
 
 
 @pytest.mark.parametrize(("when_ms", "found"), [(99, (0, 0)), (100, (0, 24)), (101, (25, 24))])
-def test_all_messages_may_have_one_time(
+def test_all_messages_may_have_the_same_time(
     store: Store, queue: ConsumeQueue, when_ms: int, found: tuple[int, int]
 ) -> None:
     fill(store, queue, *[100] * 12)
@@ -84,7 +84,7 @@ def test_all_messages_may_have_one_time(
     assert both(store, queue, when_ms) == found
 
 
-def test_a_queue_that_begins_later_begins_there(store: Store, queue: ConsumeQueue) -> None:
+def test_a_queue_that_starts_late_returns_its_first_offset(store: Store, queue: ConsumeQueue) -> None:
     queue.begin_anew(7)
     fill(store, queue, 100, 200)
     store.queues.flush()
@@ -98,7 +98,7 @@ def test_a_queue_that_begins_later_begins_there(store: Store, queue: ConsumeQueu
     ]
 
 
-def test_messages_whose_log_file_is_gone_do_not_count(store: Store, queue: ConsumeQueue) -> None:
+def test_messages_of_deleted_log_files_are_ignored(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, *range(100, 110), size=1000)
     store.drop_first_log_file()
     (first, *_) = [offset for offset in range(10) if store_ms_of(queue, store.sound, offset) is not None]
@@ -116,7 +116,7 @@ def test_messages_whose_log_file_is_gone_do_not_count(store: Store, queue: Consu
     ]
 
 
-def test_a_queue_of_which_everything_is_gone_has_only_its_end(store: Store, queue: ConsumeQueue) -> None:
+def test_a_queue_with_only_deleted_messages_returns_its_end(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 100, 200, 300, size=1000)
     fill(store, store.queues.get("Other", 0), 400, size=LOG_FILE_BYTES - 8)
     store.drop_first_log_file()
@@ -126,7 +126,7 @@ def test_a_queue_of_which_everything_is_gone_has_only_its_end(store: Store, queu
     assert both(store, queue, 0) == both(store, queue, 150) == both(store, queue, 999) == (3, 3)
 
 
-def test_an_entry_that_points_behind_the_log_has_no_time(store: Store, queue: ConsumeQueue) -> None:
+def test_an_entry_that_points_beyond_the_log_has_no_time(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 100, 200)
     queue.append(store.log.written, 100, 0)
 
@@ -134,7 +134,7 @@ def test_an_entry_that_points_behind_the_log_has_no_time(store: Store, queue: Co
     assert both(store, queue, 150) == (1, 0)
 
 
-def test_a_hole_does_not_lead_the_search_astray(store: Store, queue: ConsumeQueue) -> None:
+def test_a_gap_does_not_mislead_the_search(store: Store, queue: ConsumeQueue) -> None:
     fill(store, queue, 100, 200)
     assert queue.skip_to(12, store.log.end)
     fill(store, queue, 300, 400)
@@ -143,7 +143,7 @@ def test_a_hole_does_not_lead_the_search_astray(store: Store, queue: ConsumeQueu
     assert 2 <= offset_at_time(queue, store.sound, 300) <= 12
 
 
-def test_when_a_message_was_stored(store: Store, queue: ConsumeQueue) -> None:
+def test_the_store_time_of_a_message_is_found(store: Store, queue: ConsumeQueue) -> None:
     queue.begin_anew(1)
     fill(store, queue, 100)
     assert queue.skip_to(3, store.log.end)
@@ -158,7 +158,7 @@ def test_when_a_message_was_stored(store: Store, queue: ConsumeQueue) -> None:
     begin=st.integers(0, 12),
     expired=st.integers(0, 5),
 )
-def test_bisection_finds_what_a_linear_search_finds(steps: list[int], flushed: int, begin: int, expired: int) -> None:
+def test_bisection_finds_the_same_as_a_linear_search(steps: list[int], flushed: int, begin: int, expired: int) -> None:
     store = Store()
     queue = store.queues.get("T", 0)
     queue.begin_anew(begin)

@@ -75,7 +75,7 @@ def stored(opened: OpenStore) -> list[bytes]:
 @pytest.mark.parametrize(
     "settings", [{}, {"transient_pool": True}, {"slow_write_ms": 0}], ids=["usual", "pool", "thread"]
 )
-def test_a_turn_in_which_any_allocation_fails_leaves_no_trace(
+def test_a_turn_with_any_failing_allocation_has_no_effect(
     stage: Stage, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL + 1)

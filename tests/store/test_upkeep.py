@@ -30,7 +30,7 @@ def operations(opened: OpenStore, since: int) -> list[tuple[str, str]]:
 # queues and checkpoint
 
 
-def test_the_checkpoint_speaks_of_queue_entries_after_they_are_safe_with_their_names() -> None:
+def test_the_checkpoint_covers_queue_entries_after_the_sync_of_files_and_names() -> None:
     opened = OpenStore.small()
     opened.send()
     opened.tick(1000)
@@ -48,7 +48,7 @@ def test_the_checkpoint_speaks_of_queue_entries_after_they_are_safe_with_their_n
     assert on_disk(opened).logics_ms == START_MS
 
 
-def test_a_flush_that_is_not_synced_yet_is_not_spoken_of() -> None:
+def test_the_checkpoint_does_not_cover_an_unsynced_flush() -> None:
     opened = OpenStore.small()
     opened.send()
 
@@ -75,7 +75,7 @@ def test_entries_entered_during_a_flush_wait_for_the_next_one() -> None:
     assert on_disk(opened).logics_ms == START_MS
 
 
-def test_the_checkpoint_speaks_of_queues_after_the_index_has_the_keys_of_the_same_messages() -> None:
+def test_the_checkpoint_covers_queues_after_the_index_has_the_same_messages() -> None:
     opened = OpenStore.small(queue_thorough_ms=700, flush_thorough_ms=500)
     shape = IndexShape(opened.settings.index_slots, opened.settings.index_entries)
     sent: dict[int, int] = {}
@@ -105,7 +105,7 @@ def test_queues_without_keys_do_not_wait_for_the_index() -> None:
     assert opened.clock.now_ms() - on_disk(opened).logics_ms < 2500
 
 
-def test_the_checkpoint_knows_of_the_log_what_was_synced() -> None:
+def test_the_checkpoint_covers_the_synced_log() -> None:
     opened = OpenStore.small(flush_interval_ms=10**9, flush_thorough_ms=10**9)
     opened.send()
     opened.store.when_synced(opened.store.end, lambda _: None)
@@ -118,7 +118,7 @@ def test_the_checkpoint_knows_of_the_log_what_was_synced() -> None:
     assert on_disk(opened).physic_ms == START_MS
 
 
-def test_an_abandoned_turn_does_not_move_any_time() -> None:
+def test_an_abandoned_turn_changes_no_time() -> None:
     opened = OpenStore.small()
     opened.send()
     opened.clock.step_ms(86_400_000)
@@ -131,7 +131,7 @@ def test_an_abandoned_turn_does_not_move_any_time() -> None:
     assert on_disk(opened).physic_ms == on_disk(opened).logics_ms == START_MS
 
 
-def test_a_checkpoint_that_did_not_change_is_not_written() -> None:
+def test_an_unchanged_checkpoint_is_not_written() -> None:
     opened = OpenStore.small()
     opened.send()
     opened.settle(40)
@@ -173,7 +173,7 @@ def test_entries_of_many_queues_are_written_over_several_ticks() -> None:
     assert opened.crash("nothing").store.max_offset("T", 99) == 1
 
 
-def test_a_store_says_that_it_writes_entries_until_all_are_written() -> None:
+def test_a_store_reports_unwritten_entries_until_all_are_written() -> None:
     clock = SteppingClock()
     opened = OpenStore.small(clock=clock)
     for queue_id in range(20):
@@ -190,7 +190,7 @@ def test_a_store_says_that_it_writes_entries_until_all_are_written() -> None:
     assert len(opened.disk.list(ROOT / "consumequeue" / "T")) == 20
 
 
-def test_the_more_queues_are_in_use_the_less_often_these_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_flushed_less_often_when_many_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "FLUSHED_QUEUES_PER_S", 2)
     opened = OpenStore.small()
     flushes: list[int] = []
@@ -207,7 +207,7 @@ def test_the_more_queues_are_in_use_the_less_often_these_are_flushed(monkeypatch
     assert flushes == [10, 30], "of twenty queues ten seconds later than of one"
 
 
-def test_a_flush_over_several_ticks_speaks_only_of_what_was_entered_before_it() -> None:
+def test_a_flush_over_several_ticks_covers_only_entries_added_before_it() -> None:
     clock = SteppingClock()
     opened = OpenStore.small(clock=clock, queue_thorough_ms=5000)
     for queue_id in range(50):
@@ -227,7 +227,7 @@ def test_a_flush_over_several_ticks_speaks_only_of_what_was_entered_before_it() 
     assert opened.crash("everything").bodies() == [b"body", b"late"]
 
 
-def test_a_topic_may_go_while_its_entries_are_written() -> None:
+def test_a_topic_may_be_deleted_while_its_entries_are_written() -> None:
     clock = SteppingClock()
     opened = OpenStore.small(clock=clock)
     for queue_id in range(30):
@@ -264,7 +264,7 @@ def test_a_store_may_close_while_its_entries_are_written() -> None:
 # index
 
 
-def test_the_index_catches_up_in_the_background_and_comes_to_the_disk() -> None:
+def test_the_index_is_completed_and_written_in_the_background() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(10), properties="KEYS\x01k\x02")
     assert opened.store.index_backlog_bytes > 0
@@ -301,7 +301,7 @@ def keep_busy(opened: OpenStore) -> None:
     opened.send(properties="KEYS\x01k\x02")
 
 
-def test_while_messages_come_a_small_backlog_takes_one_step_of_a_tick() -> None:
+def test_while_messages_arrive_a_small_backlog_uses_one_step_of_a_tick() -> None:
     opened = stepping()
     opened.send(*numbered(2000), properties="KEYS\x01k\x02")
 
@@ -313,7 +313,7 @@ def test_while_messages_come_a_small_backlog_takes_one_step_of_a_tick() -> None:
     assert steps == [INDEX_STEP] * 3
 
 
-def test_while_messages_come_a_tick_takes_as_large_a_part_as_there_is_backlog() -> None:
+def test_while_messages_arrive_a_tick_uses_time_in_proportion_to_the_backlog() -> None:
     opened = stepping(index_backlog_bytes=1_000_000)
     opened.send(*numbered(4500), properties="KEYS\x01k\x02")
     assert 850_000 < opened.store.index_backlog_bytes < 1_000_000
@@ -329,7 +329,7 @@ def test_while_messages_come_a_tick_takes_as_large_a_part_as_there_is_backlog() 
     assert steps[-1] == 1
 
 
-def test_when_no_message_came_a_tick_takes_its_whole_slice() -> None:
+def test_without_new_messages_a_tick_uses_its_full_time_slice() -> None:
     opened = stepping()
     opened.send(*numbered(2000), properties="KEYS\x01k\x02")
     opened.store.tick()
@@ -337,7 +337,7 @@ def test_when_no_message_came_a_tick_takes_its_whole_slice() -> None:
     assert indexed_by(opened) == 5 * INDEX_STEP
 
 
-def test_after_a_look_up_ticks_work_on_the_index_though_messages_come() -> None:
+def test_after_a_search_ticks_index_although_messages_arrive() -> None:
     opened = stepping()
     opened.send(*numbered(3000), properties="KEYS\x01k\x02")
     keep_busy(opened)
@@ -352,7 +352,7 @@ def test_after_a_look_up_ticks_work_on_the_index_though_messages_come() -> None:
 
 
 @pytest.mark.parametrize("turn", [1, 10])
-def test_a_full_backlog_is_worked_off_by_the_turns_as_fast_as_they_write(turn: int) -> None:
+def test_a_full_backlog_is_reduced_by_turns_as_fast_as_they_write(turn: int) -> None:
     without = OpenStore.small(log_file_bytes=1024 * 1024, index_entries=100_000, index_enabled=False)
     without.send(*numbered(1000), properties="KEYS\x01k\x02")
     opened = without.reopen(index_enabled=True, index_backlog_bytes=100_000)
@@ -376,7 +376,7 @@ def test_without_an_index_nothing_is_indexed() -> None:
     assert opened.names("index") == []
 
 
-def test_without_an_index_there_is_no_backlog_to_work_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_index_no_backlog_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = OpenStore.small(index_enabled=False, index_backlog_bytes=0)
     monkeypatch.setattr(opened.store._upkeep, "_guarded", None)
 
@@ -392,7 +392,7 @@ def resume_point(opened: OpenStore) -> ResumePoint | None:
     return ResumeFile(opened.disk, ROOT).load()
 
 
-def test_the_resume_point_of_a_running_store_promises_what_is_safe() -> None:
+def test_the_resume_point_of_a_running_store_covers_only_safe_data() -> None:
     opened = OpenStore.small(resume_interval_ms=1000)
     opened.send(*numbered(3))
     opened.send(topic="U")
@@ -432,7 +432,7 @@ def test_the_resume_point_is_written_when_queues_were_added_only() -> None:
     assert point.queues == {("T", 0): (0, 2), ("T", 1): (0, 1)}
 
 
-def test_nobody_waits_for_the_disk_when_the_resume_point_is_written() -> None:
+def test_writing_the_resume_point_blocks_no_request() -> None:
     opened = OpenStore.small(resume_interval_ms=1000)
     opened.send()
     since = opened.disk.position
@@ -448,7 +448,7 @@ def test_nobody_waits_for_the_disk_when_the_resume_point_is_written() -> None:
     assert resume_point(opened) is not None
 
 
-def test_a_deleted_topic_is_taken_out_before_its_files_go() -> None:
+def test_a_deleted_topic_leaves_the_resume_point_before_its_files_are_deleted() -> None:
     opened = OpenStore.small(resume_interval_ms=1000)
     opened.send(*numbered(3))
     opened.send(topic="U")
@@ -466,7 +466,7 @@ def test_a_deleted_topic_is_taken_out_before_its_files_go() -> None:
 
 
 @pytest.mark.parametrize("stop_after", range(8))
-def test_a_topic_deleted_while_the_resume_point_is_on_its_way_stays_out_of_it(stop_after: int) -> None:
+def test_a_topic_deleted_during_the_write_of_the_resume_point_is_not_in_it(stop_after: int) -> None:
     opened = OpenStore.small(resume_interval_ms=1000)
     opened.send()
     opened.send(topic="U")
@@ -485,7 +485,7 @@ def test_a_topic_deleted_while_the_resume_point_is_on_its_way_stays_out_of_it(st
     assert "T" in point.deleted
 
 
-def test_marks_of_deleted_topics_are_forgotten_with_their_messages() -> None:
+def test_marks_of_deleted_topics_are_removed_with_their_messages() -> None:
     opened = OpenStore.small(retention_hours=1, disk_clean_ratio=0.0001)
     opened.disk.resize(1024 * 1024)
     opened.send(b"old")

@@ -17,7 +17,7 @@ from pocketmq.testing.disk.faults import Call
 
 
 @pytest.mark.parametrize("call", ["open", "create", "read", "write", "truncate", "make_dir", "unlink", "replace"])
-def test_a_tick_never_fails_whatever_the_disk_refuses(call: Call) -> None:
+def test_a_tick_never_raises_for_any_disk_error(call: Call) -> None:
     opened = OpenStore.small(resume_interval_ms=500, queue_thorough_ms=500, checkpoint_interval_ms=100)
     opened.send(*numbered(3), properties="KEYS\x01k\x02")
 
@@ -36,7 +36,7 @@ def test_a_tick_never_fails_whatever_the_disk_refuses(call: Call) -> None:
     assert again.bodies()[-1] == b"well again"
 
 
-def test_failures_are_told_once_and_so_is_their_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_and_their_ends_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     opened = OpenStore.small()
     opened.send()
     with (
@@ -51,7 +51,7 @@ def test_failures_are_told_once_and_so_is_their_end(caplog: pytest.LogCaptureFix
     assert caplog.text.count("queues: the disk accepts writes again") == 1
 
 
-def test_one_part_that_works_does_not_hide_another_that_does_not() -> None:
+def test_a_working_part_does_not_hide_a_failing_one() -> None:
     opened = OpenStore.small()
     opened.send()
     opened.disk.fail("write", errno.ENOSPC, "*/consumequeue/*", times=None)
@@ -61,7 +61,7 @@ def test_one_part_that_works_does_not_hide_another_that_does_not() -> None:
     assert opened.store._upkeep.derived_failure is not None
 
 
-def test_queues_that_can_be_written_do_not_hide_one_that_cannot() -> None:
+def test_writable_queues_do_not_hide_one_that_cannot_be_written() -> None:
     clock = SteppingClock()
     opened = OpenStore.small(clock=clock, queue_least_pages=0)
     opened.disk.fail("write", errno.ENOSPC, "*/T/19/*", times=None)
@@ -82,7 +82,7 @@ def test_queues_that_can_be_written_do_not_hide_one_that_cannot() -> None:
     assert opened.store._upkeep.derived_failure is None
 
 
-def test_only_files_that_may_go_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_files_that_may_be_deleted_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = OpenStore.small(prepared_files=40, max_deletes_per_run=2)
     opened.send(*numbered(30, size=3900))
     opened.settle(10)
@@ -102,7 +102,7 @@ def test_only_files_that_may_go_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
 # stopping
 
 
-def test_a_clean_stop_leaves_everything_safe() -> None:
+def test_a_clean_stop_syncs_everything() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(25), properties="KEYS\x01k\x02")
     opened.store.close()
@@ -114,7 +114,7 @@ def test_a_clean_stop_leaves_everything_safe() -> None:
     assert len(again.store.find_by_key("T", "k", 64)) == 25
 
 
-def test_a_topic_deleted_between_flush_and_stop_does_not_stop_the_stop() -> None:
+def test_a_topic_deleted_before_the_stop_does_not_block_the_stop() -> None:
     opened = OpenStore.small(queue_least_pages=0)
     opened.send()
     opened.store.delete_topic("T")

@@ -16,7 +16,7 @@ def store() -> MadeStore:
 
 
 @pytest.mark.parametrize(("field", "at"), [("log offset", 7), ("size", 11), ("tags code", 19)])
-def test_a_flipped_bit_in_a_queue_entry_is_that_entry(store: MadeStore, field: str, at: int) -> None:
+def test_a_flipped_bit_in_a_queue_entry_is_reported_for_that_entry(store: MadeStore, field: str, at: int) -> None:
     path, begin = store.queue_path("Orders", 1, 6)
 
     store.flip(path, begin + at)
@@ -31,7 +31,7 @@ def test_a_flipped_bit_in_a_queue_entry_is_that_entry(store: MadeStore, field: s
     assert finding.text.startswith("entry 6 of Orders/1: the file has"), field
 
 
-def test_two_entries_that_changed_places_are_one_run(store: MadeStore) -> None:
+def test_two_swapped_entries_are_one_finding(store: MadeStore) -> None:
     path, begin = store.queue_path("Orders", 0, 4)
     data = store.read(path)
 
@@ -42,7 +42,7 @@ def test_two_entries_that_changed_places_are_one_run(store: MadeStore) -> None:
     assert finding.text.startswith("entries 4 to 5 of Orders/0: of the first,")
 
 
-def test_entries_that_were_zeroed_are_missing(store: MadeStore) -> None:
+def test_zeroed_entries_are_reported_as_missing(store: MadeStore) -> None:
     path, begin = store.queue_path("Bills", 0, 5)
 
     store.write(path, bytes(40), begin)
@@ -50,7 +50,7 @@ def test_entries_that_were_zeroed_are_missing(store: MadeStore) -> None:
     assert store.told() == [("queue-entry-missing", path, begin, begin + 40)]
 
 
-def test_an_entry_behind_the_last_message_is_stale(store: MadeStore) -> None:
+def test_an_entry_after_the_last_message_is_stale(store: MadeStore) -> None:
     path, begin = store.queue_path("Orders", 0, 15)
     before, at = store.queue_path("Orders", 0, 14)
 
@@ -59,7 +59,7 @@ def test_an_entry_behind_the_last_message_is_stale(store: MadeStore) -> None:
     assert store.told() == [("queue-entry-stale", path, begin, begin + 20)]
 
 
-def test_a_queue_that_the_log_has_no_message_of_is_stale(store: MadeStore) -> None:
+def test_a_queue_without_messages_in_the_log_is_stale(store: MadeStore) -> None:
     path = "consumequeue/Ghosts/3/00000000000000000000"
 
     store.write(path, store.read(store.queue_path("Orders", 0, 0)[0]))
@@ -67,7 +67,7 @@ def test_a_queue_that_the_log_has_no_message_of_is_stale(store: MadeStore) -> No
     assert store.told() == [("queue-entry-stale", path, 0, 80)]
 
 
-def test_a_filled_head_that_was_flipped_is_wrong() -> None:
+def test_a_flipped_filled_head_is_wrong() -> None:
     store = MadeStore(log_start=LOG_FILE_BYTES)
     store.next_offsets["Orders", 0] = 6
     store.fill()
@@ -79,7 +79,7 @@ def test_a_filled_head_that_was_flipped_is_wrong() -> None:
     assert "before the first message of the log" in finding.text
 
 
-def test_a_missing_queue_file_is_its_entries(store: MadeStore) -> None:
+def test_a_missing_queue_file_is_reported_as_its_entries(store: MadeStore) -> None:
     path, _ = store.queue_path("Orders", 0, 4)
 
     store.unlink(path)
@@ -108,7 +108,7 @@ def test_without_any_queue_there_is_one_finding(store: MadeStore) -> None:
     assert (finding.kind, finding.path) == (Kind.QUEUE_MISSING, "consumequeue")
 
 
-def test_a_missing_queue_of_a_topic_that_is_in_no_table_is_a_note(store: MadeStore) -> None:
+def test_a_missing_queue_of_an_unlisted_topic_is_a_note(store: MadeStore) -> None:
     store.remove_tree("consumequeue/Orders")
     store.write("config/topics.json", b'{"topicConfigTable":{"Bills":{}}}', size=33)
 
@@ -118,7 +118,7 @@ def test_a_missing_queue_of_a_topic_that_is_in_no_table_is_a_note(store: MadeSto
     ]
 
 
-def test_a_topic_that_was_deleted_and_made_again_is_a_note() -> None:
+def test_a_recreated_topic_is_a_note() -> None:
     store = MadeStore()
     for _ in range(7):
         store.append("Orders")
@@ -135,7 +135,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_a_note() -> None:
     [("begin ms", 7), ("end ms", 15), ("begin offset", 23), ("end offset", 31), ("slots", 35), ("count", 39)],
 )
 @pytest.mark.parametrize("bit", [0, 3])
-def test_a_flipped_bit_in_the_header_of_an_index_file_is_that_header(
+def test_a_flipped_bit_in_an_index_header_is_reported_for_that_header(
     store: MadeStore, field: str, at: int, bit: int
 ) -> None:
     path = store.index_paths[1]
@@ -145,7 +145,7 @@ def test_a_flipped_bit_in_the_header_of_an_index_file_is_that_header(
     assert store.told() == [("index-header", path, 0, 40)], field
 
 
-def test_a_flipped_slot_of_the_index_is_that_slot(store: MadeStore) -> None:
+def test_a_flipped_slot_of_the_index_is_reported_for_that_slot(store: MadeStore) -> None:
     path = store.index_paths[0]
 
     store.flip(path, 40 + 4 * 17 + 2)
@@ -155,7 +155,9 @@ def test_a_flipped_slot_of_the_index_is_that_slot(store: MadeStore) -> None:
 
 @pytest.mark.parametrize(("field", "at"), [("hash", 1), ("log offset", 10), ("second", 15), ("previous", 19)])
 @pytest.mark.parametrize("number", [1, 2, 13, INDEX_ENTRIES - 1])
-def test_a_flipped_bit_in_an_index_entry_is_that_entry(store: MadeStore, field: str, at: int, number: int) -> None:
+def test_a_flipped_bit_in_an_index_entry_is_reported_for_that_entry(
+    store: MadeStore, field: str, at: int, number: int
+) -> None:
     path, begin = store.index_paths[1], ENTRIES_AT + 20 * number
 
     store.flip(path, begin + at, bit=4)
@@ -163,7 +165,7 @@ def test_a_flipped_bit_in_an_index_entry_is_that_entry(store: MadeStore, field: 
     assert store.told() == [("index-entry", path, begin, begin + 20)], field
 
 
-def test_index_entries_that_changed_places_are_one_run(store: MadeStore) -> None:
+def test_swapped_index_entries_are_one_finding(store: MadeStore) -> None:
     path, begin = store.index_paths[1], ENTRIES_AT + 20 * 9
     data = store.read(path)
 
@@ -172,7 +174,7 @@ def test_index_entries_that_changed_places_are_one_run(store: MadeStore) -> None
     assert store.told() == [("index-entry", path, begin, begin + 40)]
 
 
-def test_index_entries_that_were_zeroed_are_one_run(store: MadeStore) -> None:
+def test_zeroed_index_entries_are_one_finding(store: MadeStore) -> None:
     path, begin = store.index_paths[1], ENTRIES_AT + 20 * 9
 
     store.write(path, bytes(100), begin)
@@ -180,7 +182,7 @@ def test_index_entries_that_were_zeroed_are_one_run(store: MadeStore) -> None:
     assert store.told() == [("index-entry", path, begin, begin + 100)]
 
 
-def test_a_missing_index_file_in_the_middle_is_its_keys(store: MadeStore) -> None:
+def test_a_missing_middle_index_file_is_reported_as_its_keys(store: MadeStore) -> None:
     store.unlink(store.index_paths[1])
 
     [finding] = store.findings()
@@ -188,7 +190,7 @@ def test_a_missing_index_file_in_the_middle_is_its_keys(store: MadeStore) -> Non
     assert "are not in the index" in finding.text
 
 
-def test_the_newest_index_file_missing_is_its_keys_when_the_checkpoint_vouches_for_them(store: MadeStore) -> None:
+def test_a_missing_newest_index_file_is_reported_if_the_checkpoint_covers_its_keys(store: MadeStore) -> None:
     store.unlink(store.index_paths[-1])
 
     [finding] = store.findings()
@@ -209,7 +211,7 @@ def test_an_index_file_of_another_size_is_one_finding(store: MadeStore) -> None:
     assert store.told() == [("index-file-size", path, 0, 300)]
 
 
-def test_an_index_of_unknown_shape_is_said_not_to_be_checked(store: MadeStore) -> None:
+def test_an_index_of_unknown_shape_is_reported_as_unchecked(store: MadeStore) -> None:
     for path in store.index_paths:
         store.write(path, b"\x01" * 40)  # headers that lead nowhere
 
@@ -218,7 +220,7 @@ def test_an_index_of_unknown_shape_is_said_not_to_be_checked(store: MadeStore) -
     assert [finding.kind for finding in findings] == [Kind.INDEX_UNCHECKED]
 
 
-def test_the_index_can_be_left_out(store: MadeStore) -> None:
+def test_the_index_can_be_skipped(store: MadeStore) -> None:
     store.remove_tree("index")
     verification = Verification(store.files, store.layout(), with_index=False)
 

@@ -21,7 +21,7 @@ def a_record(store: MadeStore, number: int = 6) -> tuple[int, int]:
     ("field", "at"),
     [("size", 3), ("magic", 5), ("checksum", 9), ("log offset", 35), ("body length", 87), ("body", 100)],
 )
-def test_a_flipped_bit_in_a_record_is_damage_from_its_begin_to_the_next_record(
+def test_a_flipped_bit_in_a_record_is_damage_from_its_start_to_the_next_record(
     store: MadeStore, field: str, at: int
 ) -> None:
     begin, end = a_record(store)
@@ -31,7 +31,7 @@ def test_a_flipped_bit_in_a_record_is_damage_from_its_begin_to_the_next_record(
     assert store.told() == [("log-record", store.log_path(begin), begin, end)], field
 
 
-def test_a_flipped_bit_in_the_last_record_is_damage_because_its_queue_knows_it(store: MadeStore) -> None:
+def test_a_flipped_bit_in_the_last_record_is_damage_because_its_queue_has_an_entry(store: MadeStore) -> None:
     begin, end = a_record(store, -1)
 
     store.flip(store.log_path(begin), begin % LOG_FILE_BYTES + 100)
@@ -48,7 +48,7 @@ def test_a_flipped_bit_in_filler_is_damage_up_to_the_end_of_the_file(store: Made
     assert store.told() == [("log-record", store.log_path(0), filler, LOG_FILE_BYTES)]
 
 
-def test_what_follows_the_head_of_filler_does_not_matter(store: MadeStore) -> None:
+def test_bytes_after_the_head_of_filler_are_ignored(store: MadeStore) -> None:
     filler = max(at + len(raw) for at, raw in store.records.items() if at < LOG_FILE_BYTES)
 
     store.write(store.log_path(0), b"anything", filler + 8)
@@ -56,7 +56,7 @@ def test_what_follows_the_head_of_filler_does_not_matter(store: MadeStore) -> No
     assert store.findings() == []
 
 
-def test_a_flipped_queue_offset_is_told_by_the_queue(store: MadeStore) -> None:
+def test_a_flipped_queue_offset_is_detected_by_the_queue(store: MadeStore) -> None:
     begin, end = a_record(store)
 
     store.flip(store.log_path(begin), begin + 27, bit=3)
@@ -66,7 +66,7 @@ def test_a_flipped_queue_offset_is_told_by_the_queue(store: MadeStore) -> None:
     assert "it says that it is message" in finding.text
 
 
-def test_a_flipped_queue_id_is_told_by_the_queue(store: MadeStore) -> None:
+def test_a_flipped_queue_id_is_detected_by_the_queue(store: MadeStore) -> None:
     begin, end = a_record(store)
 
     store.flip(store.log_path(begin), begin + 14, bit=3)
@@ -74,7 +74,7 @@ def test_a_flipped_queue_id_is_told_by_the_queue(store: MadeStore) -> None:
     assert store.told() == [("log-order", store.log_path(begin), begin, end)]
 
 
-def test_a_flipped_key_is_told_by_the_index(store: MadeStore) -> None:
+def test_a_flipped_key_is_detected_by_the_index(store: MadeStore) -> None:
     begin, _ = a_record(store)
     key = store.records[begin].index(b"KEYS\x01k") + 5
 
@@ -83,7 +83,7 @@ def test_a_flipped_key_is_told_by_the_index(store: MadeStore) -> None:
     assert store.told() == [("log-changed", store.log_path(begin), begin, None)]
 
 
-def test_a_wrong_checksum_of_the_whole_record_is_damage() -> None:
+def test_a_wrong_checksum_of_the_complete_record_is_damage() -> None:
     store = MadeStore()
     at = store.append(properties="__CRC32#\x010123456789\x02")
     store.derive()
@@ -102,7 +102,7 @@ def test_zeros_in_the_middle_of_the_log_are_damage(store: MadeStore) -> None:
     assert finding.text.endswith("only zeros")
 
 
-def test_a_log_file_that_is_cut_off_is_one_finding(store: MadeStore) -> None:
+def test_a_truncated_log_file_is_one_finding(store: MadeStore) -> None:
     store.truncate(store.log_path(0), 3000)
 
     [finding] = store.findings()
@@ -115,7 +115,7 @@ def test_a_log_file_that_is_cut_off_is_one_finding(store: MadeStore) -> None:
     assert "3000 bytes instead of 4096, so the log has nothing from 3000 to 4096" in finding.text
 
 
-def test_the_newest_log_file_cut_off_behind_the_end_is_one_finding(store: MadeStore) -> None:
+def test_a_newest_log_file_truncated_after_the_end_is_one_finding(store: MadeStore) -> None:
     store.truncate(store.log_path(store.end), store.end % LOG_FILE_BYTES)
 
     assert [finding.kind for finding in store.findings()] == [Kind.LOG_FILE_SIZE]
@@ -133,7 +133,7 @@ def test_an_empty_newest_log_file_is_a_note(store: MadeStore) -> None:
     assert store.told() == [("log-file-unfinished", store.log_path(3 * LOG_FILE_BYTES), None, None)]
 
 
-def test_a_log_that_lost_its_last_records_is_damage_because_queues_know_them(store: MadeStore) -> None:
+def test_a_log_without_its_last_records_is_damage_because_queues_have_entries(store: MadeStore) -> None:
     begin, _ = a_record(store, -2)
     first = begin // LOG_FILE_BYTES * LOG_FILE_BYTES
 
@@ -142,14 +142,14 @@ def test_a_log_that_lost_its_last_records_is_damage_because_queues_know_them(sto
     assert store.told() == [("log-lost-tail", store.log_path(begin), begin - first, None)]
 
 
-def test_a_log_without_any_file_is_damage_when_the_checkpoint_knows_of_messages(store: MadeStore) -> None:
+def test_a_log_without_files_is_damage_if_the_checkpoint_covers_messages(store: MadeStore) -> None:
     store.remove_tree("commitlog")
     store.remove_tree("consumequeue")
 
     assert ("log-lost-tail", "commitlog", 0, None) in store.told()
 
 
-def test_a_log_that_lost_what_the_checkpoint_vouches_for_is_damage_after_a_crash_too(store: MadeStore) -> None:
+def test_a_log_shorter_than_the_checkpoint_is_damage_also_after_a_crash(store: MadeStore) -> None:
     begin, _ = a_record(store, -1)
     first = begin // LOG_FILE_BYTES * LOG_FILE_BYTES
     store.write("abort", b"1")
@@ -159,7 +159,7 @@ def test_a_log_that_lost_what_the_checkpoint_vouches_for_is_damage_after_a_crash
     assert ("log-lost-tail", store.log_path(begin), begin - first, None) in store.told()
 
 
-def test_bytes_behind_the_end_that_nobody_knows_are_a_note_with_their_range(store: MadeStore) -> None:
+def test_unknown_bytes_after_the_end_are_a_note_with_their_range(store: MadeStore) -> None:
     first = store.end // LOG_FILE_BYTES * LOG_FILE_BYTES
 
     store.write(store.log_path(store.end), b"rest of a torn write", store.end - first + 32)
@@ -179,7 +179,7 @@ def test_a_clock_that_was_set_back_is_a_note() -> None:
     assert [(kind, begin) for kind, _, begin, _ in store.told()] == [("log-time", at)]
 
 
-def test_a_message_that_is_missing_between_others_is_damage() -> None:
+def test_a_missing_message_between_others_is_damage() -> None:
     store = MadeStore()
     store.append()
     at = store.append(queue_offset=3)
@@ -190,7 +190,7 @@ def test_a_message_that_is_missing_between_others_is_damage() -> None:
     assert "the log does not have messages 1 to 2 of that queue before it" in finding.text
 
 
-def test_a_topic_that_can_be_no_folder_is_a_note() -> None:
+def test_a_topic_that_cannot_be_a_folder_is_a_note() -> None:
     store = MadeStore()
     store.append("Orders")
     at = store.append("../etc")

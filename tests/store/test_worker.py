@@ -26,7 +26,7 @@ def fail(error: Exception) -> None:
     raise AssertionError("not expected") from error
 
 
-def test_work_runs_on_the_thread_and_its_outcome_comes_back_to_the_owner(owner: OwnerThread, worker: Worker) -> None:
+def test_work_runs_on_the_thread_and_its_result_is_returned_to_the_owner(owner: OwnerThread, worker: Worker) -> None:
     seen: list[threading.Thread] = []
 
     worker.submit(threading.current_thread, lambda there: seen.extend((there, threading.current_thread())), fail)
@@ -37,7 +37,7 @@ def test_work_runs_on_the_thread_and_its_outcome_comes_back_to_the_owner(owner: 
     assert seen[1] is threading.current_thread()
 
 
-def test_an_error_of_the_work_comes_back_as_a_value(owner: OwnerThread, worker: Worker) -> None:
+def test_an_error_of_the_work_is_returned_as_a_value(owner: OwnerThread, worker: Worker) -> None:
     errors: list[Exception] = []
 
     worker.submit(lambda: 1 // 0, fail_if_done, errors.append)
@@ -50,7 +50,7 @@ def fail_if_done(_: int) -> None:
     raise AssertionError("not expected")
 
 
-def test_jobs_are_done_in_order_and_busy_until_their_outcome_was_seen(worker: Worker) -> None:
+def test_jobs_run_in_order_and_count_as_busy_until_their_result_was_read(worker: Worker) -> None:
     done: list[int] = []
     busy = [worker.busy]
 
@@ -64,7 +64,7 @@ def test_jobs_are_done_in_order_and_busy_until_their_outcome_was_seen(worker: Wo
     assert busy == [False, True, False]
 
 
-def test_nothing_happens_on_the_owners_side_before_it_settles(worker: Worker) -> None:
+def test_results_have_no_effect_before_the_owner_reads_them(worker: Worker) -> None:
     done: list[None] = []
     reached = threading.Event()
 
@@ -76,7 +76,7 @@ def test_nothing_happens_on_the_owners_side_before_it_settles(worker: Worker) ->
     assert done == [None]
 
 
-def test_the_thread_goes_on_though_the_owner_could_not_be_woken() -> None:
+def test_the_thread_continues_although_the_owner_could_not_be_woken() -> None:
     done: list[int] = []
     posted: list[Callable[[], None]] = []
 
@@ -93,7 +93,7 @@ def test_the_thread_goes_on_though_the_owner_could_not_be_woken() -> None:
     assert worker.close(10)
 
 
-def test_draining_gives_up_on_a_job_that_hangs(worker: Worker) -> None:
+def test_draining_does_not_wait_for_a_hanging_job(worker: Worker) -> None:
     hanging, release = threading.Event(), threading.Event()
     done: list[bool] = []
 
@@ -106,7 +106,7 @@ def test_draining_gives_up_on_a_job_that_hangs(worker: Worker) -> None:
     assert done == [True]
 
 
-def test_closing_gives_up_on_a_job_that_hangs_and_the_thread_ends_by_itself_later(owner: OwnerThread) -> None:
+def test_closing_does_not_wait_for_a_hanging_job_and_the_thread_ends_later(owner: OwnerThread) -> None:
     worker = Worker("test", owner.post)
     hanging, release = threading.Event(), threading.Event()
     worker.submit(waiting_for(hanging, release), lambda _: None, fail)
@@ -126,7 +126,7 @@ def waiting_for(hanging: threading.Event, release: threading.Event) -> Callable[
     return work
 
 
-def test_closing_finishes_what_was_submitted_and_rings_no_more() -> None:
+def test_closing_completes_submitted_jobs_without_waking_the_owner() -> None:
     def ring(_: Callable[[], None]) -> None:
         rung.append(threading.current_thread())
 
@@ -145,7 +145,7 @@ def test_closing_finishes_what_was_submitted_and_rings_no_more() -> None:
     assert rung == []
 
 
-def test_a_worker_that_never_worked_has_no_thread_and_closes(worker: Worker) -> None:
+def test_an_unused_worker_has_no_thread_and_closes(worker: Worker) -> None:
     before = threading.active_count()
 
     assert worker.drain(0)
@@ -155,14 +155,14 @@ def test_a_worker_that_never_worked_has_no_thread_and_closes(worker: Worker) -> 
     assert threading.active_count() == before
 
 
-def test_a_closed_worker_takes_nothing(worker: Worker) -> None:
+def test_a_closed_worker_accepts_no_jobs(worker: Worker) -> None:
     worker.close(0)
 
     with pytest.raises(WrongState, match="test is closed"):
         worker.submit(lambda: None, lambda _: None, fail)
 
 
-def test_jobs_have_one_thread_though_the_next_is_submitted_before_the_first_start_returns(
+def test_jobs_have_one_thread_although_the_next_is_submitted_during_the_first_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done, seen = threading.Event(), list[threading.Thread]()
@@ -200,7 +200,7 @@ class Refusing(threading.Thread):
         raise RuntimeError("can't start new thread")
 
 
-def test_a_thread_that_could_not_be_started_is_tried_again(
+def test_a_failed_start_of_a_thread_is_retried(
     owner: OwnerThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker, done = Worker("test", owner.post), list[int]()
@@ -220,7 +220,7 @@ def test_a_thread_that_could_not_be_started_is_tried_again(
     assert worker.close(10)
 
 
-def test_an_owner_that_has_to_wait_does_the_work_itself_when_there_is_no_thread(
+def test_without_a_thread_a_waiting_owner_runs_the_job_itself(
     owner: OwnerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, done = Worker("test", owner.post), list[int]()

@@ -10,7 +10,7 @@ from pocketmq.testing import FakeClock, run
 from pocketmq.testing.fake_clock import START_MS
 
 
-def test_it_is_a_clock_that_stands_still_until_advanced() -> None:
+def test_a_fake_clock_stops_until_advanced() -> None:
     clock = FakeClock()
     seen: Clock = clock
 
@@ -21,7 +21,7 @@ def test_it_is_a_clock_that_stands_still_until_advanced() -> None:
     assert (seen.now_ms(), seen.monotonic()) == (START_MS + 1500, 1.5)
 
 
-def test_it_follows_the_loop_it_is_bound_to() -> None:
+def test_a_fake_clock_follows_its_loop() -> None:
     async def main() -> tuple[int, float]:
         clock = FakeClock(asyncio.get_running_loop(), start_ms=1000)
         await asyncio.sleep(90)
@@ -31,7 +31,7 @@ def test_it_follows_the_loop_it_is_bound_to() -> None:
 
 
 @pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
-def test_the_wall_steps_and_the_monotonic_reading_does_not(step_ms: int) -> None:
+def test_a_step_changes_the_wall_clock_and_not_the_monotonic_clock(step_ms: int) -> None:
     clock = FakeClock(start_ms=5_000_000)
     clock.advance_ms(250)
 
@@ -41,7 +41,7 @@ def test_the_wall_steps_and_the_monotonic_reading_does_not(step_ms: int) -> None
     assert clock.monotonic() == 0.25
 
 
-def test_milliseconds_are_whole_after_many_small_waits() -> None:
+def test_milliseconds_are_exact_after_many_small_waits() -> None:
     async def main() -> int:
         clock = FakeClock(asyncio.get_running_loop(), start_ms=0)
         for _ in range(1000):
@@ -59,6 +59,6 @@ def test_a_clock_that_follows_a_loop_cannot_be_advanced_by_hand() -> None:
         run(main())
 
 
-def test_time_does_not_advance_backwards() -> None:
+def test_time_cannot_be_advanced_backwards() -> None:
     with pytest.raises(UsageError, match="step_ms"):
         FakeClock().advance_ms(-1)

@@ -67,7 +67,7 @@ def test_an_empty_write_changes_nothing(place: Place) -> None:
         assert file.size() == 0
 
 
-def test_opening_makes_a_file_only_when_asked_to(place: Place) -> None:
+def test_opening_creates_a_file_only_with_create(place: Place) -> None:
     path = place.root / "log"
 
     assert_fails(errno.ENOENT, lambda: place.files.open(path))
@@ -161,7 +161,7 @@ def test_next_data_skips_holes(place: Place) -> None:
         assert file.next_data(1 << 21) is None
 
 
-def test_a_map_shows_later_writes_and_cannot_be_written(place: Place) -> None:
+def test_a_map_shows_later_writes_and_is_read_only(place: Place) -> None:
     with place.files.open(place.root / "log", create=True) as file:
         file.truncate(8192)
         view = file.map(8192)
@@ -174,14 +174,14 @@ def test_a_map_shows_later_writes_and_cannot_be_written(place: Place) -> None:
         assert len(file.map(0)) == 0
 
 
-def test_a_map_shows_what_was_there_before(place: Place) -> None:
+def test_a_map_shows_earlier_writes(place: Place) -> None:
     place.write("log", b"before")
 
     with place.files.open(place.root / "log", write=False) as file:
         assert bytes(file.map(4)) == b"befo"
 
 
-def test_a_map_outlives_its_file(place: Place) -> None:
+def test_a_map_stays_valid_without_its_file(place: Place) -> None:
     path = place.write("log", b"alive" * 1000)
     with place.files.open(path) as file:
         view = file.map(5000)
@@ -199,7 +199,7 @@ def test_a_map_beyond_the_end_is_refused(place: Place) -> None:
             file.map(4)
 
 
-def test_a_file_lives_on_while_it_is_open(place: Place) -> None:
+def test_an_open_file_exists_after_its_unlink(place: Place) -> None:
     path = place.write("log", b"old")
 
     with place.files.open(path) as file:
@@ -224,7 +224,7 @@ def test_a_lock_is_for_one_opening_and_freed_by_close(place: Place) -> None:
     second.close()
 
 
-def test_folders_are_made_with_their_parents(place: Place) -> None:
+def test_folders_are_created_with_their_parents(place: Place) -> None:
     place.files.make_dir(place.root / "a" / "b" / "c")
     place.files.make_dir(place.root / "a" / "b" / "c")
     place.write("a/b/file", b"x")
@@ -249,7 +249,7 @@ def test_only_empty_folders_are_removed(place: Place) -> None:
     assert place.files.list(place.root) == ["file"]
 
 
-def test_status_tells_files_folders_and_nothing_apart(place: Place) -> None:
+def test_status_distinguishes_files_folders_and_missing_paths(place: Place) -> None:
     path = place.write("log", b"12345")
 
     found, folder = place.files.status(path), place.files.status(place.root)
@@ -263,7 +263,7 @@ def test_status_tells_files_folders_and_nothing_apart(place: Place) -> None:
     assert place.files.status(path / "below") is None
 
 
-def test_replace_moves_over_what_is_there(place: Place) -> None:
+def test_replace_overwrites_an_existing_file(place: Place) -> None:
     new, old = place.write("new", b"new"), place.write("old", b"old")
     place.files.make_dir(place.root / "folder")
 
@@ -292,7 +292,7 @@ def test_replace_fails_as_the_system_does(place: Place) -> None:
     assert place.files.list(place.root / "empty") == ["inner"]
 
 
-def test_unlink_takes_files_only(place: Place) -> None:
+def test_unlink_removes_files_only(place: Place) -> None:
     path = place.write("log", b"x")
     place.files.make_dir(place.root / "folder")
 
@@ -345,7 +345,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=150)
 @given(st.lists(STEPS, max_size=25))
-def test_whatever_a_program_does_both_disks_answer_the_same(steps: list[tuple[object, ...]]) -> None:
+def test_random_operations_have_the_same_result_on_both_disks(steps: list[tuple[object, ...]]) -> None:
     with TemporaryDirectory() as folder:
         real, memory = Place(DiskFiles(), Path(folder)), memory_place()
 

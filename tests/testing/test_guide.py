@@ -15,12 +15,12 @@ def examples() -> list[tuple[int, str]]:
     return [(text.count("\n", 0, found.start(1)) + 1, found[1]) for found in EXAMPLE.finditer(text)]
 
 
-def test_the_guide_has_examples() -> None:
+def test_the_examples_of_the_guide_exist() -> None:
     assert len(examples()) >= 9
 
 
 @pytest.mark.parametrize(("line", "code"), examples(), ids=[f"line {line}" for line, _ in examples()])
-def test_the_example(line: int, code: str) -> None:
+def test_the_example_of_the_guide_runs(line: int, code: str) -> None:
     placed = "\n" * (line - 1) + code
 
     exec(compile(placed, GUIDE, "exec"), {"__name__": "guide"})

@@ -23,7 +23,7 @@ OTHER = Address("10.0.0.2", 10911)
 
 @given(st.integers(0, 10_000), st.lists(st.binary(max_size=3_000), max_size=10))
 @settings(max_examples=50)
-def test_any_stream_arrives_whole_and_in_order_whatever_the_seed(seed: int, writes: list[bytes]) -> None:
+def test_any_stream_arrives_completely_and_in_order_for_any_seed(seed: int, writes: list[bytes]) -> None:
     async def main() -> None:
         client, server = await pair(MemoryNetwork(seed, Weather(segment_bytes=(1, 700), window_bytes=1_500)))
         for data in writes:
@@ -57,7 +57,7 @@ def test_a_stream_is_cut_into_segments_each_with_its_delay() -> None:
     run(main())
 
 
-def test_connections_overtake_each_other() -> None:
+def test_order_is_not_kept_between_connections() -> None:
     async def main() -> None:
         network = MemoryNetwork(1, Weather(delay_s=(0.0, 1.0)))
         order: list[int] = []
@@ -125,7 +125,7 @@ def test_the_log_has_every_event() -> None:
     ]
 
 
-def test_the_log_keeps_no_more_lines_than_it_was_told() -> None:
+def test_the_log_keeps_the_configured_number_of_lines() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=Weather(log_lines=10, segment_bytes=(1, 1)))
         client, server = await pair(network)
@@ -138,7 +138,7 @@ def test_the_log_keeps_no_more_lines_than_it_was_told() -> None:
     run(main())
 
 
-def test_a_cut_resets_both_ends_and_loses_what_was_on_its_way() -> None:
+def test_a_cut_resets_both_ends_and_loses_bytes_in_transit() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         client, server = await pair(network)
@@ -155,7 +155,7 @@ def test_a_cut_resets_both_ends_and_loses_what_was_on_its_way() -> None:
     run(main())
 
 
-def test_one_connection_can_be_cut_and_all_of_a_host_or_an_address() -> None:
+def test_one_connection_or_all_of_a_host_or_address_can_be_cut() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         for address in (SERVER, Address("10.0.0.1", 10912), OTHER):
@@ -179,7 +179,7 @@ def test_one_connection_can_be_cut_and_all_of_a_host_or_an_address() -> None:
     run(main())
 
 
-def test_a_half_open_connection_swallows_everything_until_it_is_healed_and_then_it_is_reset() -> None:
+def test_a_half_open_connection_loses_everything_until_heal_resets_it() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=Weather(window_bytes=1_000))
         client, server = await pair(network)
@@ -201,7 +201,7 @@ def test_a_half_open_connection_swallows_everything_until_it_is_healed_and_then_
     run(main())
 
 
-def test_nobody_hears_of_the_end_of_a_half_open_connection() -> None:
+def test_the_end_of_a_half_open_connection_is_not_reported() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         client, server = await pair(network)
@@ -238,7 +238,7 @@ def test_in_a_partition_bytes_wait_and_arrive_when_it_is_healed() -> None:
     run(main())
 
 
-def test_a_partition_parts_only_the_two_it_names() -> None:
+def test_a_partition_separates_only_the_two_named_hosts() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         await network.listen(Ear, SERVER)
@@ -255,7 +255,7 @@ def test_a_partition_parts_only_the_two_it_names() -> None:
     run(main())
 
 
-def test_connects_are_refused_where_nobody_listens_and_where_it_was_ordered() -> None:
+def test_connects_are_refused_without_a_listener_and_on_request() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)
         await network.listen(Ear, SERVER)
@@ -291,7 +291,7 @@ def test_listening_chooses_a_port_and_rejects_one_in_use() -> None:
     run(main())
 
 
-def test_a_free_port_is_never_one_that_is_listened_on() -> None:
+def test_a_free_port_is_never_a_used_one() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         await network.listen(Ear, Address("127.0.0.1", 49152))
@@ -303,7 +303,7 @@ def test_a_free_port_is_never_one_that_is_listened_on() -> None:
     run(main())
 
 
-def test_tls_is_refused_because_there_is_none() -> None:
+def test_tls_is_refused() -> None:
     async def main() -> None:
         network = MemoryNetwork()
         context = client_context(verify=False)
@@ -315,7 +315,7 @@ def test_tls_is_refused_because_there_is_none() -> None:
     run(main())
 
 
-def test_a_line_over_memory_in_single_bytes_still_gets_whole_frames() -> None:
+def test_frames_over_memory_in_single_bytes_are_complete() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=Weather(segment_bytes=(1, 1)))
         server, client = Recorder(), Recorder()
@@ -341,7 +341,7 @@ def test_the_network_works_on_a_real_loop_too() -> None:
     assert asyncio.run(main()) == b"real time"
 
 
-def test_weather_must_make_sense() -> None:
+def test_impossible_weather_is_refused() -> None:
     for weather in (
         {"delay_s": (0.2, 0.1)},
         {"delay_s": (-1.0, 0.1)},

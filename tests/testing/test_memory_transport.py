@@ -10,7 +10,7 @@ from pocketmq.testing import run
 from pocketmq.testing.memory_net import MemoryNetwork, Weather
 
 
-def test_a_reader_that_pauses_fills_the_window_and_then_the_writer_is_paused() -> None:
+def test_a_paused_reader_fills_the_window_and_pauses_the_writer() -> None:
     async def main() -> None:
         network = MemoryNetwork(weather=Weather(delay_s=(0.001, 0.001), segment_bytes=(100, 100), window_bytes=1_000))
         paused: list[str] = []
@@ -63,7 +63,7 @@ def test_a_reader_that_pauses_between_two_segments_gets_the_rest_later() -> None
     run(main())
 
 
-def test_limits_of_the_write_buffer_are_asyncios() -> None:
+def test_limits_of_the_write_buffer_are_those_of_asyncio() -> None:
     async def main() -> None:
         client, _ = await pair(MemoryNetwork(weather=BRISK))
         transport = client.transport
@@ -90,7 +90,7 @@ def test_both_ends_know_their_own_and_the_others_address() -> None:
     run(main())
 
 
-def test_closing_sends_everything_first_and_aborting_nothing() -> None:
+def test_closing_sends_waiting_bytes_and_aborting_does_not() -> None:
     async def main(abort: bool) -> tuple[int, bool, list[Exception | None]]:
         client, server = await pair(MemoryNetwork(weather=Weather(window_bytes=1_000)))
         client.transport.write(bytes(50_000))
@@ -138,7 +138,7 @@ def test_one_direction_may_end_before_the_other() -> None:
     run(main())
 
 
-def test_a_protocol_may_be_replaced() -> None:
+def test_a_protocol_can_be_replaced() -> None:
     async def main() -> None:
         client, server = await pair(MemoryNetwork(weather=BRISK))
         other = Ear()
@@ -153,7 +153,7 @@ def test_a_protocol_may_be_replaced() -> None:
     run(main())
 
 
-def test_a_segment_larger_than_a_buffered_protocols_buffer_comes_in_parts() -> None:
+def test_a_segment_larger_than_the_buffer_of_a_protocol_arrives_in_parts() -> None:
     class Tiny(asyncio.BufferedProtocol):
         def __init__(self) -> None:
             self.buffer = bytearray(7)

@@ -38,14 +38,14 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
     assert loaded.usage(Path("/")).total - loaded.usage(Path("/")).free == 4096
 
 
-def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_content_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
 
     with pytest.raises(UsageError, match="not empty"):
         FaultyFiles().materialise(tmp_path)
 
 
-def test_a_real_folder_is_read_in_and_all_of_it_is_safe(tmp_path: Path) -> None:
+def test_a_real_folder_is_loaded_and_counts_as_safe(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "empty").mkdir()
     (tmp_path / "commitlog" / "0").write_bytes(b"record" * 3000)
@@ -63,7 +63,7 @@ def test_a_real_folder_is_read_in_and_all_of_it_is_safe(tmp_path: Path) -> None:
     assert disk.position == 0
 
 
-def test_there_and_back_is_the_same(tmp_path: Path) -> None:
+def test_saving_and_loading_a_disk_keeps_it_equal(tmp_path: Path) -> None:
     disk = FaultyFiles()
     for number in range(3):
         disk.make_dir(Path(f"/{number}"))

@@ -20,7 +20,7 @@ def running_loop() -> VirtualLoop:
     return loop
 
 
-def test_an_hour_passes_at_once() -> None:
+def test_an_hour_of_virtual_time_passes_at_once() -> None:
     async def main() -> float:
         await asyncio.sleep(3600)
         return running_loop().time()
@@ -58,7 +58,7 @@ def test_timeouts_are_virtual() -> None:
     assert run(main()) == 15.0
 
 
-def test_a_deadlock_is_an_error_that_tells_who_waits_and_where() -> None:
+def test_a_deadlock_is_an_error_that_names_the_waiting_tasks_and_lines() -> None:
     async def wait_for_ever(event: asyncio.Event) -> None:
         await event.wait()
 
@@ -78,7 +78,7 @@ def test_a_deadlock_is_an_error_that_tells_who_waits_and_where() -> None:
     assert "seed=0" in notes
 
 
-def test_tasks_that_wait_in_a_generator_are_told_too() -> None:
+def test_tasks_that_wait_in_a_generator_are_named_too() -> None:
     async def numbers() -> AsyncIterator[int]:
         yield 1
         await asyncio.Event().wait()
@@ -147,7 +147,7 @@ def test_a_timeout_of_the_program_itself_stays_a_timeout() -> None:
     assert not isinstance(caught.value, Stuck)
 
 
-def test_a_task_that_spins_is_found() -> None:
+def test_a_spinning_task_is_found() -> None:
     async def main() -> None:
         for _ in itertools.count():
             await asyncio.sleep(0)
@@ -169,7 +169,7 @@ def test_the_seed_repeats_a_run() -> None:
     assert run(main(), seed=7) != run(main(), seed=8)
 
 
-def test_the_random_module_is_put_back() -> None:
+def test_the_state_of_the_random_module_is_restored() -> None:
     async def main() -> None:
         random.random()
 
@@ -182,7 +182,7 @@ def test_the_random_module_is_put_back() -> None:
     assert random.random() == expected
 
 
-def test_time_stands_still_while_an_executor_works() -> None:
+def test_time_stops_while_an_executor_works() -> None:
     release = threading.Event()
 
     async def main() -> tuple[bool, float]:
@@ -219,7 +219,7 @@ def test_a_thread_that_never_returns_is_reported_after_the_patience() -> None:
         run(main(), patience_s=0.05)
 
 
-def test_time_is_held_for_a_thread_that_was_announced() -> None:
+def test_time_stops_for_an_announced_thread() -> None:
     async def main() -> tuple[str, float]:
         loop = running_loop()
         answer: asyncio.Future[str] = loop.create_future()
@@ -244,7 +244,7 @@ def test_time_is_held_for_a_thread_that_was_announced() -> None:
     assert run(main()) == ("synced", 0.0)
 
 
-def test_a_thread_that_nobody_announced_is_waited_for_when_nothing_else_could_happen() -> None:
+def test_an_unannounced_thread_is_waited_for_if_nothing_else_can_run() -> None:
     async def main() -> str:
         loop = running_loop()
         answer: asyncio.Future[str] = loop.create_future()
@@ -255,7 +255,7 @@ def test_a_thread_that_nobody_announced_is_waited_for_when_nothing_else_could_ha
         assert runner.run(main()) == "late"
 
 
-def test_time_goes_on_without_a_thread_that_is_stalled_on_purpose() -> None:
+def test_time_continues_for_a_thread_that_is_stalled_on_purpose() -> None:
     release = threading.Event()
 
     async def main() -> float:
@@ -291,7 +291,7 @@ def test_real_sockets_answer_before_time_jumps() -> None:
     assert run(main()) == (b"hello\n", 0.0)
 
 
-def test_a_silent_socket_neither_hangs_nor_burns_the_processor() -> None:
+def test_a_silent_socket_neither_hangs_nor_uses_the_processor() -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)

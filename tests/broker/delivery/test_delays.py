@@ -25,7 +25,7 @@ from pocketmq.testing import FakeClock, FaultyFiles, run
 
 
 @pytest.mark.parametrize("level", range(1, len(DELAY_LEVELS) + 1))
-def test_a_level_delivers_when_its_time_is_over_and_not_before(level: int) -> None:
+def test_a_level_delivers_after_its_delay_and_not_before(level: int) -> None:
     life = Life()
     life.send(DELAY=level)
 
@@ -39,7 +39,7 @@ def test_a_level_delivers_when_its_time_is_over_and_not_before(level: int) -> No
     assert life.bodies() == [b"body"]
 
 
-def test_a_delivered_message_is_the_one_that_was_sent_in_every_field() -> None:
+def test_a_delivered_message_equals_the_sent_one_in_every_field() -> None:
     life = Life()
     draft = life.draft(b"\x00body", "Orders", 3, DELAY=1, TAGS="A", KEYS="k", UNIQ_KEY="U", own="value")
     draft.flag, draft.reconsume_times, draft.sys_flag = 7, 2, SysFlag.COMPRESSED
@@ -66,7 +66,7 @@ def test_a_delivered_message_is_the_one_that_was_sent_in_every_field() -> None:
 
 
 @needs_golden
-def test_what_apache_delivered_has_the_same_properties_as_what_we_deliver() -> None:
+def test_delivered_messages_have_the_same_properties_as_with_apache() -> None:
     answers = [
         frame.command for frame in captured("wire/5.3.3/json/delay.jsonl") if frame.answers == RequestCode.PULL_MESSAGE
     ]
@@ -97,7 +97,7 @@ def test_the_queue_entry_of_a_delivered_message_has_the_code_of_its_tag() -> Non
     assert [code for _, _, code in queue.entries(0, 1)] == [2598919]
 
 
-def test_a_level_beyond_the_table_waits_as_long_as_the_longest() -> None:
+def test_a_level_above_the_table_waits_as_long_as_the_longest() -> None:
     life = life_with(delay_levels=DelayLevels("1s 2s"))
     life.send(DELAY=9)
 
@@ -112,7 +112,7 @@ def test_a_level_beyond_the_table_waits_as_long_as_the_longest() -> None:
 # order and share
 
 
-def test_each_level_keeps_the_order_in_which_its_messages_came() -> None:
+def test_each_level_keeps_the_order_of_arrival() -> None:
     life = Life()
     for number in range(30):
         life.send(b"%d" % number, DELAY=1 + number % 2)
@@ -139,7 +139,7 @@ def test_a_batch_is_one_write() -> None:
     assert MOVES.batch_messages == 4
 
 
-def test_a_batch_is_limited_in_bytes_and_a_larger_message_goes_alone() -> None:
+def test_a_batch_has_a_byte_limit_and_a_larger_message_is_a_batch_of_its_own() -> None:
     limits = ForwardLimits(batch_bytes=1000)
     life = Life(OpenStore.small(log_file_bytes=64 * 1024), forwards=limits)
     for size in (300, 300, 300, 2000, 300):
@@ -153,7 +153,7 @@ def test_a_batch_is_limited_in_bytes_and_a_larger_message_goes_alone() -> None:
     assert [operation.kind for operation in life.opened.disk.operations[before:]] == ["write"] * 4
 
 
-def test_a_run_ends_when_its_time_is_up_and_every_level_gets_its_share() -> None:
+def test_a_run_ends_at_its_time_limit_and_serves_every_level() -> None:
     clock = TickingClock(look_ms=3)
     life = Life(OpenStore.small(clock=clock, log_file_bytes=256 * 1024))
     for _ in range(40):
@@ -171,7 +171,7 @@ def test_a_run_ends_when_its_time_is_up_and_every_level_gets_its_share() -> None
     assert Counter(life.bodies()) == {b"level 1": 40, b"level 2": 40, b"level 3": 40}
 
 
-def test_running_out_lets_others_work_in_between() -> None:
+def test_delivering_everything_pauses_for_other_tasks() -> None:
     clock = TickingClock(look_ms=20)
     life = Life(OpenStore.small(clock=clock, log_file_bytes=256 * 1024))
     for _ in range(20):
@@ -198,7 +198,7 @@ def test_running_out_lets_others_work_in_between() -> None:
 # the clock is set
 
 
-def test_a_clock_that_is_set_forward_makes_due_what_waits() -> None:
+def test_a_clock_that_is_set_forward_makes_waiting_messages_due() -> None:
     life = Life()
     life.send(DELAY=18)
 
@@ -208,7 +208,7 @@ def test_a_clock_that_is_set_forward_makes_due_what_waits() -> None:
     assert life.bodies() == [b"body"]
 
 
-def test_a_clock_that_is_set_back_neither_holds_messages_up_nor_takes_their_pause_away() -> None:
+def test_a_clock_that_is_set_back_neither_delays_messages_nor_shortens_their_delay() -> None:
     life = Life()
     life.send(b"before", DELAY=3)
     life.pass_ms(4000)
@@ -246,7 +246,7 @@ def test_a_small_step_back_delays_by_no_more_than_a_level() -> None:
 # keeping
 
 
-def test_progress_goes_on_after_a_restart_without_a_message_twice() -> None:
+def test_progress_continues_after_a_restart_without_duplicates() -> None:
     life = Life()
     for number in range(5):
         life.send(b"%d" % number, DELAY=1)
@@ -258,7 +258,7 @@ def test_progress_goes_on_after_a_restart_without_a_message_twice() -> None:
     assert life.bodies() == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_after_a_kill_only_what_was_delivered_since_the_last_save_comes_again() -> None:
+def test_after_a_kill_only_deliveries_since_the_last_save_are_repeated() -> None:
     life = Life()
     life.send(b"1", DELAY=1)
     life.pass_ms(1000)
@@ -273,7 +273,7 @@ def test_after_a_kill_only_what_was_delivered_since_the_last_save_comes_again() 
     assert life.bodies() == [b"1", b"2", b"2"]
 
 
-def test_what_a_power_loss_took_back_is_delivered_again_though_progress_was_saved_often() -> None:
+def test_deliveries_that_a_power_loss_undid_are_repeated_although_progress_was_saved() -> None:
     life = Life()
     life.send(b"1", DELAY=1)
     life.sync()
@@ -290,7 +290,7 @@ def test_what_a_power_loss_took_back_is_delivered_again_though_progress_was_save
     assert life.bodies() == [b"1"]
 
 
-def test_progress_is_changed_when_it_may_be_saved_and_not_any_more_when_it_was() -> None:
+def test_progress_is_marked_as_changed_until_it_is_saved() -> None:
     life = Life()
     changed = [life.delays.is_changed]
     life.send(DELAY=2)
@@ -311,7 +311,7 @@ def test_progress_is_changed_when_it_may_be_saved_and_not_any_more_when_it_was()
     assert life.delays.snapshot_json(0) == life.saved["delayOffset.json"]
 
 
-def test_settling_waits_until_all_progress_may_be_saved() -> None:
+def test_stopping_waits_until_all_progress_may_be_saved() -> None:
     life = Life()
     life.send(DELAY=1)
     life.clock.advance_ms(1000)
@@ -343,7 +343,7 @@ def test_the_file_is_the_one_that_apache_writes() -> None:
     assert life.delays.progress() == {1: (3, 3)}
 
 
-def test_the_answer_about_all_offsets_is_compact_json_of_what_is_done_now() -> None:
+def test_the_answer_about_all_offsets_is_compact_json_of_current_progress() -> None:
     life = Life()
     life.send(DELAY=1)
     life.send(DELAY=3)
@@ -356,7 +356,7 @@ def test_the_answer_about_all_offsets_is_compact_json_of_what_is_done_now() -> N
     assert life.delays.progress() == {1: (1, 1), 3: (0, 1)}
 
 
-def test_a_level_that_was_taken_from_the_table_is_still_emptied() -> None:
+def test_a_level_removed_from_the_table_is_still_emptied() -> None:
     life = Life()
     life.send(b"early", DELAY=4)
     life.pass_ms(30_000)
@@ -370,7 +370,7 @@ def test_a_level_that_was_taken_from_the_table_is_still_emptied() -> None:
     assert life.bodies() == [b"early", b"late"]
 
 
-def test_progress_of_a_log_that_is_gone_begins_where_this_one_ends() -> None:
+def test_progress_of_a_deleted_log_restarts_at_the_start_of_the_new_log() -> None:
     life = Life()
     life.delays.load(DelayOffsets(offset_table={1: 1_000, -3: 5, 2: -1}))
     life.send(b"1", DELAY=1)
@@ -385,7 +385,7 @@ def test_progress_of_a_log_that_is_gone_begins_where_this_one_ends() -> None:
 # what stands in the way
 
 
-def test_a_busy_store_is_tried_again_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_busy_store_is_retried_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     life = life_with(prepared_files=1)
     life.appender.append(life.draft(bytes(1500), DELAY=1))
     life.appender.append(life.draft(bytes(1500), DELAY=1))
@@ -404,7 +404,7 @@ def test_a_busy_store_is_tried_again_and_told_once(caplog: pytest.LogCaptureFixt
     assert "is paused and will be retried" in caplog.text
 
 
-def test_a_disk_that_refuses_leaves_everything_for_the_next_time() -> None:
+def test_a_disk_that_rejects_writes_leaves_everything_for_the_next_run() -> None:
     life = Life()
     life.send(b"1", DELAY=1)
     life.send(b"2", DELAY=1)
@@ -419,7 +419,7 @@ def test_a_disk_that_refuses_leaves_everything_for_the_next_time() -> None:
     assert life.bodies() == [b"1", b"2"]
 
 
-def test_a_batch_larger_than_the_transient_pool_goes_in_parts() -> None:
+def test_a_batch_larger_than_the_transient_pool_is_written_in_parts() -> None:
     life = Life(OpenStore.small(transient_pool=True, log_file_bytes=64 * 1024), forwards=ForwardLimits())
     for number in range(20):
         life.send(bytes([number]) * 500, DELAY=1)
@@ -431,7 +431,7 @@ def test_a_batch_larger_than_the_transient_pool_goes_in_parts() -> None:
     assert life.bodies() == [bytes([number]) * 500 for number in range(20)]
 
 
-def test_what_retention_took_is_passed_over() -> None:
+def test_messages_that_retention_deleted_are_skipped() -> None:
     life = Life()
     for number in range(40):
         life.send(b"%d" % number * 50, DELAY=1)
@@ -442,7 +442,7 @@ def test_what_retention_took_is_passed_over() -> None:
     assert life.bodies() == [b"%d" % number * 50 for number in range(30, 40)]
 
 
-def test_no_message_is_lost_to_a_queue_file_that_is_missing() -> None:
+def test_a_missing_queue_file_loses_no_message() -> None:
     life = Life()
     for number in range(25):
         life.send(b"%d" % number, DELAY=1)
@@ -466,9 +466,7 @@ def test_no_message_is_lost_to_a_queue_file_that_is_missing() -> None:
         f"DELAY\x011\x02REAL_TOPIC\x01{SCHEDULE_TOPIC}\x02REAL_QID\x010\x02",
     ],
 )
-def test_a_record_that_belongs_nowhere_is_told_and_passed_over(
-    properties: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_record_without_destination_is_logged_and_skipped(properties: str, caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
     life.send(b"1", DELAY=1)
     life.opened.send(b"nowhere", topic=SCHEDULE_TOPIC, properties=properties)
@@ -483,7 +481,7 @@ def test_a_record_that_belongs_nowhere_is_told_and_passed_over(
     assert "Cannot deliver the message" in caplog.text
 
 
-def test_a_damaged_record_is_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_record_is_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
     place = life.send(b"broken", DELAY=1)
     life.send(b"sound", DELAY=1)
@@ -496,7 +494,7 @@ def test_a_damaged_record_is_told_and_passed_over(caplog: pytest.LogCaptureFixtu
     assert "checksum" in caplog.text
 
 
-def test_a_flood_of_bad_records_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_bad_records_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     life = life_with(log_file_bytes=256 * 1024)
     life.opened.send(*[b"nowhere"] * 100, topic=SCHEDULE_TOPIC, properties="DELAY\x011\x02")
 
@@ -525,7 +523,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=60)
 @given(EVENTS)
-def test_every_message_comes_in_the_order_of_its_level_whatever_happens_and_once_unless_there_was_a_crash(
+def test_messages_keep_the_order_of_their_level_and_are_duplicated_only_after_a_crash(
     events: list[tuple[str, int]],
 ) -> None:
     life = Life()
@@ -574,7 +572,7 @@ def test_every_message_comes_in_the_order_of_its_level_whatever_happens_and_once
         max_size=30,
     )
 )
-def test_no_level_is_early_however_often_the_clock_is_set_back(events: list[tuple[str, int]]) -> None:
+def test_no_level_is_early_when_the_clock_is_set_back_several_times(events: list[tuple[str, int]]) -> None:
     clock = FakeClock()
     life = Life(OpenStore.small(FaultyFiles(clock=clock), clock, prepared_files=60))
     sent: list[tuple[float, int]] = []

@@ -28,7 +28,7 @@ def move_to(life: Life, topic: str, size: int = 10) -> Forward:
     return Forward(message, TopicName(topic), 0, b"")
 
 
-def test_a_message_says_where_it_belongs() -> None:
+def test_a_message_names_its_destination() -> None:
     assert real_destination(b"REAL_TOPIC\x01%RETRY%g\x02REAL_QID\x0117\x02") == ("%RETRY%g", 17)
 
 
@@ -45,12 +45,12 @@ def test_a_message_says_where_it_belongs() -> None:
         b"REAL_TOPIC\x01" + TIMER_TOPIC.encode() + b"\x02REAL_QID\x010\x02",
     ],
 )
-def test_a_message_that_belongs_nowhere_is_refused(properties: bytes) -> None:
+def test_a_message_without_destination_is_refused(properties: bytes) -> None:
     with pytest.raises(InvalidMessage):
         real_destination(properties)
 
 
-def test_a_plan_has_room_for_so_many_bytes_and_always_for_one_message() -> None:
+def test_a_plan_has_a_byte_limit_and_always_accepts_one_message() -> None:
     life = Life()
     large, small = move_to(life, "T", 2000), move_to(life, "T")
     plan = Plan(ForwardLimits(batch_bytes=1000))
@@ -60,7 +60,7 @@ def test_a_plan_has_room_for_so_many_bytes_and_always_for_one_message() -> None:
     assert plan.items == [large]
 
 
-def test_what_is_done_with_is_counted_from_the_beginning_of_the_plan() -> None:
+def test_finished_items_are_counted_from_the_start_of_the_plan() -> None:
     life = Life()
     forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
@@ -71,7 +71,7 @@ def test_what_is_done_with_is_counted_from_the_beginning_of_the_plan() -> None:
     assert len(life.bodies()) == 2
 
 
-def test_a_plan_that_moves_nothing_writes_nothing() -> None:
+def test_a_plan_without_messages_writes_nothing() -> None:
     life = Life()
     forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
@@ -79,7 +79,7 @@ def test_a_plan_that_moves_nothing_writes_nothing() -> None:
     assert life.store.end == 0
 
 
-def test_a_store_that_refuses_is_told_once_and_so_is_that_it_works_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_failure_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
     forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
@@ -92,7 +92,7 @@ def test_a_store_that_refuses_is_told_once_and_so_is_that_it_works_again(caplog:
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-def test_lost_messages_are_told_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_messages_are_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
     forwarder = Forwarder(life.store, life.appender, life.topics, "things")
 
@@ -102,7 +102,7 @@ def test_lost_messages_are_told_and_counted(caplog: pytest.LogCaptureFixture) ->
     assert "Lost 3 things" in caplog.text
 
 
-def test_running_out_runs_until_there_is_no_more() -> None:
+def test_delivering_everything_continues_until_nothing_is_due() -> None:
     left = [True, True, False, True]
     life = Life()
 
@@ -118,7 +118,7 @@ def test_running_out_runs_until_there_is_no_more() -> None:
 # progress
 
 
-def test_progress_may_be_saved_when_the_log_that_it_relies_on_is_safe() -> None:
+def test_progress_may_be_saved_when_the_log_it_refers_to_is_synced() -> None:
     progress = SafeProgress(0)
     progress.record(1, 100)
     progress.record(2, 200)
@@ -132,7 +132,7 @@ def test_progress_may_be_saved_when_the_log_that_it_relies_on_is_safe() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
-def test_what_may_be_saved_never_relies_on_more_than_is_safe_and_in_the_end_is_the_newest(
+def test_saved_progress_refers_only_to_synced_log_and_finally_is_the_newest(
     steps: list[tuple[int, int]],
 ) -> None:
     progress, end, synced = SafeProgress((0, 0)), 0, 0
@@ -149,7 +149,7 @@ def test_what_may_be_saved_never_relies_on_more_than_is_safe_and_in_the_end_is_t
     assert progress.safe_at(end) == last
 
 
-def test_messages_that_were_taken_once_reach_their_topic_though_the_limit_is_lower_by_now() -> None:
+def test_accepted_messages_reach_their_topic_although_the_limit_was_lowered() -> None:
     life = life_with(prepared_files=60, log_file_bytes=16_384, max_message_bytes=8_000)
     life.send(b"d" * 6_000, DELAY=1)
     life.send(b"t" * 6_000, TIMER_DELAY_SEC=2)
@@ -164,7 +164,7 @@ def test_messages_that_were_taken_once_reach_their_topic_though_the_limit_is_low
         lower.send(b"n" * 6_000)
 
 
-def test_a_zero_among_the_properties_keeps_no_message_from_its_topic() -> None:
+def test_a_zero_byte_in_the_properties_does_not_prevent_delivery() -> None:
     life = life_with(prepared_files=60, log_file_bytes=1 << 20, queue_file_entries=2_000)
     for number in range(600):
         life.send(b"%d" % number, DELAY=1, own="a\0b")

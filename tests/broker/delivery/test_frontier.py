@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pocketmq.broker.delivery.timer_progress import MAX_STEPS, Frontier, Step
 
 
-def test_all_before_the_last_delivered_message_are_done() -> None:
+def test_all_messages_before_the_last_delivered_one_are_done() -> None:
     frontier = Frontier()
 
     frontier.advance(7000, 50)
@@ -17,7 +17,7 @@ def test_all_before_the_last_delivered_message_are_done() -> None:
     assert not frontier.is_done(8000, 10)
 
 
-def test_a_message_that_comes_late_is_not_done() -> None:
+def test_a_message_that_arrives_late_is_not_done() -> None:
     frontier = Frontier()
     frontier.advance(7000, 50)
 
@@ -28,7 +28,7 @@ def test_a_message_that_comes_late_is_not_done() -> None:
     assert frontier.steps == (Step(0, 7000, 51), Step(60))
 
 
-def test_steps_become_one_when_the_later_has_caught_up() -> None:
+def test_steps_are_merged_when_the_later_one_catches_up() -> None:
     frontier = Frontier()
     frontier.advance(7000, 50)
     frontier.admit(3000, 60)
@@ -40,7 +40,7 @@ def test_steps_become_one_when_the_later_has_caught_up() -> None:
     assert frontier.steps == (Step(0, 7000, 52),)
 
 
-def test_a_message_in_its_order_makes_no_step() -> None:
+def test_a_message_in_order_adds_no_step() -> None:
     frontier = Frontier()
     frontier.advance(7000, 50)
 
@@ -50,7 +50,7 @@ def test_a_message_in_its_order_makes_no_step() -> None:
     assert len(frontier.steps) == 1
 
 
-def test_all_before_what_is_forgotten_is_done_whatever_its_time() -> None:
+def test_everything_before_a_forgotten_step_is_done() -> None:
     frontier = Frontier((Step(0, 7000, 51), Step(60, 3000, 61), Step(80)))
 
     frontier.forget_before(70)
@@ -60,7 +60,7 @@ def test_all_before_what_is_forgotten_is_done_whatever_its_time() -> None:
     assert not frontier.is_done(4000, 70)
 
 
-def test_the_number_of_steps_is_bounded_and_then_less_is_done() -> None:
+def test_the_number_of_steps_is_limited_and_then_fewer_messages_are_done() -> None:
     frontier = Frontier()
     for number in range(MAX_STEPS + 10):
         frontier.advance(1_000_000 - number * 1000, 100 * number)
@@ -71,7 +71,7 @@ def test_the_number_of_steps_is_bounded_and_then_less_is_done() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=40))
-def test_it_knows_exactly_what_was_delivered(messages: list[tuple[int, bool]]) -> None:
+def test_the_frontier_knows_exactly_what_was_delivered(messages: list[tuple[int, bool]]) -> None:
     frontier = Frontier()
     waiting: list[tuple[int, int]] = []
     done: list[tuple[int, int]] = []

@@ -7,7 +7,7 @@ from pocketmq.broker.delivery.timer_progress import Frontier, Step, TimerCheck, 
 from pocketmq.errors import ProtocolError
 
 
-def test_progress_comes_back_from_its_file() -> None:
+def test_progress_is_restored_from_its_file() -> None:
     progress = TimerProgress.of(100, 500, Frontier((Step(80, 7000, 90), Step(300, 4000, 310))))
 
     data = progress.json()
@@ -16,19 +16,19 @@ def test_progress_comes_back_from_its_file() -> None:
     assert b'"readTo":500' in data
 
 
-def test_what_was_not_read_when_it_was_saved_is_not_done() -> None:
+def test_messages_not_read_before_the_save_are_not_done() -> None:
     frontier = TimerProgress.of(0, 500, Frontier((Step(0, 7000, 90),))).frontier()
 
     assert frontier.is_done(1000, 499)
     assert not frontier.is_done(1000, 500)
 
 
-def test_an_empty_progress_says_that_nothing_is_done() -> None:
+def test_empty_progress_means_that_nothing_is_done() -> None:
     assert not TimerProgress.parse(b"{}").frontier().is_done(0, 0)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"readTo":"x"}', b'{"done":[{}]}', b"null"])
-def test_what_is_no_progress_is_refused(data: bytes) -> None:
+def test_invalid_progress_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         TimerProgress.parse(data)
 
@@ -41,6 +41,6 @@ def test_the_progress_of_an_apache_broker_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", bytes(23), b"\xff" * 56])
-def test_what_is_no_timercheck_is_refused(data: bytes) -> None:
+def test_an_invalid_timercheck_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="timercheck"):
         TimerCheck.parse(data)

@@ -17,7 +17,7 @@ def test_a_rate_is_over_the_last_ten_seconds() -> None:
     assert rate.per_second(131.0) == 0.0
 
 
-def test_looking_often_keeps_few_marks() -> None:
+def test_frequent_queries_keep_few_samples() -> None:
     rate = Rate()
 
     for look in range(10_000):

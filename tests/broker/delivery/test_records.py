@@ -20,11 +20,11 @@ def record_with(properties: str, store_ms: int = 1_700_000_000_999) -> bytes:
     return encode_record(b"T", 0, 0, 0, b"body", properties.encode(), 0, 0, 0, HOST, store_ms, HOST)
 
 
-def test_a_record_asks_for_a_time() -> None:
+def test_a_record_requests_a_time() -> None:
     assert read_timer_request(record_with("TIMER_OUT_MS\x017000\x02")) == TimerRequest(7000, None)
 
 
-def test_a_recall_asks_that_another_is_not_delivered() -> None:
+def test_a_recall_requests_that_another_message_is_not_delivered() -> None:
     record = record_with("TIMER_OUT_MS\x017000\x02TIMER_DEL_UNIQKEY\x01T+U\x02")
 
     assert read_timer_request(record) == TimerRequest(7000, b"T+U")
@@ -34,18 +34,18 @@ def test_a_recall_asks_that_another_is_not_delivered() -> None:
 
 
 @pytest.mark.parametrize("time", ["", "-1", "soon", "1" * 19, "1.5"])
-def test_a_time_that_is_none_is_refused(time: str) -> None:
+def test_an_invalid_time_is_refused(time: str) -> None:
     with pytest.raises(InvalidMessage, match="is not a time"):
         read_timer_request(record_with(f"TIMER_OUT_MS\x01{time}\x02"))
 
 
-def test_a_record_that_is_cut_is_refused() -> None:
+def test_a_truncated_record_is_refused() -> None:
     with pytest.raises(InvalidMessage):
         read_timer_request(record_with("TIMER_OUT_MS\x017000\x02")[:60])
 
 
 @pytest.mark.parametrize("end", ["", "\x02"])
-def test_a_delivered_message_tells_when_it_began_to_wait_and_when_it_ceased_to(end: str) -> None:
+def test_a_delivered_message_contains_the_times_of_its_wait(end: str) -> None:
     message = decode_record(record_with("TIMER_OUT_MS\x017000" + end))
 
     properties = parse_properties(delivered_properties(message, 9876, 1000).decode())
@@ -57,7 +57,7 @@ def test_a_delivered_message_tells_when_it_began_to_wait_and_when_it_ceased_to(e
     }
 
 
-def test_a_rolled_message_keeps_when_it_began_to_wait_and_counts_its_rolls() -> None:
+def test_a_rolled_message_keeps_its_first_time_and_counts_its_rolls() -> None:
     message = decode_record(record_with("TIMER_OUT_MS\x017000\x02"))
     once = rolled_properties(message, 1000)
     again = decode_record(record_with(once.decode(), store_ms=1_800_000_000_000))
@@ -67,7 +67,7 @@ def test_a_rolled_message_keeps_when_it_began_to_wait_and_counts_its_rolls() -> 
     assert (twice["TIMER_ROLL_TIMES"], twice["TIMER_ENQUEUE_MS"]) == ("2", "1700000000000")
 
 
-def test_where_there_is_no_room_properties_stay_as_they_are() -> None:
+def test_properties_without_space_for_more_stay_unchanged() -> None:
     full = "TIMER_OUT_MS\x017000\x02A\x01" + "x" * (MAX_BYTES - 21) + "\x02"
     message = decode_record(record_with(full))
 

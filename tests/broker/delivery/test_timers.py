@@ -35,7 +35,7 @@ HOUR_MS = 3_600_000
         (999, 1, 1000),
     ],
 )
-def test_a_message_is_delivered_when_the_second_in_which_it_is_due_is_over(
+def test_a_message_is_delivered_after_the_second_in_which_it_is_due(
     sent_at_ms: int, wait_ms: int, delivered_at_ms: int
 ) -> None:
     life = Life()
@@ -52,7 +52,7 @@ def test_a_message_is_delivered_when_the_second_in_which_it_is_due_is_over(
 
 
 @needs_golden
-def test_what_apache_delivered_has_the_same_properties_as_what_we_deliver() -> None:
+def test_delivered_messages_have_the_same_properties_as_with_apache() -> None:
     answers = [
         frame.command for frame in captured("wire/5.3.3/json/timer.jsonl") if frame.answers == RequestCode.PULL_MESSAGE
     ]
@@ -73,7 +73,7 @@ def test_what_apache_delivered_has_the_same_properties_as_what_we_deliver() -> N
         assert (ours.body, ours.sys_flag, ours.reconsume_times) == (message.body, message.sys_flag, 0)
 
 
-def test_the_second_of_several_messages_keeps_the_order_in_which_they_came() -> None:
+def test_messages_due_in_the_same_second_keep_their_order() -> None:
     life = Life()
     for number in range(10):
         life.send(b"%d" % number, TIMER_DELAY_SEC=1 + (number % 2))
@@ -82,7 +82,7 @@ def test_the_second_of_several_messages_keeps_the_order_in_which_they_came() -> 
     assert life.bodies() == [b"0", b"2", b"4", b"6", b"8", b"1", b"3", b"5", b"7", b"9"]
 
 
-def test_a_broker_that_was_away_delivers_what_became_due_meanwhile() -> None:
+def test_a_broker_that_was_stopped_delivers_what_became_due() -> None:
     life = Life()
     life.send(b"late", TIMER_DELAY_SEC=10)
     life.send(b"later", TIMER_DELAY_SEC=100)
@@ -94,7 +94,7 @@ def test_a_broker_that_was_away_delivers_what_became_due_meanwhile() -> None:
     assert life.bodies() == [b"late"]
 
 
-def test_another_precision_counts_from_the_next_message_on() -> None:
+def test_another_precision_applies_from_the_next_message_on() -> None:
     life = Life(timer=TimerSettings(precision_ms=100))
     life.send(TIMER_DELAY_MS=250)
 
@@ -107,7 +107,7 @@ def test_another_precision_counts_from_the_next_message_on() -> None:
 # the clock is set
 
 
-def test_a_clock_that_is_set_forward_makes_due_what_waits() -> None:
+def test_a_clock_that_is_set_forward_makes_waiting_messages_due() -> None:
     life = Life()
     life.send(TIMER_DELAY_SEC=3600)
 
@@ -117,7 +117,7 @@ def test_a_clock_that_is_set_forward_makes_due_what_waits() -> None:
     assert life.bodies() == [b"body"]
 
 
-def test_a_clock_that_is_set_back_holds_messages_back_and_loses_none_over_a_restart() -> None:
+def test_a_clock_that_is_set_back_delays_messages_and_loses_none_over_a_restart() -> None:
     life = Life()
     life.send(b"first", TIMER_DELAY_SEC=1)
     life.pass_ms(1000)
@@ -140,7 +140,7 @@ def test_a_clock_that_is_set_back_holds_messages_back_and_loses_none_over_a_rest
 # recalls
 
 
-def test_a_recalled_message_is_not_delivered_and_others_are() -> None:
+def test_only_the_recalled_message_is_not_delivered() -> None:
     life = Life()
     life.send(b"kept", TIMER_DELAY_SEC=4, UNIQ_KEY="A")
     life.send(b"recalled", TIMER_DELAY_SEC=4, UNIQ_KEY="B")
@@ -167,7 +167,7 @@ def test_a_recall_survives_a_restart() -> None:
     assert life.timers.recalled == 1
 
 
-def test_a_recall_of_what_is_delivered_already_changes_nothing() -> None:
+def test_a_recall_of_a_delivered_message_changes_nothing() -> None:
     life = Life()
     life.send(b"delivered", TIMER_DELAY_SEC=1, UNIQ_KEY="B")
     life.pass_ms(1000)
@@ -195,7 +195,7 @@ def test_a_batch_is_one_write() -> None:
     assert MOVES.batch_messages == 4
 
 
-def test_a_batch_is_limited_in_bytes_and_a_larger_message_goes_alone() -> None:
+def test_a_batch_has_a_byte_limit_and_a_larger_message_is_a_batch_of_its_own() -> None:
     life = Life(OpenStore.small(log_file_bytes=64 * 1024), forwards=ForwardLimits(batch_bytes=1200))
     for size in (300, 300, 300, 2000, 300):
         life.send(bytes(size), TIMER_DELAY_SEC=1)
@@ -208,7 +208,7 @@ def test_a_batch_is_limited_in_bytes_and_a_larger_message_goes_alone() -> None:
     assert [operation.kind for operation in life.opened.disk.operations[before:]] == ["write"] * 4
 
 
-def test_a_run_ends_when_its_time_is_up() -> None:
+def test_a_run_ends_at_its_time_limit() -> None:
     clock = TickingClock(look_ms=5)
     life = Life(OpenStore.small(clock=clock, log_file_bytes=256 * 1024))
     for _ in range(60):
@@ -223,7 +223,7 @@ def test_a_run_ends_when_its_time_is_up() -> None:
     assert len(life.bodies()) == 60
 
 
-def test_running_out_delivers_all() -> None:
+def test_delivering_everything_leaves_no_due_message() -> None:
     clock = TickingClock(look_ms=20)
     life = Life(OpenStore.small(clock=clock, log_file_bytes=256 * 1024))
     for _ in range(20):
@@ -235,7 +235,7 @@ def test_running_out_delivers_all() -> None:
     assert len(life.bodies()) == 20
 
 
-def test_more_messages_than_may_wait_are_refused_and_recalls_are_not() -> None:
+def test_messages_above_the_limit_are_refused_and_recalls_are_not() -> None:
     life = Life(max_waiting=3)
     for _ in range(3):
         life.send(TIMER_DELAY_SEC=1, UNIQ_KEY="A")
@@ -256,7 +256,7 @@ def test_more_messages_than_may_wait_are_refused_and_recalls_are_not() -> None:
 # what stands in the way
 
 
-def test_a_disk_that_refuses_leaves_everything_for_the_next_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_rejects_writes_leaves_everything_for_the_next_run(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
     life.send(b"1", TIMER_DELAY_SEC=1)
     life.send(b"2", TIMER_DELAY_SEC=1, UNIQ_KEY="B")
@@ -284,7 +284,7 @@ def test_a_disk_that_refuses_leaves_everything_for_the_next_time(caplog: pytest.
         f"TIMER_OUT_MS\x011\x02REAL_TOPIC\x01{TIMER_TOPIC}\x02REAL_QID\x010\x02",
     ],
 )
-def test_what_a_stranger_put_into_the_topic_is_told_and_passed_over(
+def test_foreign_messages_in_the_topic_are_logged_and_skipped(
     properties: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     life = Life()
@@ -300,7 +300,7 @@ def test_what_a_stranger_put_into_the_topic_is_told_and_passed_over(
     assert [record.levelname for record in caplog.records if record.name == "pocketmq.broker"] == ["ERROR"]
 
 
-def test_a_damaged_record_is_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_record_is_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
     place = life.send(b"broken", TIMER_DELAY_SEC=1)
     life.send(b"sound", TIMER_DELAY_SEC=1)
@@ -314,7 +314,7 @@ def test_a_damaged_record_is_told_and_passed_over(caplog: pytest.LogCaptureFixtu
     assert life.timers.undeliverable == 1
 
 
-def test_no_message_is_lost_to_a_queue_file_that_is_missing() -> None:
+def test_a_missing_queue_file_loses_no_message() -> None:
     life = Life()
     for number in range(25):
         life.send(b"%d" % number, TIMER_DELAY_SEC=10)

@@ -17,7 +17,7 @@ def waiting_with(*messages: tuple[int, int]) -> WaitingTimers:
     return waiting
 
 
-def test_messages_come_by_their_time_and_then_as_they_lie() -> None:
+def test_messages_are_ordered_by_time_and_then_by_position() -> None:
     waiting = waiting_with((2000, 1), (1000, 2), (2000, 3), (1000, 4))
 
     taken = []
@@ -30,7 +30,7 @@ def test_messages_come_by_their_time_and_then_as_they_lie() -> None:
     assert list(waiting.next_offsets(9)) == []
 
 
-def test_a_time_of_which_some_are_taken_can_get_more_and_wait_for_an_earlier_one() -> None:
+def test_a_partly_taken_time_accepts_more_and_waits_for_an_earlier_one() -> None:
     waiting = waiting_with((2000, 1), (2000, 2))
     waiting.remove(1)
 
@@ -42,7 +42,7 @@ def test_a_time_of_which_some_are_taken_can_get_more_and_wait_for_an_earlier_one
     assert list(waiting.next_offsets(9)) == [2, 3]
 
 
-def test_the_oldest_is_known_to_a_stretch() -> None:
+def test_the_oldest_is_known_within_a_range() -> None:
     waiting = waiting_with((9000, 5), (1000, STRETCH + 5), (8000, 3 * STRETCH + 7))
     assert waiting.oldest == 0
 
@@ -54,7 +54,7 @@ def test_the_oldest_is_known_to_a_stretch() -> None:
     assert waiting.oldest is None
 
 
-def test_what_was_rolled_is_known_by_its_place_and_leaves_without_being_counted_twice() -> None:
+def test_a_rolled_message_is_found_by_its_offset_and_counted_once() -> None:
     waiting = waiting_with((1000, 5), (2000, 10), (3000, 20))
 
     waiting.roll(5)
@@ -70,7 +70,7 @@ def test_what_was_rolled_is_known_by_its_place_and_leaves_without_being_counted_
     assert (len(waiting), waiting.oldest) == (0, None)
 
 
-def test_forgetting_tells_how_many_are_lost() -> None:
+def test_forgetting_returns_the_number_of_lost_messages() -> None:
     waiting = waiting_with((1000, 5), (2000, 10), (3000, STRETCH + 20))
 
     waiting.roll(5)
@@ -79,7 +79,7 @@ def test_forgetting_tells_how_many_are_lost() -> None:
     assert len(waiting) == 1
 
 
-def test_a_message_takes_some_ten_bytes() -> None:
+def test_a_waiting_message_takes_about_ten_bytes() -> None:
     waiting = WaitingTimers()
     for number in range(100_000):
         waiting.add(1000 * (number % 100), number)
@@ -89,9 +89,7 @@ def test_a_message_takes_some_ten_bytes() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, STRETCH)), max_size=50), st.data())
-def test_it_is_a_sorted_list_of_what_was_added_and_not_taken(
-    messages: list[tuple[int, int]], data: st.DataObject
-) -> None:
+def test_the_waiting_messages_are_a_sorted_list(messages: list[tuple[int, int]], data: st.DataObject) -> None:
     waiting, model, at = WaitingTimers(), [], 0
     for out_ms, gap in messages:
         at += gap

@@ -15,7 +15,7 @@ from pocketmq.testing import run
 HEADER = GetConsumerRunningInfo("g", "c1")
 
 
-def test_a_client_is_asked_over_its_connection_and_its_answer_comes_back() -> None:
+def test_a_client_is_called_over_its_connection_and_answers() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1")
@@ -30,7 +30,7 @@ def test_a_client_is_asked_over_its_connection_and_its_answer_comes_back() -> No
     run(main())
 
 
-def test_a_client_that_takes_too_long_is_not_waited_for() -> None:
+def test_a_slow_client_is_not_waited_for() -> None:
     async def slow(command: Command) -> Command:
         await asyncio.sleep(1)
         return command.reply()
@@ -49,13 +49,13 @@ def test_a_client_that_takes_too_long_is_not_waited_for() -> None:
     run(main())
 
 
-def test_a_token_that_is_no_peer_cannot_be_asked() -> None:
+def test_a_token_that_is_not_a_peer_cannot_be_called() -> None:
     with pytest.raises(AssertionError, match="are peers"):
         peer_of("not a connection")
 
 
 @pytest.mark.parametrize(("version", "is_asked"), [(61, False), (62, True), (479, True)])
-def test_a_client_is_asked_from_the_release_on_that_understands(version: int, is_asked: bool) -> None:
+def test_a_client_is_called_only_if_its_version_supports_the_request(version: int, is_asked: bool) -> None:
     client = ClientInfo("line", "c1", "127.0.0.1:1", "JAVA", version)
 
     if is_asked:

@@ -61,7 +61,7 @@ def test_a_client_with_two_connections_is_one_member_and_found_on_the_newer(grou
     assert group.find("d") is None
 
 
-def test_a_group_is_what_its_last_heartbeat_says(group: ConsumerGroup) -> None:
+def test_a_group_has_the_settings_of_its_last_heartbeat(group: ConsumerGroup) -> None:
     join(group, 1, topic("T"))
     data = ConsumerData(
         "g",
@@ -82,7 +82,7 @@ def test_a_group_is_what_its_last_heartbeat_says(group: ConsumerGroup) -> None:
 
 
 @pytest.mark.parametrize(("version", "kept"), [(4, "a"), (5, "a"), (6, "b")])
-def test_a_larger_version_replaces_a_filter_and_that_is_no_change_of_members(
+def test_a_newer_version_replaces_a_filter_without_changing_the_members(
     group: ConsumerGroup, version: int, kept: str
 ) -> None:
     join(group, 1, topic("T", "a", 5))
@@ -92,7 +92,7 @@ def test_a_larger_version_replaces_a_filter_and_that_is_no_change_of_members(
     assert group.subscriptions["T"].sub_string == kept
 
 
-def test_topics_that_come_or_go_change_the_group(group: ConsumerGroup) -> None:
+def test_added_or_removed_topics_change_the_group(group: ConsumerGroup) -> None:
     join(group, 1, topic("T"))
 
     assert join(group, 1, topic("T"), topic("U"))
@@ -103,13 +103,13 @@ def test_topics_that_come_or_go_change_the_group(group: ConsumerGroup) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 4, 5])
-def test_a_pull_finds_a_subscription_that_is_new_enough(group: ConsumerGroup, version: int) -> None:
+def test_a_pull_needs_a_subscription_that_is_new_enough(group: ConsumerGroup, version: int) -> None:
     join(group, 1, topic("T", version=5))
 
     assert group.subscription("T", version) == topic("T", version=5)
 
 
-def test_a_pull_that_is_ahead_of_its_heartbeat_is_told_so(group: ConsumerGroup) -> None:
+def test_a_pull_newer_than_the_heartbeat_gets_an_error(group: ConsumerGroup) -> None:
     join(group, 1, topic("T", version=5))
 
     with pytest.raises(SubscriptionStale, match="knows version 5") as refused:
@@ -118,7 +118,7 @@ def test_a_pull_that_is_ahead_of_its_heartbeat_is_told_so(group: ConsumerGroup) 
     assert refused.value.code == 25
 
 
-def test_a_pull_of_a_topic_that_nobody_wants_is_told_so(group: ConsumerGroup) -> None:
+def test_a_pull_of_an_unsubscribed_topic_gets_an_error(group: ConsumerGroup) -> None:
     join(group, 1, topic("T"))
 
     with pytest.raises(SubscriptionUnknown, match="has no subscription of topic U") as refused:
@@ -130,7 +130,7 @@ def test_a_pull_of_a_topic_that_nobody_wants_is_told_so(group: ConsumerGroup) ->
 # heartbeats without subscriptions
 
 
-def test_a_heartbeat_without_subscriptions_clears_none(group: ConsumerGroup) -> None:
+def test_a_heartbeat_without_subscriptions_clears_nothing(group: ConsumerGroup) -> None:
     group.join(client(1), wants(topic("T")), 77, without_sub=False, now=0)
 
     assert not group.join(client(1), wants(), 77, without_sub=True, now=30)
@@ -141,7 +141,7 @@ def test_a_heartbeat_without_subscriptions_clears_none(group: ConsumerGroup) -> 
 
 
 @pytest.mark.parametrize(("connection", "fingerprint"), [(1, 78), (2, 77)])
-def test_a_member_whose_subscriptions_are_not_known_has_to_send_them(
+def test_a_member_with_unknown_subscriptions_must_send_them(
     group: ConsumerGroup, connection: int, fingerprint: int
 ) -> None:
     group.join(client(1), wants(topic("T")), 77, without_sub=False, now=0)
@@ -152,7 +152,7 @@ def test_a_member_whose_subscriptions_are_not_known_has_to_send_them(
     assert group.subscriptions == {"T": topic("T")}
 
 
-def test_a_member_that_says_nothing_new_still_overrules_one_that_left(group: ConsumerGroup) -> None:
+def test_an_unchanged_member_replaces_the_subscriptions_of_one_that_left(group: ConsumerGroup) -> None:
     group.join(client(1), wants(topic("T")), 77, without_sub=False, now=0)
     group.join(client(2), wants(topic("U")), 88, without_sub=False, now=0)
     group.leave(2)
@@ -165,7 +165,7 @@ def test_a_member_that_says_nothing_new_still_overrules_one_that_left(group: Con
 # conflicts
 
 
-def test_members_that_want_the_same_are_in_no_conflict_whatever_their_versions(group: ConsumerGroup) -> None:
+def test_members_with_equal_subscriptions_do_not_conflict_whatever_their_versions(group: ConsumerGroup) -> None:
     join(group, 1, topic("T", "a||b", 1), topic("%RETRY%g"))
     join(group, 2, topic("%RETRY%g", version=9), topic("T", "b || a", 5))
 
@@ -193,7 +193,7 @@ def test_members_that_want_the_same_are_in_no_conflict_whatever_their_versions(g
         ),
     ],
 )
-def test_members_that_want_different_things_are_in_conflict(
+def test_members_with_different_subscriptions_conflict(
     group: ConsumerGroup,
     first: list[Subscription],
     second: list[Subscription],
@@ -206,7 +206,7 @@ def test_members_that_want_different_things_are_in_conflict(
     assert group.conflict() == Conflict("g", wanted)
 
 
-def test_a_conflict_is_reported_when_it_comes_when_it_changes_and_when_it_is_over(group: ConsumerGroup) -> None:
+def test_a_conflict_is_reported_when_it_starts_changes_and_ends(group: ConsumerGroup) -> None:
     reports = []
     for connection, expression in [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (3, "b"), (1, "a"), (4, "c"), (4, "c")]:
         join(group, connection, topic("T", expression))
@@ -229,7 +229,7 @@ def test_a_conflict_is_reported_when_it_comes_when_it_changes_and_when_it_is_ove
     ]
 
 
-def test_a_member_that_has_not_sent_its_subscriptions_takes_no_side(group: ConsumerGroup) -> None:
+def test_a_member_without_subscriptions_does_not_take_part_in_a_conflict(group: ConsumerGroup) -> None:
     join(group, 1, topic("T"))
     group.join(client(2), wants(), 77, without_sub=True, now=0)
 
@@ -245,7 +245,7 @@ def test_a_topic_that_is_sent_twice_counts_once(group: ConsumerGroup) -> None:
     assert not group.in_conflict
 
 
-def test_in_a_conflict_the_group_is_what_the_last_heartbeat_made_of_it(group: ConsumerGroup) -> None:
+def test_in_a_conflict_the_last_heartbeat_decides_the_subscriptions(group: ConsumerGroup) -> None:
     join(group, 1, topic("T", "a", 5))
     join(group, 2, topic("U"), topic("T", "b", 4))
     assert group.subscriptions == {"U": topic("U"), "T": topic("T", "a", 5)}
@@ -254,14 +254,14 @@ def test_in_a_conflict_the_group_is_what_the_last_heartbeat_made_of_it(group: Co
     assert group.subscriptions == {"T": topic("T", "a", 5)}
 
 
-def test_a_conflict_reads_as_a_sentence_that_says_what_to_do() -> None:
+def test_a_conflict_is_a_sentence_with_advice() -> None:
     text = str(Conflict("g", {"T": {"a": ("c1", "c2", "c3", "c4", "c5"), None: ("c6",)}}))
 
     assert "T: a (c1, c2, c3 and 2 more), nothing (c6). Use the same subscriptions" in text
     assert str(Conflict("g", {})) == "All members of group g have the same subscriptions again"
 
 
-def test_a_conflict_about_many_topics_is_still_one_line_to_read() -> None:
+def test_a_conflict_about_many_topics_is_still_one_line() -> None:
     text = str(Conflict("g", {f"T{n}": {"a": ("c1",), None: ("c2",)} for n in range(9)}))
 
     assert "T2: a (c1), nothing (c2) and 6 more." in text

@@ -20,13 +20,13 @@ def groups() -> GroupTable:
     return GroupTable()
 
 
-def test_a_broker_has_its_own_groups(groups: GroupTable) -> None:
+def test_a_broker_has_system_groups(groups: GroupTable) -> None:
     assert [group.group_name for group in groups] == list(BUILT_IN_GROUPS)
     assert len(groups) == 8
     assert groups.version == DataVersion()
 
 
-def test_a_group_is_made_by_being_used(groups: GroupTable) -> None:
+def test_the_first_use_creates_a_group(groups: GroupTable) -> None:
     made = groups.ensure("g", NOW)
 
     assert made == SubscriptionGroupConfig("g")
@@ -35,12 +35,12 @@ def test_a_group_is_made_by_being_used(groups: GroupTable) -> None:
     assert groups.version == DataVersion(1, 0, NOW)
 
 
-def test_looking_makes_no_group(groups: GroupTable) -> None:
+def test_a_query_creates_no_group(groups: GroupTable) -> None:
     assert groups.get("g") is None
     assert "g" not in groups
 
 
-def test_switched_off_no_group_is_made_by_being_used() -> None:
+def test_with_automatic_creation_off_no_use_creates_a_group() -> None:
     groups = GroupTable(auto_create=False)
     groups.put([SubscriptionGroupConfig("known")], NOW)
 
@@ -52,7 +52,7 @@ def test_switched_off_no_group_is_made_by_being_used() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "bad*group", "a@b", "x" * 121])
-def test_a_bad_name_is_no_group_when_used_and_an_error_when_created(groups: GroupTable, name: str) -> None:
+def test_an_invalid_name_creates_no_group_and_is_an_error_for_an_administrator(groups: GroupTable, name: str) -> None:
     with pytest.raises(GroupNotFound):
         groups.ensure(name, NOW)
     with pytest.raises(InvalidName) as refused:
@@ -62,11 +62,11 @@ def test_a_bad_name_is_no_group_when_used_and_an_error_when_created(groups: Grou
     assert len(groups) == len(BUILT_IN_GROUPS)
 
 
-def test_the_longest_name_is_taken(groups: GroupTable) -> None:
+def test_the_longest_name_is_accepted(groups: GroupTable) -> None:
     assert groups.ensure("x" * 120, NOW).group_name == "x" * 120
 
 
-def test_groups_are_made_by_being_used_up_to_the_limit_and_by_an_administrator_beyond_it() -> None:
+def test_clients_create_groups_up_to_the_limit_and_administrators_more() -> None:
     groups = GroupTable(max_groups=len(BUILT_IN_GROUPS) + 2)
 
     groups.ensure("g1", NOW)
@@ -90,7 +90,7 @@ def test_an_administrator_changes_a_group(groups: GroupTable) -> None:
     assert groups.version == version == DataVersion(2, 0, NOW + 1)
 
 
-def test_several_groups_are_put_all_or_none(groups: GroupTable) -> None:
+def test_several_groups_are_all_created_or_none(groups: GroupTable) -> None:
     with pytest.raises(ImpossibleRequest):
         groups.put([SubscriptionGroupConfig("g"), SubscriptionGroupConfig("h", attributes={"+a": "b"})], NOW)
 
@@ -110,7 +110,7 @@ def test_retry_queues_are_limited(groups: GroupTable, queues: int, taken: bool) 
     assert ("g" in groups) is taken
 
 
-def test_deleting_takes_what_is_forbidden_along(groups: GroupTable) -> None:
+def test_deleting_a_group_deletes_its_forbidden_topics(groups: GroupTable) -> None:
     groups.ensure("g", NOW)
     groups.set_readable("g", "T", False, NOW)
     version = groups.version
@@ -140,7 +140,7 @@ def test_reading_is_forbidden_topic_by_topic(groups: GroupTable) -> None:
     assert groups.snapshot().forbidden_table == {}
 
 
-def test_forbidding_twice_or_allowing_what_is_allowed_changes_nothing(groups: GroupTable) -> None:
+def test_repeated_forbids_and_allows_change_nothing(groups: GroupTable) -> None:
     groups.set_readable("g", "T", True, NOW)
     assert groups.version.counter == 0
 
@@ -159,12 +159,12 @@ def test_other_bits_of_the_forbidden_table_are_kept(groups: GroupTable) -> None:
 
 
 @pytest.mark.parametrize(("group", "topic"), [("bad*group", "T"), ("g", "bad*topic"), ("", "T")])
-def test_what_is_forbidden_has_good_names(groups: GroupTable, group: str, topic: str) -> None:
+def test_forbidden_topics_need_valid_names(groups: GroupTable, group: str, topic: str) -> None:
     with pytest.raises(InvalidName):
         groups.set_readable(group, topic, False, NOW)
 
 
-def test_so_many_pairs_can_be_forbidden() -> None:
+def test_the_number_of_forbidden_pairs_is_limited() -> None:
     groups = GroupTable(max_forbidden=3)
 
     for topic in ("A", "B", "C"):
@@ -180,7 +180,7 @@ def test_so_many_pairs_can_be_forbidden() -> None:
 # keeping
 
 
-def test_a_restored_table_goes_on_where_the_saved_one_was(groups: GroupTable) -> None:
+def test_a_restored_table_continues_with_the_saved_rows(groups: GroupTable) -> None:
     groups.ensure("g", NOW)
     groups.set_readable("g", "T", False, NOW)
     again = GroupTable()
@@ -194,7 +194,7 @@ def test_a_restored_table_goes_on_where_the_saved_one_was(groups: GroupTable) ->
 
 @needs_golden
 @pytest.mark.parametrize("kind", ["clean", "live"])
-def test_the_table_of_a_real_broker_is_saved_as_it_was(kind: str) -> None:
+def test_the_table_of_an_apache_broker_is_saved_unchanged(kind: str) -> None:
     data = (GOLDEN / "store" / "5.3.3" / kind / "config" / "subscriptionGroup.json").read_bytes()
     groups = GroupTable()
 
@@ -205,7 +205,7 @@ def test_the_table_of_a_real_broker_is_saved_as_it_was(kind: str) -> None:
 
 @needs_golden
 @pytest.mark.parametrize("kind", ["clean", "live"])
-def test_the_table_of_an_older_broker_gets_what_is_new_since_then(kind: str) -> None:
+def test_the_table_of_an_older_broker_gets_the_new_fields(kind: str) -> None:
     data = (GOLDEN / "store" / "4.9.7" / kind / "config" / "subscriptionGroup.json").read_bytes()
     groups = GroupTable()
 
@@ -225,7 +225,7 @@ def test_the_table_of_an_older_broker_gets_what_is_new_since_then(kind: str) -> 
 
 
 @needs_golden
-def test_mqadmin_creates_what_it_says_it_created() -> None:
+def test_mqadmin_creates_what_it_reports() -> None:
     groups = GroupTable()
     asked: list[SubscriptionGroupConfig] = []
     for frame in captured("mqadmin/5.3.3/wire/*-updateSubGroup*.jsonl"):

@@ -61,13 +61,13 @@ def join(members: Members, connection: Hashable, *groups: str, now: float = 0) -
 # notices
 
 
-def test_everybody_hears_of_a_member_that_comes_the_newcomer_too(members: Members) -> None:
+def test_all_members_are_notified_of_a_new_member_including_itself(members: Members) -> None:
     assert join(members, 1, "g").notices == (Notice("g", (1,)),)
     assert join(members, 2, "g").notices == (Notice("g", (1, 2)),)
     assert join(members, 1, "g").notices == ()
 
 
-def test_the_rest_hears_of_a_member_that_goes_and_of_the_last_one_nobody(members: Members) -> None:
+def test_the_remaining_members_are_notified_of_a_lost_member(members: Members) -> None:
     for connection in (1, 2, 3):
         join(members, connection, "g")
 
@@ -78,7 +78,7 @@ def test_the_rest_hears_of_a_member_that_goes_and_of_the_last_one_nobody(members
     assert len(members) == 0
 
 
-def test_topics_that_come_or_go_are_a_reason_to_share_out_again_and_filters_are_not(members: Members) -> None:
+def test_changed_topics_cause_a_rebalance_and_changed_filters_do_not(members: Members) -> None:
     join(members, 1, "g")
     join(members, 2, "g")
     newer = tuple(Subscription(one.topic, sub_version=2) for one in ALL)
@@ -96,7 +96,7 @@ def test_one_heartbeat_may_change_several_groups(members: Members) -> None:
     assert members.lost(2).notices == (Notice("g", (1,)),)
 
 
-def test_members_of_a_broadcasting_group_are_not_told(members: Members) -> None:
+def test_members_of_a_broadcasting_group_are_not_notified(members: Members) -> None:
     heartbeat = consumer("g", model=MessageModel.BROADCASTING)
 
     told = [members.heartbeat(client(connection), heartbeat, 0, NOW_MS).notices for connection in (1, 2)]
@@ -105,14 +105,14 @@ def test_members_of_a_broadcasting_group_are_not_told(members: Members) -> None:
     assert told == [(), (), (), ()]
 
 
-def test_members_of_a_group_that_wants_quiet_are_not_told(members: Members) -> None:
+def test_members_of_a_group_with_notifications_off_are_not_notified(members: Members) -> None:
     assert members.heartbeat(client(1), consumer("g", "h"), 0, NOW_MS, quiet=["g"]).notices == (Notice("h", (1,)),)
     assert members.heartbeat(client(2), consumer("g"), 0, NOW_MS, quiet=["g"]).notices == ()
     assert members.lost(2).notices == ()
     assert members.heartbeat(client(3), consumer("g"), 0, NOW_MS).notices == (Notice("g", (1, 3)),)
 
 
-def test_leaving_what_one_never_joined_changes_nothing(members: Members) -> None:
+def test_leaving_an_unjoined_group_changes_nothing(members: Members) -> None:
     join(members, 1, "g")
 
     assert members.unregister(2, consumer_group="g", producer_group="p") == Changes()
@@ -122,7 +122,7 @@ def test_leaving_what_one_never_joined_changes_nothing(members: Members) -> None
     assert members.client_ids("g") == ("c1",)
 
 
-def test_changes_of_who_is_in_which_group_are_counted(members: Members) -> None:
+def test_changes_of_membership_are_counted(members: Members) -> None:
     def counted() -> int:
         before, members.changes = members.changes, 0
         return before
@@ -146,7 +146,7 @@ def test_changes_of_who_is_in_which_group_are_counted(members: Members) -> None:
 
 
 @pytest.mark.parametrize(("passed", "alive"), [(119.999, True), (120.0, True), (120.001, False)])
-def test_a_member_that_is_silent_for_two_minutes_is_forgotten_and_its_connection_to_be_closed(
+def test_a_member_silent_for_two_minutes_is_removed_and_its_connection_closed(
     members: Members, passed: float, alive: bool
 ) -> None:
     members.heartbeat(client(1), consumer("g"), 0, NOW_MS)
@@ -162,7 +162,7 @@ def test_a_member_that_is_silent_for_two_minutes_is_forgotten_and_its_connection
     assert (1 in members, 2 in members) == (alive, alive)
 
 
-def test_a_heartbeat_gives_a_member_its_time_back(members: Members) -> None:
+def test_a_heartbeat_renews_the_time_of_a_member(members: Members) -> None:
     join(members, 1, "g", now=0)
     join(members, 1, "g", now=100)
 
@@ -170,7 +170,7 @@ def test_a_heartbeat_gives_a_member_its_time_back(members: Members) -> None:
     assert members.expire(221).silent == (1,)
 
 
-def test_a_connection_that_gave_up_one_of_its_groups_is_not_closed_for_that(members: Members) -> None:
+def test_a_connection_that_left_one_of_its_groups_is_not_closed(members: Members) -> None:
     join(members, 1, "g", "h", now=0)
     join(members, 2, "g", now=100)
     join(members, 1, "h", now=100)
@@ -181,7 +181,7 @@ def test_a_connection_that_gave_up_one_of_its_groups_is_not_closed_for_that(memb
     assert members.client_ids("h") == ("c1",)
 
 
-def test_a_connection_that_only_produces_now_is_not_closed(members: Members) -> None:
+def test_a_connection_that_only_produces_is_not_closed(members: Members) -> None:
     join(members, 1, "g", now=0)
     members.heartbeat(client(1), producer("p"), 100, NOW_MS)
 
@@ -192,7 +192,7 @@ def test_a_connection_that_only_produces_now_is_not_closed(members: Members) -> 
 # heartbeats without subscriptions
 
 
-def test_version_1_always_asks_for_subscriptions_and_version_2_only_when_they_are_not_known(members: Members) -> None:
+def test_version_1_always_requests_subscriptions_and_version_2_only_unknown_ones(members: Members) -> None:
     def asks(heartbeat: HeartbeatData, connection: int = 1) -> bool:
         return members.heartbeat(client(connection), heartbeat, 0, NOW_MS).resend
 
@@ -206,7 +206,7 @@ def test_version_1_always_asks_for_subscriptions_and_version_2_only_when_they_ar
     assert members.subscription("g", "T", 1) == ALL[0]
 
 
-def test_a_broker_that_was_restarted_asks_for_subscriptions(members: Members) -> None:
+def test_a_restarted_broker_requests_subscriptions(members: Members) -> None:
     changes = members.heartbeat(client(1), consumer("g", subscriptions=(), fingerprint=77, without_sub=True), 0, NOW_MS)
 
     assert changes.resend
@@ -215,7 +215,7 @@ def test_a_broker_that_was_restarted_asks_for_subscriptions(members: Members) ->
         members.subscription("g", "T", 0)
 
 
-def test_version_1_cannot_leave_subscriptions_out(members: Members) -> None:
+def test_version_1_cannot_omit_subscriptions(members: Members) -> None:
     join(members, 1, "g")
 
     members.heartbeat(client(1), consumer("g", subscriptions=(), without_sub=True), 0, NOW_MS)
@@ -227,7 +227,7 @@ def test_version_1_cannot_leave_subscriptions_out(members: Members) -> None:
 # who is there
 
 
-def test_a_pull_finds_its_subscription_or_is_told_why_not(members: Members) -> None:
+def test_a_pull_finds_its_subscription_or_gets_the_reason(members: Members) -> None:
     with pytest.raises(SubscriptionUnknown, match="no member on this broker"):
         members.subscription("g", "T", 0)
 
@@ -251,7 +251,7 @@ def test_members_are_listed_once_and_found_by_their_id(members: Members) -> None
     assert members.find_consumer("nobody", "a") is None
 
 
-def test_groups_are_found_by_the_topics_they_want(members: Members) -> None:
+def test_groups_are_found_by_their_subscribed_topics(members: Members) -> None:
     join(members, 1, "g", "h")
     members.heartbeat(client(2), consumer("i", subscriptions=(Subscription("U"),)), 0, NOW_MS)
 
@@ -270,7 +270,7 @@ def test_a_group_without_members_cannot_be_shown(members: Members) -> None:
 # conflicts
 
 
-def test_members_that_want_different_things_are_told_apart_once_and_listed_always(members: Members) -> None:
+def test_conflicting_members_are_logged_once_and_always_listed(members: Members) -> None:
     other = (Subscription("T", sub_version=1),)
     conflict = Conflict("g", {"%RETRY%g": {"*": ("c1",), None: ("c2",)}})
 
@@ -285,7 +285,7 @@ def test_members_that_want_different_things_are_told_apart_once_and_listed_alway
 
 
 @pytest.mark.parametrize("end", ["unregister", "expire"])
-def test_however_a_member_goes_its_conflict_is_over(members: Members, end: str) -> None:
+def test_a_conflict_ends_when_its_member_leaves_in_any_way(members: Members, end: str) -> None:
     join(members, 1, "g", now=0)
     members.heartbeat(client(2), consumer("g", subscriptions=()), 100, NOW_MS)
 
@@ -297,7 +297,7 @@ def test_however_a_member_goes_its_conflict_is_over(members: Members, end: str) 
 # limits
 
 
-def test_a_heartbeat_without_a_client_id_is_refused_unless_it_says_nothing(members: Members) -> None:
+def test_a_heartbeat_without_client_id_is_refused_unless_it_is_empty(members: Members) -> None:
     nobody = ClientInfo(1, "", "", "JAVA", 0)
 
     assert members.heartbeat(nobody, HeartbeatData(), 0, NOW_MS) == Changes(resend=True)
@@ -308,7 +308,7 @@ def test_a_heartbeat_without_a_client_id_is_refused_unless_it_says_nothing(membe
 
 
 @pytest.mark.parametrize("kind", [consumer, producer])
-def test_a_connection_speaks_for_so_many_groups_and_no_more(kind: Callable[..., HeartbeatData]) -> None:
+def test_the_groups_of_a_connection_are_limited(kind: Callable[..., HeartbeatData]) -> None:
     members = Members(max_groups=3)
 
     members.heartbeat(client(1), kind("a", "b"), 0, NOW_MS)
@@ -323,7 +323,7 @@ def test_a_connection_speaks_for_so_many_groups_and_no_more(kind: Callable[..., 
 
 
 @pytest.mark.parametrize(("count", "taken"), [(2, True), (3, True), (4, False)])
-def test_a_member_wants_so_many_topics_and_no_more(count: int, taken: bool) -> None:
+def test_the_topics_of_a_member_are_limited(count: int, taken: bool) -> None:
     members = Members(max_subscriptions=3)
     heartbeat = consumer("g", subscriptions=tuple(Subscription(f"T{n}") for n in range(count)))
 
@@ -517,7 +517,7 @@ CONVERSATIONS = [
 
 @needs_golden
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_members_are_told_and_listed_as_by_the_real_broker(name: str) -> None:
+def test_notifications_and_lists_match_the_captured_broker(name: str) -> None:
     replay = Replay(f"wire/{name}.jsonl")
 
     assert replay.told == replay.really_told
@@ -529,7 +529,7 @@ def test_members_are_told_and_listed_as_by_the_real_broker(name: str) -> None:
 
 @needs_golden
 @pytest.mark.parametrize(("version", "notices"), [("5.3.3", 0), ("4.9.7", 1)])
-def test_a_broadcasting_group_is_told_nothing_as_in_release_5(version: str, notices: int) -> None:
+def test_a_broadcasting_group_is_not_notified_as_in_release_5(version: str, notices: int) -> None:
     replay = Replay(f"wire/{version}/json/broadcast.jsonl")
 
     assert replay.told.total() == 0
@@ -538,7 +538,7 @@ def test_a_broadcasting_group_is_told_nothing_as_in_release_5(version: str, noti
 
 
 @needs_golden
-def test_a_client_that_says_another_name_leaves_with_its_connection() -> None:
+def test_a_client_under_a_new_name_leaves_with_its_connection() -> None:
     replay = Replay("wire/5.3.3/json/raw.jsonl")
 
     assert replay.lists == [({"127.0.0.1@raw"}, {"127.0.0.1@raw"}), (set(), set())]
@@ -547,7 +547,7 @@ def test_a_client_that_says_another_name_leaves_with_its_connection() -> None:
 
 
 @needs_golden
-def test_administrators_are_shown_what_the_real_broker_shows(members: Members) -> None:
+def test_administrators_get_the_answers_of_the_captured_broker(members: Members) -> None:
     consumers, producers, table = (
         kind.decode(frame.command.body)
         for pattern, code, kind in (

@@ -25,7 +25,7 @@ async def connected(room: Room, *names: str) -> tuple[list[Client], list[Peer]]:
     return clients, list(room.server.peers)
 
 
-def test_every_connection_of_a_notice_is_told_one_way() -> None:
+def test_every_connection_gets_a_notice_one_way() -> None:
     async def main() -> None:
         async with served() as room:
             clients, peers = await connected(room, "c1", "c2", "c3")
@@ -42,7 +42,7 @@ def test_every_connection_of_a_notice_is_told_one_way() -> None:
     run(main())
 
 
-def test_a_large_group_is_told_of_many_changes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_group_gets_one_notice_for_many_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices, "SMALL_GROUP", 1)
 
     async def main() -> None:
@@ -70,7 +70,7 @@ def test_a_large_group_is_told_of_many_changes_at_once(monkeypatch: pytest.Monke
     run(main())
 
 
-def test_nobody_is_told_when_that_is_switched_off() -> None:
+def test_notifications_can_be_switched_off() -> None:
     async def main() -> None:
         async with served() as room:
             (client,), peers = await connected(room, "c1")
@@ -85,7 +85,7 @@ def test_nobody_is_told_when_that_is_switched_off() -> None:
     run(main())
 
 
-def test_a_line_that_is_full_is_skipped_and_the_others_are_told() -> None:
+def test_a_full_connection_is_skipped_and_the_others_are_notified() -> None:
     async def main() -> None:
         async with served() as room:
             clients, peers = await connected(room, "c1", "c2")
@@ -100,7 +100,7 @@ def test_a_line_that_is_full_is_skipped_and_the_others_are_told() -> None:
     run(main())
 
 
-def test_a_line_that_is_gone_is_skipped() -> None:
+def test_a_closed_connection_is_skipped() -> None:
     async def main() -> None:
         async with served() as room:
             (client,), peers = await connected(room, "c1")
@@ -114,7 +114,7 @@ def test_a_line_that_is_gone_is_skipped() -> None:
     run(main())
 
 
-def test_a_conflict_is_a_warning_and_its_end_is_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_conflict_is_logged_as_a_warning_and_its_end_as_info(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with served() as room:
             with caplog.at_level(logging.INFO, "pocketmq.broker"):

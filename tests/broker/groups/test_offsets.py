@@ -54,7 +54,7 @@ def test_a_commit_overwrites_and_a_lower_one_is_counted(offsets: OffsetTable) ->
     assert offsets.commits_ignored == 0
 
 
-def test_groups_topics_and_queues_are_kept_apart(offsets: OffsetTable) -> None:
+def test_groups_topics_and_queues_have_separate_offsets(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 1)
     offsets.commit("g", "T", 1, 2)
     offsets.commit("g", "U", 0, 3)
@@ -68,7 +68,7 @@ def test_groups_topics_and_queues_are_kept_apart(offsets: OffsetTable) -> None:
 @pytest.mark.parametrize(
     ("queue_id", "offset", "taken"), [(0, 0, True), (0, -1, False), (-1, 0, False), (0, 2**63 - 1, True)]
 )
-def test_a_commit_that_makes_no_sense_is_ignored_and_counted(
+def test_an_invalid_commit_is_ignored_and_counted(
     offsets: OffsetTable, queue_id: int, offset: int, taken: bool
 ) -> None:
     assert offsets.commit("g", "T", queue_id, offset) is taken
@@ -114,14 +114,14 @@ EMPTIED = QueueFacts(10, 10, first_in_memory=False)
         (None, True, None),
     ],
 )
-def test_a_group_without_an_offset_begins_by_the_state_of_the_queue(
+def test_the_start_of_a_group_without_offset_depends_on_the_queue(
     offsets: OffsetTable, queue: QueueFacts | None, zero_if_new: bool, answer: int | None
 ) -> None:
     assert offsets.query("g", "T", 0, queue, zero_if_new=zero_if_new) == answer
 
 
 @pytest.mark.parametrize("queue", [USED, SWAPPED, SHORTENED, EMPTIED, NEW_QUEUE, None])
-def test_a_group_with_an_offset_begins_there_whatever_became_of_the_queue(
+def test_a_group_with_an_offset_starts_there_in_any_state_of_the_queue(
     offsets: OffsetTable, queue: QueueFacts | None
 ) -> None:
     offsets.commit("g", "T", 0, 4)
@@ -130,7 +130,7 @@ def test_a_group_with_an_offset_begins_there_whatever_became_of_the_queue(
     assert offsets.query("g", "T", 0, queue, zero_if_new=False) == 4
 
 
-def test_asking_leaves_no_trace(offsets: OffsetTable) -> None:
+def test_a_query_changes_nothing(offsets: OffsetTable) -> None:
     offsets.query("g", "T", 0, USED)
     offsets.pop_reset("g", "T", 0)
     offsets.record_pull("g", "T", 0, 7)
@@ -141,7 +141,7 @@ def test_asking_leaves_no_trace(offsets: OffsetTable) -> None:
     assert not offsets.is_changed
 
 
-def test_pulls_run_ahead_of_commits(offsets: OffsetTable) -> None:
+def test_pulls_are_ahead_of_commits(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 3)
     assert offsets.pulled("g", "T", 0) == 3
 
@@ -167,7 +167,7 @@ def test_topics_and_groups_are_listed(offsets: OffsetTable) -> None:
 # resetting
 
 
-def test_a_reset_is_taken_by_the_next_pull_of_each_queue_once(offsets: OffsetTable) -> None:
+def test_the_next_pull_of_each_queue_gets_a_reset_once(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 9)
 
     offsets.reset("g", "T", {0: 2, 1: 3})
@@ -180,7 +180,7 @@ def test_a_reset_is_taken_by_the_next_pull_of_each_queue_once(offsets: OffsetTab
     assert offsets.pop_reset("h", "T", 0) is None
 
 
-def test_commits_are_ignored_until_the_reset_is_taken(offsets: OffsetTable) -> None:
+def test_commits_are_ignored_until_a_pull_got_the_reset(offsets: OffsetTable) -> None:
     offsets.reset("g", "T", {0: 2})
 
     assert not offsets.commit("g", "T", 0, 9)
@@ -193,7 +193,7 @@ def test_commits_are_ignored_until_the_reset_is_taken(offsets: OffsetTable) -> N
     assert offsets.commits_ignored == 2
 
 
-def test_a_later_reset_wins(offsets: OffsetTable) -> None:
+def test_a_later_reset_replaces_an_earlier_one(offsets: OffsetTable) -> None:
     offsets.reset("g", "T", {0: 2})
     offsets.reset("g", "T", {0: 5})
 
@@ -201,7 +201,7 @@ def test_a_later_reset_wins(offsets: OffsetTable) -> None:
     assert offsets.pop_reset("g", "T", 0) is None
 
 
-def test_after_a_reset_nothing_is_in_flight(offsets: OffsetTable) -> None:
+def test_after_a_reset_no_message_is_in_flight(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 3)
     offsets.record_pull("g", "T", 0, 9)
     offsets.record_pull("g", "T", 1, 9)
@@ -212,7 +212,7 @@ def test_after_a_reset_nothing_is_in_flight(offsets: OffsetTable) -> None:
     assert offsets.pulled("g", "T", 1) == 9
 
 
-def test_who_is_ahead_of_the_end_of_a_queue_is_lowered_to_it_and_saved(offsets: OffsetTable) -> None:
+def test_an_offset_beyond_the_end_is_lowered_and_saved(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 5)
     offsets.commit("g", "T", 1, 6)
     offsets.commit("h", "T", 1, 5)
@@ -226,7 +226,7 @@ def test_who_is_ahead_of_the_end_of_a_queue_is_lowered_to_it_and_saved(offsets: 
     assert offsets.lower_to(lambda topic, queue_id: 5) == []
 
 
-def test_only_the_broker_itself_sets_the_offsets_of_its_transactions() -> None:
+def test_only_the_broker_sets_the_offsets_of_its_transactions() -> None:
     reject_broker_group("CID_RMQ_SYS_OTHER")
 
     with pytest.raises(NoPermission, match="belongs to the broker itself"):
@@ -241,7 +241,7 @@ def test_a_reset_of_no_queue_is_refused(offsets: OffsetTable) -> None:
 
 
 @pytest.mark.parametrize(("offset", "inside"), [(4, False), (5, True), (10, True), (11, False), (-2, False)])
-def test_a_reset_to_an_offset_must_lie_in_the_queue(offset: int, inside: bool) -> None:
+def test_a_reset_needs_an_offset_inside_the_queue(offset: int, inside: bool) -> None:
     queue = QueueFacts(5, 10, first_in_memory=False)
 
     if inside:
@@ -252,7 +252,7 @@ def test_a_reset_to_an_offset_must_lie_in_the_queue(offset: int, inside: bool) -
 
 
 @pytest.mark.parametrize(("offset", "time_ms", "target"), [(None, -1, 10), (-1, -1, 10), (None, 0, 7), (-1, 1, 7)])
-def test_a_reset_without_an_offset_goes_by_time(offset: int | None, time_ms: int, target: int) -> None:
+def test_a_reset_without_an_offset_uses_the_time(offset: int | None, time_ms: int, target: int) -> None:
     assert reset_target(USED, offset, time_ms, lambda _: 7) == target
 
 
@@ -260,14 +260,14 @@ def test_a_reset_without_an_offset_goes_by_time(offset: int | None, time_ms: int
     ("target", "stored", "force", "told"),
     [(5, 9, False, 5), (9, 5, False, 5), (9, 5, True, 9), (5, 9, True, 5), (5, None, False, 5), (5, None, True, 5)],
 )
-def test_members_are_told_to_go_ahead_only_by_force(target: int, stored: int | None, force: bool, told: int) -> None:
+def test_only_a_forced_reset_moves_members_forward(target: int, stored: int | None, force: bool, told: int) -> None:
     assert pushed_target(target, stored, force=force) == told
 
 
 # cloning, correcting, deleting
 
 
-def test_a_clone_stands_where_the_other_group_stood(offsets: OffsetTable) -> None:
+def test_a_clone_has_the_offsets_of_the_other_group(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 3)
     offsets.commit("g", "U", 0, 4)
     offsets.commit("h", "T", 1, 9)
@@ -280,7 +280,7 @@ def test_a_clone_stands_where_the_other_group_stood(offsets: OffsetTable) -> Non
     assert offsets.pop_reset("h", "T", 0) is None
 
 
-def test_only_topics_that_were_asked_for_and_have_offsets_are_cloned(offsets: OffsetTable) -> None:
+def test_only_requested_topics_with_offsets_are_cloned(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 3)
     offsets.commit("g", "U", 0, 4)
 
@@ -305,7 +305,7 @@ def test_corrections_are_the_smallest_offsets_of_all_groups(offsets: OffsetTable
     assert offsets.stored("slow", "T", 0) == 3
 
 
-def test_a_topic_or_a_group_is_deleted_with_everything_pending(offsets: OffsetTable) -> None:
+def test_deleting_a_topic_or_group_deletes_pending_resets(offsets: OffsetTable) -> None:
     for group in ("g", "h"):
         for topic in ("T", "U"):
             offsets.commit(group, topic, 0, 1)
@@ -324,7 +324,7 @@ def test_a_topic_or_a_group_is_deleted_with_everything_pending(offsets: OffsetTa
     assert not offsets.is_changed
 
 
-def test_a_row_that_was_deleted_and_made_again_is_saved_as_it_is_now(offsets: OffsetTable) -> None:
+def test_a_deleted_and_recreated_row_is_saved_in_its_new_state(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 1)
     offsets.commit("g", "T", 1, 1)
     offsets.delete_topic("T")
@@ -337,7 +337,7 @@ def test_a_row_that_was_deleted_and_made_again_is_saved_as_it_is_now(offsets: Of
 # an older log
 
 
-def test_after_a_crash_what_is_beyond_the_end_of_then_is_of_an_older_log_until_the_group_pulls(
+def test_after_a_crash_offsets_beyond_the_end_are_of_the_old_log_until_a_pull(
     offsets: OffsetTable,
 ) -> None:
     offsets.commit("g", "T", 0, 80)
@@ -349,7 +349,7 @@ def test_after_a_crash_what_is_beyond_the_end_of_then_is_of_an_older_log_until_t
     assert offsets.commit("g", "T", 0, 80)
 
 
-def test_after_a_crash_a_group_that_had_not_committed_yet_begins_again_unless_it_asks_where(
+def test_after_a_crash_a_group_without_commits_restarts_unless_it_queries_its_offset(
     offsets: OffsetTable,
 ) -> None:
     offsets.set_bounds({"T": {0: 90}})
@@ -363,7 +363,7 @@ def test_after_a_crash_a_group_that_had_not_committed_yet_begins_again_unless_it
     assert offsets.commit("new", "T", 0, 120)
 
 
-def test_after_a_crash_the_broker_commits_how_far_it_has_checked_transactions(offsets: OffsetTable) -> None:
+def test_after_a_crash_the_broker_commits_its_progress_of_transaction_checks(offsets: OffsetTable) -> None:
     offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, 80)
     offsets.set_bounds({HALF_TOPIC: {0: 90}})
 
@@ -416,7 +416,7 @@ def test_a_day_after_a_crash_members_have_returned(offsets: OffsetTable) -> None
     assert offsets.commit("g", "T", 0, 100)
 
 
-def test_a_redirected_member_cannot_save_its_older_offset_before_it_has_pulled_so_far_again(
+def test_a_redirected_member_cannot_commit_older_offsets_before_its_pulls_reach_them(
     offsets: OffsetTable,
 ) -> None:
     offsets.commit("g", "T", 0, 80)
@@ -434,7 +434,7 @@ def test_a_redirected_member_cannot_save_its_older_offset_before_it_has_pulled_s
 
 
 @pytest.mark.parametrize("change", ["reset", "program"])
-def test_an_administrator_may_set_a_redirected_group_to_any_offset(offsets: OffsetTable, change: str) -> None:
+def test_an_administrator_may_set_any_offset_of_a_redirected_group(offsets: OffsetTable, change: str) -> None:
     offsets.commit("g", "T", 0, 80)
     offsets.set_bounds({"T": {0: 90}})
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
@@ -448,7 +448,7 @@ def test_an_administrator_may_set_a_redirected_group_to_any_offset(offsets: Offs
     assert offsets.commit("g", "T", 0, 100)
 
 
-def test_a_group_that_has_pulled_and_not_committed_yet_also_begins_a_created_topic_at_zero(
+def test_a_group_without_commits_also_starts_a_recreated_topic_at_zero(
     offsets: OffsetTable,
 ) -> None:
     offsets.record_pull("g", "T", 0, 100)
@@ -458,7 +458,7 @@ def test_a_group_that_has_pulled_and_not_committed_yet_also_begins_a_created_top
     assert offsets.query("g", "T", 1, QueueFacts(0, 9, False), zero_if_new=False) == 0
 
 
-def test_after_a_crash_a_group_that_goes_on_below_the_end_of_then_is_believed(offsets: OffsetTable) -> None:
+def test_after_a_crash_commits_below_the_end_are_accepted(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 80)
     offsets.set_bounds({"T": {0: 90}})
 
@@ -467,7 +467,7 @@ def test_after_a_crash_a_group_that_goes_on_below_the_end_of_then_is_believed(of
     assert offsets.commit("g", "T", 0, 100)
 
 
-def test_what_is_not_there_any_more_is_not_pulled_again(offsets: OffsetTable) -> None:
+def test_deleted_messages_are_not_pulled_again(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 10)
     offsets.set_bounds({"T": {0: 90}})
 
@@ -476,7 +476,7 @@ def test_what_is_not_there_any_more_is_not_pulled_again(offsets: OffsetTable) ->
     assert offsets.resume_at("g", "T", 0, 50, 90) == 50
 
 
-def test_a_topic_that_is_created_again_begins_at_zero_for_groups_that_were_there(offsets: OffsetTable) -> None:
+def test_a_recreated_topic_starts_at_zero_for_known_groups(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 5)
     offsets.delete_topic("T")
     restored = OffsetTable()
@@ -494,7 +494,7 @@ def test_a_topic_that_is_created_again_begins_at_zero_for_groups_that_were_there
         assert table.commit("g", "T", 0, 7)
 
 
-def test_a_reset_or_a_deletion_of_the_group_ends_what_is_remembered_of_an_older_log(offsets: OffsetTable) -> None:
+def test_a_reset_or_deletion_of_the_group_ends_the_redirect_to_the_new_log(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 5)
     offsets.commit("h", "T", 0, 5)
     offsets.delete_topic("T")
@@ -507,7 +507,7 @@ def test_a_reset_or_a_deletion_of_the_group_ends_what_is_remembered_of_an_older_
     assert offsets.query("h", "T", 0, QueueFacts(0, 9, False)) is None
 
 
-def test_of_deleted_topics_only_so_many_groups_are_remembered(offsets: OffsetTable) -> None:
+def test_the_remembered_groups_of_deleted_topics_are_limited(offsets: OffsetTable) -> None:
     for number in range(MAX_RECREATED + 1):
         offsets.commit("g", f"T{number}", 0, 5)
         offsets.delete_topic(f"T{number}")
@@ -519,7 +519,7 @@ def test_of_deleted_topics_only_so_many_groups_are_remembered(offsets: OffsetTab
 # keeping
 
 
-def test_the_version_changes_with_a_save_that_has_something_new(offsets: OffsetTable) -> None:
+def test_the_version_changes_with_a_save_that_has_changes(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 1)
     first = offsets.snapshot_json(NOW)
     offsets.commit("g", "T", 0, 1)
@@ -532,7 +532,7 @@ def test_the_version_changes_with_a_save_that_has_something_new(offsets: OffsetT
     assert ConsumerOffsets.decode(second).data_version == offsets.version == DataVersion(2, 0, NOW + 2)
 
 
-def test_a_table_knows_whether_there_is_something_to_save(offsets: OffsetTable) -> None:
+def test_a_table_knows_whether_it_has_unsaved_changes(offsets: OffsetTable) -> None:
     changed = [offsets.is_changed]
     for offset in (1, 1, 2):
         offsets.commit("g", "T", 0, offset)
@@ -570,7 +570,7 @@ def test_a_snapshot_does_not_change_with_the_table(offsets: OffsetTable) -> None
     assert taken.offset_table == {"T@g": {0: 1}}
 
 
-def test_keys_that_mean_nothing_are_told_and_left_out(offsets: OffsetTable) -> None:
+def test_invalid_keys_are_logged_and_ignored(offsets: OffsetTable) -> None:
     keys = ["T@g", "T", "@g", "T@", "T@g@h", ""]
 
     strange = offsets.restore(ConsumerOffsets(offset_table={key: {0: 1, 1: -1} for key in keys} | {"U@g": {0: -1}}))
@@ -580,7 +580,7 @@ def test_keys_that_mean_nothing_are_told_and_left_out(offsets: OffsetTable) -> N
 
 
 @pytest.mark.parametrize("check", [parse_topic, parse_group])
-def test_no_name_holds_the_sign_between_topic_and_group(check: Callable[[str], str]) -> None:
+def test_names_cannot_contain_the_separator_of_keys(check: Callable[[str], str]) -> None:
     with pytest.raises(InvalidName, match="'@'"):
         check("a@b")
 
@@ -601,7 +601,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_a_save_holds_the_table_and_restores_it(steps: Iterable[tuple[object, ...]]) -> None:
+def test_random_operations_save_and_restore_the_table(steps: Iterable[tuple[object, ...]]) -> None:
     offsets = OffsetTable()
     for name, *arguments in steps:
         if name == "save":
@@ -623,7 +623,7 @@ def test_whatever_happens_a_save_holds_the_table_and_restores_it(steps: Iterable
 @needs_golden
 @pytest.mark.parametrize("kind", ["clean", "live"])
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
-def test_the_table_of_a_real_broker_is_saved_as_it_was(version: str, kind: str) -> None:
+def test_the_table_of_an_apache_broker_is_saved_unchanged(version: str, kind: str) -> None:
     data = (GOLDEN / "store" / version / kind / "config" / "consumerOffset.json").read_bytes()
     offsets = OffsetTable()
 
@@ -670,7 +670,7 @@ def _real_answers(frames: Iterable[Captured]) -> list[int | None]:
 
 
 @needs_golden
-def test_questions_are_answered_as_by_the_real_broker() -> None:
+def test_queries_get_the_answers_of_the_captured_broker() -> None:
     frames = captured("wire/5.3.3/json/raw.jsonl")
     offsets = OffsetTable()
 
@@ -686,7 +686,7 @@ def test_questions_are_answered_as_by_the_real_broker() -> None:
 
 
 @needs_golden
-def test_only_a_queue_that_never_held_a_message_is_answered_differently() -> None:
+def test_only_a_queue_that_never_had_a_message_gets_another_answer() -> None:
     frames = captured("wire/5.3.3/json/offsets.jsonl")
 
     answers = _answers(OffsetTable(), frames)

@@ -25,7 +25,7 @@ def producers() -> Producers:
     return Producers()
 
 
-def test_connections_of_a_group_are_asked_in_turn(producers: Producers) -> None:
+def test_connections_of_a_group_take_turns_as_targets(producers: Producers) -> None:
     for connection in (1, 2, 3):
         producers.join("p", client(connection), 0, NOW_MS)
     producers.join("other", client(4), 0, NOW_MS)
@@ -35,7 +35,7 @@ def test_connections_of_a_group_are_asked_in_turn(producers: Producers) -> None:
     assert asked == [1, 2, 3, 1, 2, 3, 1]
 
 
-def test_a_heartbeat_does_not_change_whose_turn_it_is(producers: Producers) -> None:
+def test_a_heartbeat_does_not_change_the_next_target(producers: Producers) -> None:
     for connection in (1, 2):
         producers.join("p", client(connection), 0, NOW_MS)
     producers.next_connection("p", anyone)
@@ -45,7 +45,7 @@ def test_a_heartbeat_does_not_change_whose_turn_it_is(producers: Producers) -> N
     assert producers.next_connection("p", anyone) == 2
 
 
-def test_a_connection_that_cannot_be_used_is_passed_over(producers: Producers) -> None:
+def test_an_unusable_connection_is_skipped(producers: Producers) -> None:
     for connection in (1, 2, 3):
         producers.join("p", client(connection), 0, NOW_MS)
 
@@ -54,7 +54,7 @@ def test_a_connection_that_cannot_be_used_is_passed_over(producers: Producers) -
     assert producers.next_connection("nobody", anyone) is None
 
 
-def test_a_client_is_found_by_its_id_while_it_speaks_for_a_group(producers: Producers) -> None:
+def test_a_client_is_found_by_its_id_while_it_belongs_to_a_group(producers: Producers) -> None:
     producers.join("p", client(1, "c"), 0, NOW_MS)
     producers.join("q", client(1, "c"), 0, NOW_MS)
 
@@ -85,7 +85,7 @@ def test_a_connection_that_changes_its_client_id_is_found_by_the_new_one(produce
     assert [one.client_id for one in producers.connections("p").connection_set] == ["new"]
 
 
-def test_a_lost_connection_leaves_nothing(producers: Producers) -> None:
+def test_a_lost_connection_is_removed_completely(producers: Producers) -> None:
     producers.join("p", client(1), 0, NOW_MS)
     producers.join("q", client(1), 0, NOW_MS)
 

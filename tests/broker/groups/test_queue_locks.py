@@ -20,20 +20,20 @@ def locks() -> QueueLockTable:
     return QueueLockTable()
 
 
-def test_the_first_to_come_gets_the_queues_and_the_next_gets_the_rest(locks: QueueLockTable) -> None:
+def test_the_first_client_locks_its_queues_and_the_next_gets_the_rest(locks: QueueLockTable) -> None:
     assert locks.lock("g", "first", [Q0, Q1], NOW) == (Q0, Q1)
     assert locks.lock("g", "second", [Q0, Q1, Q2], NOW) == (Q2,)
 
     assert [locks.owner("g", queue, NOW) for queue in QUEUES] == ["first", "first", "second", None]
 
 
-def test_groups_lock_without_minding_one_another(locks: QueueLockTable) -> None:
+def test_groups_lock_independently(locks: QueueLockTable) -> None:
     locks.lock("g", "first", [Q0], NOW)
 
     assert locks.lock("h", "second", [Q0], NOW) == (Q0,)
 
 
-def test_queues_of_other_topics_brokers_and_numbers_are_other_queues(locks: QueueLockTable) -> None:
+def test_locks_are_separate_for_each_topic_broker_and_queue(locks: QueueLockTable) -> None:
     others = [MessageQueue("U", "broker-a", 0), MessageQueue("T", "broker-b", 0), MessageQueue("T", "broker-a", 1)]
     locks.lock("g", "first", [Q0], NOW)
 
@@ -50,7 +50,7 @@ def test_a_lock_lasts_a_minute(locks: QueueLockTable, passed: float, still_held:
     assert locks.lock("g", "second", [Q0], later) == (() if still_held else (Q0,))
 
 
-def test_locking_again_begins_the_minute_anew(locks: QueueLockTable) -> None:
+def test_a_renewed_lock_lasts_another_minute(locks: QueueLockTable) -> None:
     locks.lock("g", "first", [Q0], NOW)
     locks.lock("g", "first", [Q0], NOW + 59)
 
@@ -68,7 +68,7 @@ def test_a_queue_that_is_named_twice_is_locked_once(locks: QueueLockTable) -> No
     assert len(locks) == 0
 
 
-def test_only_the_holder_can_unlock(locks: QueueLockTable) -> None:
+def test_only_the_owner_can_unlock(locks: QueueLockTable) -> None:
     locks.lock("g", "first", [Q0, Q1], NOW)
 
     locks.unlock("g", "second", [Q0])
@@ -80,7 +80,7 @@ def test_only_the_holder_can_unlock(locks: QueueLockTable) -> None:
     assert len(locks) == 1
 
 
-def test_a_group_holds_any_while_one_of_its_locks_lives(locks: QueueLockTable) -> None:
+def test_a_group_has_locks_until_the_last_one_expires(locks: QueueLockTable) -> None:
     assert not locks.has_locks("g", NOW)
 
     locks.lock("g", "first", [Q0], NOW)
@@ -92,7 +92,7 @@ def test_a_group_holds_any_while_one_of_its_locks_lives(locks: QueueLockTable) -
     assert not locks.has_locks("h", NOW)
 
 
-def test_a_client_that_leaves_frees_everything_it_has(locks: QueueLockTable) -> None:
+def test_a_leaving_client_releases_all_its_locks(locks: QueueLockTable) -> None:
     locks.lock("g", "first", [Q0, Q1], NOW)
     locks.lock("h", "first", [Q0], NOW)
     locks.lock("g", "second", [Q2], NOW)
@@ -110,7 +110,7 @@ def test_a_client_that_leaves_frees_everything_it_has(locks: QueueLockTable) -> 
     locks.release("nobody", "nowhere")
 
 
-def test_a_full_table_makes_room_by_forgetting_what_has_expired_and_refuses_otherwise() -> None:
+def test_a_full_table_removes_expired_locks_and_refuses_otherwise() -> None:
     locks = QueueLockTable(max_locks=2)
 
     assert locks.lock("g", "first", [Q0, Q1, Q2], NOW) == (Q0, Q1)
@@ -124,7 +124,7 @@ def test_a_full_table_makes_room_by_forgetting_what_has_expired_and_refuses_othe
     assert locks.refused == 2
 
 
-def test_a_full_table_is_not_swept_for_everyone_who_asks() -> None:
+def test_a_full_table_is_not_scanned_for_every_request() -> None:
     locks = QueueLockTable(max_locks=1)
     locks.lock("g", "first", [Q0], NOW)
     asked = NOW + LEASE_SECONDS
@@ -147,7 +147,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_one_client_holds_a_queue_until_its_time_is_up(
+def test_random_operations_give_a_queue_to_one_client_until_its_lock_expires(
     steps: list[tuple[str, str, str, list[MessageQueue], float]],
 ) -> None:
     locks = QueueLockTable()
@@ -190,7 +190,7 @@ def test_whatever_happens_one_client_holds_a_queue_until_its_time_is_up(
         "4.9.7/json/raw",
     ],
 )
-def test_locks_are_given_as_by_the_real_broker(locks: QueueLockTable, name: str) -> None:
+def test_locks_match_the_captured_broker(locks: QueueLockTable, name: str) -> None:
     given_by_us: dict[tuple[str, int], frozenset[MessageQueue]] = {}
     compared = 0
     for frame in captured(f"wire/{name}.jsonl"):

@@ -54,7 +54,7 @@ async def filled(broker: RunningBroker, count: int = 5) -> Client:
 
 
 @in_virtual_time
-async def test_a_pull_is_checked_once_and_its_like_are_answered_by_the_twin() -> None:
+async def test_a_pull_is_checked_once_and_equal_ones_are_answered_by_the_twin() -> None:
     async with running() as broker:
         with pytest.MonkeyPatch.context() as patch:
             client, taken = await filled(broker), Taken(broker, patch)
@@ -87,7 +87,7 @@ async def test_pulls_of_one_read_are_answered_together_and_their_offsets_committ
 
 
 @in_virtual_time
-async def test_many_kilobytes_that_lie_together_are_answered_by_the_twin_as_by_python() -> None:
+async def test_the_twin_answers_large_ranges_as_python_does() -> None:
     async with running(store={"log_file_bytes": 512 * 1024}) as broker:
         with pytest.MonkeyPatch.context() as patch:
             client, taken = await filled(broker, 1), Taken(broker, patch)
@@ -113,7 +113,7 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_who_loses_a_permission_is_refused_at_once(what: str) -> None:
+def test_a_client_that_loses_a_permission_is_refused_at_once(what: str) -> None:
     async def talk() -> None:
         async with running() as broker:
             client = await filled(broker)
@@ -128,7 +128,7 @@ def test_who_loses_a_permission_is_refused_at_once(what: str) -> None:
 
 
 @in_virtual_time
-async def test_a_subscription_that_changes_and_a_member_that_leaves_are_heeded() -> None:
+async def test_changed_subscriptions_and_leaving_members_take_effect() -> None:
     async with running() as broker:
         broker.make_topic()
         client, member = await broker.connect(), await broker.connect()
@@ -155,7 +155,7 @@ async def test_a_subscription_that_changes_and_a_member_that_leaves_are_heeded()
 
 
 @in_virtual_time
-async def test_a_reset_is_told_to_the_next_pull_once() -> None:
+async def test_the_next_pull_gets_a_reset_once() -> None:
     async with running() as broker:
         client = await filled(broker)
         assert [(await client.pull(3)).code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
@@ -168,7 +168,7 @@ async def test_a_reset_is_told_to_the_next_pull_once() -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_is_made_again_is_read_from_its_own_queue() -> None:
+async def test_a_recreated_topic_is_read_from_its_own_queue() -> None:
     async with running() as broker:
         client = await filled(broker)
         await client.pull()
@@ -187,7 +187,7 @@ async def test_a_topic_that_is_made_again_is_read_from_its_own_queue() -> None:
 
 
 @in_virtual_time
-async def test_so_many_kinds_are_remembered_and_no_more() -> None:
+async def test_the_number_of_cached_checks_is_limited() -> None:
     async with running() as broker:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(checked_pulls, "MAX_CHECKED", 3)
@@ -201,7 +201,7 @@ async def test_so_many_kinds_are_remembered_and_no_more() -> None:
 
 
 @in_virtual_time
-async def test_a_subscription_that_is_too_long_to_be_kept_is_not_remembered() -> None:
+async def test_a_subscription_above_the_size_limit_is_not_cached() -> None:
     async with running() as broker:
         client = await filled(broker)
         await client.sent(properties={"TAGS": "A"})
@@ -213,7 +213,7 @@ async def test_a_subscription_that_is_too_long_to_be_kept_is_not_remembered() ->
 
 
 @in_virtual_time
-async def test_where_requests_are_signed_each_is_verified_and_nothing_remembered() -> None:
+async def test_signed_requests_are_verified_each_time_and_not_cached() -> None:
     async with guarded() as broker:
         client = await connect(broker)
         await client.sent(b"body")
@@ -227,7 +227,7 @@ async def test_where_requests_are_signed_each_is_verified_and_nothing_remembered
 
 
 @in_virtual_time
-async def test_without_the_twin_nothing_is_remembered() -> None:
+async def test_without_the_twin_no_check_is_cached() -> None:
     with using("python"):
         async with running() as broker:
             client = await filled(broker)

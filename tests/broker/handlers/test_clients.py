@@ -33,7 +33,7 @@ def groups_told(client: Client) -> list[str]:
 # heartbeats
 
 
-def test_a_heartbeat_makes_a_member_its_group_and_its_retry_topic() -> None:
+def test_a_heartbeat_creates_the_member_its_group_and_its_retry_topic() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1")
@@ -50,7 +50,7 @@ def test_a_heartbeat_makes_a_member_its_group_and_its_retry_topic() -> None:
     run(main())
 
 
-def test_a_heartbeat_that_brings_nothing_new_changes_and_announces_nothing() -> None:
+def test_an_unchanged_heartbeat_changes_and_announces_nothing() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1", consuming("g"))
@@ -69,7 +69,7 @@ def test_a_heartbeat_that_brings_nothing_new_changes_and_announces_nothing() -> 
     run(main())
 
 
-def test_a_heartbeat_of_version_2_may_leave_its_subscriptions_out_once_they_are_known() -> None:
+def test_a_heartbeat_of_version_2_may_omit_known_subscriptions() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1")
@@ -85,7 +85,7 @@ def test_a_heartbeat_of_version_2_may_leave_its_subscriptions_out_once_they_are_
     run(main())
 
 
-def test_a_heartbeat_without_groups_is_heard() -> None:
+def test_a_heartbeat_without_groups_is_accepted() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1")
@@ -99,7 +99,7 @@ def test_a_heartbeat_without_groups_is_heard() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"consumerDataSet":[{}]}'])
-def test_a_body_that_is_no_heartbeat_is_answered_with_what_is_wrong(body: bytes) -> None:
+def test_an_invalid_heartbeat_body_gets_an_error_with_the_problem(body: bytes) -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1")
@@ -112,7 +112,7 @@ def test_a_body_that_is_no_heartbeat_is_answered_with_what_is_wrong(body: bytes)
     run(main())
 
 
-def test_a_heartbeat_that_is_refused_leaves_nothing_behind() -> None:
+def test_a_refused_heartbeat_changes_nothing() -> None:
     many = tuple(Subscription(f"T{number}") for number in range(21))
 
     async def main() -> None:
@@ -133,7 +133,7 @@ def test_a_heartbeat_that_is_refused_leaves_nothing_behind() -> None:
     run(main())
 
 
-def test_a_group_that_may_not_be_made_is_left_out_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_group_that_may_not_be_created_is_skipped_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with served(auto_create_group=False) as room:
             room.groups.put([SubscriptionGroupConfig("known")], 0)
@@ -152,7 +152,7 @@ def test_a_group_that_may_not_be_made_is_left_out_and_told_once(caplog: pytest.L
     run(main())
 
 
-def test_the_groups_that_were_told_to_be_refused_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_list_of_logged_refusals_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with served(auto_create_group=False) as room:
             client = await room.connect("c1")
@@ -167,7 +167,7 @@ def test_the_groups_that_were_told_to_be_refused_are_bounded(caplog: pytest.LogC
     run(main())
 
 
-def test_a_name_that_no_group_can_have_does_no_harm_to_the_others() -> None:
+def test_an_invalid_group_name_does_not_affect_the_other_groups() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1", consuming("../up", "", "g"))
@@ -179,7 +179,7 @@ def test_a_name_that_no_group_can_have_does_no_harm_to_the_others() -> None:
 
 
 @pytest.mark.parametrize(("queues", "made"), [(3, 3), (0, 1)])
-def test_a_retry_topic_has_as_many_queues_as_its_group_says(queues: int, made: int) -> None:
+def test_a_retry_topic_has_the_number_of_queues_that_its_group_sets(queues: int, made: int) -> None:
     async def main() -> None:
         async with served() as room:
             room.groups.put([SubscriptionGroupConfig("g", retry_queue_nums=queues)], 0)
@@ -208,7 +208,7 @@ def test_a_retry_topic_is_ordered_while_a_topic_of_the_group_is() -> None:
     run(main())
 
 
-def test_a_retry_topic_of_a_unit_says_so() -> None:
+def test_a_retry_topic_of_a_unit_is_marked() -> None:
     async def main() -> None:
         async with served() as room:
             await room.connect("c1", consuming("g", unit_mode=True))
@@ -218,7 +218,7 @@ def test_a_retry_topic_of_a_unit_says_so() -> None:
     run(main())
 
 
-def test_a_group_whose_members_do_not_want_notices_gets_none() -> None:
+def test_a_group_with_notifications_off_gets_none() -> None:
     async def main() -> None:
         async with served() as room:
             room.groups.put([SubscriptionGroupConfig("quiet", notify_consumer_ids_changed_enable=False)], 0)
@@ -231,7 +231,7 @@ def test_a_group_whose_members_do_not_want_notices_gets_none() -> None:
     run(main())
 
 
-def test_a_broadcasting_group_gets_no_notices() -> None:
+def test_a_broadcasting_group_gets_no_notifications() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1", consuming("g", model=MessageModel.BROADCASTING))
@@ -242,7 +242,7 @@ def test_a_broadcasting_group_gets_no_notices() -> None:
     run(main())
 
 
-def test_the_heartbeat_of_a_line_that_is_gone_makes_no_member() -> None:
+def test_a_heartbeat_of_a_closed_connection_adds_no_member() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1")
@@ -261,7 +261,7 @@ def test_the_heartbeat_of_a_line_that_is_gone_makes_no_member() -> None:
 # coming and going
 
 
-def test_members_hear_of_one_who_comes_one_who_leaves_and_one_who_is_lost() -> None:
+def test_members_are_notified_of_new_leaving_and_lost_members() -> None:
     async def main() -> None:
         async with served() as room:
             first = await room.connect("c1", consuming("g"))
@@ -283,7 +283,7 @@ def test_members_hear_of_one_who_comes_one_who_leaves_and_one_who_is_lost() -> N
     run(main())
 
 
-def test_whoever_leaves_a_group_gives_its_locks_of_that_group_back() -> None:
+def test_a_client_that_leaves_a_group_releases_its_locks_of_that_group() -> None:
     queue = MessageQueue("T", "broker-a", 0)
 
     async def main() -> None:
@@ -301,7 +301,7 @@ def test_whoever_leaves_a_group_gives_its_locks_of_that_group_back() -> None:
     run(main())
 
 
-def test_a_client_that_is_still_there_by_another_connection_keeps_its_locks() -> None:
+def test_a_client_with_another_open_connection_keeps_its_locks() -> None:
     queue = MessageQueue("T", "broker-a", 0)
 
     async def main() -> None:
@@ -317,7 +317,7 @@ def test_a_client_that_is_still_there_by_another_connection_keeps_its_locks() ->
     run(main())
 
 
-def test_a_producer_leaves_its_group_and_leaving_what_one_is_not_in_is_harmless() -> None:
+def test_a_producer_leaves_its_group_and_leaving_twice_is_harmless() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("c1", producing("p", "q"))
@@ -331,7 +331,7 @@ def test_a_producer_leaves_its_group_and_leaving_what_one_is_not_in_is_harmless(
     run(main())
 
 
-def test_what_nobody_was_heard_of_is_forgotten_in_the_scan() -> None:
+def test_a_scan_removes_silent_members() -> None:
     queue = MessageQueue("T", "broker-a", 0)
 
     async def main() -> None:

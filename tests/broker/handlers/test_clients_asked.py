@@ -86,7 +86,7 @@ def test_a_queue_is_locked_by_one_client_at_a_time_until_it_is_unlocked() -> Non
     ],
     ids=str,
 )
-def test_a_queue_that_is_not_here_is_not_locked(queue: MessageQueue) -> None:
+def test_a_queue_of_another_broker_is_not_locked(queue: MessageQueue) -> None:
     async def main() -> None:
         async with served() as room:
             room.make_topic("T")
@@ -121,7 +121,7 @@ def test_a_subscription_is_checked_before_its_consumer_starts(body: bytes, code:
     run(main())
 
 
-def test_a_broker_that_does_not_filter_by_sql_says_so() -> None:
+def test_a_broker_without_sql_filters_refuses_sql_subscriptions() -> None:
     async def main() -> None:
         async with served(property_filter=False) as room:
             client = await room.connect("c1")
@@ -139,7 +139,7 @@ def test_a_broker_that_does_not_filter_by_sql_says_so() -> None:
 # what administrators ask
 
 
-def test_an_administrator_sees_who_is_connected() -> None:
+def test_an_administrator_sees_connected_clients() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect(
@@ -177,7 +177,7 @@ def test_groups_without_members_are_not_online_in_rocketmqs_words() -> None:
     run(main())
 
 
-def test_members_that_want_different_things_are_warned_of_once_and_shown_while_it_lasts(
+def test_conflicting_members_are_logged_once_and_listed_until_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "pocketmq.broker")
@@ -204,7 +204,7 @@ def test_members_that_want_different_things_are_warned_of_once_and_shown_while_i
     run(main())
 
 
-def test_of_many_conflicts_some_are_shown_and_all_are_counted() -> None:
+def test_only_some_of_many_conflicts_are_listed_and_all_are_counted() -> None:
     async def main() -> None:
         async with served() as room:
             names = [f"g{number}" for number in range(MAX_SHOWN + 5)]
@@ -272,7 +272,7 @@ async def _replay(room: Room, release: str, frames: list[Captured]) -> tuple[int
 @needs_golden
 @pytest.mark.parametrize("name", _CONVERSATIONS)
 @pytest.mark.parametrize("release", ["5.3.3", "4.9.7"])
-def test_clients_are_answered_and_told_what_the_real_broker_answered_and_told_them(release: str, name: str) -> None:
+def test_clients_get_the_answers_and_notifications_of_the_captured_broker(release: str, name: str) -> None:
     frames = [one for one in captured(f"wire/{release}/json/{name}.jsonl") if one.link == "broker"]
 
     async def main() -> None:
@@ -288,7 +288,7 @@ def test_clients_are_answered_and_told_what_the_real_broker_answered_and_told_th
 
 
 @needs_golden
-def test_an_administrator_is_shown_members_in_the_form_of_the_real_broker() -> None:
+def test_an_administrator_gets_members_in_the_form_of_the_captured_broker() -> None:
     forms = {
         (one.answers, tuple(sorted(read_json(one.command.body)["connectionSet"][0])))
         for one in captured("mqadmin/*/wire/*Connection.jsonl")

@@ -30,7 +30,7 @@ def make_group(broker: RunningBroker, name: str = "G") -> None:
 
 @pytest.mark.parametrize("binary", [False, True])
 @in_virtual_time
-async def test_a_member_begins_where_the_group_is(binary: bool) -> None:
+async def test_a_member_starts_at_the_offset_of_the_group(binary: bool) -> None:
     async with running() as broker:
         client = await filled(broker, 3)
         make_group(broker)
@@ -43,7 +43,7 @@ async def test_a_member_begins_where_the_group_is(binary: bool) -> None:
 
 @pytest.mark.parametrize("zero", [None, True])
 @in_virtual_time
-async def test_a_new_group_begins_at_zero_while_the_first_message_is_in_memory(zero: bool | None) -> None:
+async def test_a_new_group_starts_at_zero_while_the_first_message_is_in_memory(zero: bool | None) -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent()
@@ -52,7 +52,7 @@ async def test_a_new_group_begins_at_zero_while_the_first_message_is_in_memory(z
 
 
 @in_virtual_time
-async def test_a_new_group_decides_by_itself_when_the_first_message_is_old() -> None:
+async def test_a_new_group_chooses_its_start_when_the_first_message_is_old() -> None:
     async with running(store={"memory_bytes": 500}) as broker:
         client = await broker.connect()
         for _ in range(20):
@@ -65,7 +65,7 @@ async def test_a_new_group_decides_by_itself_when_the_first_message_is_old() -> 
 
 
 @in_virtual_time
-async def test_a_new_group_decides_by_itself_when_the_first_message_is_gone() -> None:
+async def test_a_new_group_chooses_its_start_when_the_first_message_is_deleted() -> None:
     async with running(store={"log_file_bytes": 4096, "retention_hours": 0}) as broker:
         client = await broker.connect()
         for _ in range(40):
@@ -79,7 +79,7 @@ async def test_a_new_group_decides_by_itself_when_the_first_message_is_gone() ->
 
 @pytest.mark.parametrize("was_made", [False, True])
 @in_virtual_time
-async def test_a_new_group_begins_at_zero_where_there_never_was_a_message(was_made: bool) -> None:
+async def test_a_new_group_starts_at_zero_in_a_queue_that_never_had_a_message(was_made: bool) -> None:
     async with running() as broker:
         broker.make_topic()
         if was_made:
@@ -100,7 +100,7 @@ async def test_a_new_group_begins_at_zero_where_there_never_was_a_message(was_ma
     ids=["does not want zero", "queue too far", "negative queue", "no topic", "no retry topic yet"],
 )
 @in_virtual_time
-async def test_of_a_queue_that_is_not_there_or_not_wanted_from_zero_nothing_is_known(
+async def test_a_missing_queue_or_a_query_that_excludes_zero_has_no_offset(
     topic: str, queue_id: int, zero: bool | None
 ) -> None:
     async with running() as broker:
@@ -115,7 +115,7 @@ async def test_of_a_queue_that_is_not_there_or_not_wanted_from_zero_nothing_is_k
 
 
 @in_virtual_time
-async def test_a_group_that_does_not_want_zero_still_gets_what_it_committed() -> None:
+async def test_a_query_that_excludes_zero_still_gets_a_committed_offset() -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent()
@@ -126,7 +126,7 @@ async def test_a_group_that_does_not_want_zero_still_gets_what_it_committed() ->
 
 
 @in_virtual_time
-async def test_after_a_reset_a_member_begins_there() -> None:
+async def test_after_a_reset_a_member_starts_at_the_new_offset() -> None:
     async with running() as broker:
         client = await filled(broker, 5)
         make_group(broker)
@@ -158,7 +158,7 @@ async def test_a_request_without_a_field_is_answered_with_its_name(code: Request
 
 
 @in_virtual_time
-async def test_a_commit_overwrites_whatever_was_there() -> None:
+async def test_a_commit_overwrites_the_previous_offset() -> None:
     async with running() as broker:
         client = await filled(broker, 7)
         make_group(broker)
@@ -194,7 +194,7 @@ async def test_a_commit_beyond_the_end_of_the_queue_is_ignored() -> None:
     ],
 )
 @in_virtual_time
-async def test_a_commit_that_makes_no_sense_is_refused_in_the_order_of_apache(
+async def test_an_invalid_commit_is_refused_in_the_order_of_apache(
     group: str, topic: str, queue_id: int, offset: int, code: ResponseCode
 ) -> None:
     async with running() as broker:
@@ -210,7 +210,7 @@ async def test_a_commit_that_makes_no_sense_is_refused_in_the_order_of_apache(
 
 
 @in_virtual_time
-async def test_one_way_commits_are_taken_and_not_answered() -> None:
+async def test_one_way_commits_are_accepted_and_not_answered() -> None:
     async with running() as broker:
         client = await filled(broker, 3)
         make_group(broker)
@@ -224,7 +224,7 @@ async def test_one_way_commits_are_taken_and_not_answered() -> None:
 
 
 @in_virtual_time
-async def test_a_commit_survives_the_broker() -> None:
+async def test_a_commit_survives_a_restart_of_the_broker() -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent()

@@ -54,7 +54,7 @@ def taken(sending: Sending, sent: Draft) -> Draft:
     return sent
 
 
-def test_the_usual_message_goes_where_it_was_sent(sending: Sending) -> None:
+def test_a_plain_message_goes_to_its_own_topic(sending: Sending) -> None:
     assert taken(sending, draft({"UNIQ_KEY": "K"})) == draft({"UNIQ_KEY": "K"})
 
 
@@ -67,7 +67,7 @@ def test_a_message_of_a_transaction_becomes_a_half_message(sending: Sending, wor
 
 
 @pytest.mark.parametrize("word", ["false", "", "yes"])
-def test_a_message_that_only_mentions_transactions_is_none(sending: Sending, word: str) -> None:
+def test_a_message_with_transaction_text_in_its_body_is_not_a_transaction(sending: Sending, word: str) -> None:
     assert taken(sending, draft(HALF | {"TRAN_MSG": word})).topic == "T"
 
 
@@ -78,7 +78,7 @@ def test_a_delayed_retry_of_a_transaction_is_a_retry(sending: Sending, times: in
     assert (sent.topic == HALF_TOPIC) is is_half
 
 
-def test_a_broker_that_takes_no_transactions_says_so(sending: Sending, state: BrokerState) -> None:
+def test_a_broker_with_transactions_off_refuses_them(sending: Sending, state: BrokerState) -> None:
     state.settings.now = replace(state.settings.now, transactions_rejected=True)
 
     with pytest.raises(NoPermission, match="rejectTransactionMessage"):
@@ -92,11 +92,11 @@ def test_a_transaction_without_a_producer_group_is_refused(sending: Sending) -> 
 
 
 @pytest.mark.parametrize(("times", "topic"), [(3, "%RETRY%G"), (4, "%DLQ%G")])
-def test_a_retry_without_attempts_left_becomes_a_dead_letter(sending: Sending, times: int, topic: str) -> None:
+def test_a_retry_after_the_last_attempt_becomes_a_dead_letter(sending: Sending, times: int, topic: str) -> None:
     assert taken(sending, draft(topic="%RETRY%G", reconsume_times=times)).topic == topic
 
 
-def test_only_a_message_that_waits_for_its_time_can_be_recalled() -> None:
+def test_only_a_waiting_timed_message_can_be_recalled() -> None:
     timed, usual = draft({"UNIQ_KEY": "K", "TIMER_DELAY_SEC": "5"}), draft({"UNIQ_KEY": "K"})
     for one in (timed, usual):
         route(one, FakeClock(), DELAY_LEVELS, TimerSettings())

@@ -17,7 +17,7 @@ async def topics(desk: Desk, group: str) -> set[str]:
     return {queue.topic for queue in told.offset_table}
 
 
-def test_while_a_group_has_members_only_what_they_want_is_told() -> None:
+def test_the_progress_of_a_group_with_members_covers_its_subscribed_topics() -> None:
     async def main() -> None:
         desk = Desk()
         for topic in "TU":
@@ -32,7 +32,7 @@ def test_while_a_group_has_members_only_what_they_want_is_told() -> None:
     run(main())
 
 
-def test_members_that_say_nothing_of_what_they_want_leave_nothing_out() -> None:
+def test_members_without_subscriptions_omit_no_topic() -> None:
     async def main() -> None:
         desk = Desk()
         desk.make_topic("T")
@@ -45,7 +45,7 @@ def test_members_that_say_nothing_of_what_they_want_leave_nothing_out() -> None:
     run(main())
 
 
-def test_a_topic_that_is_deleted_is_left_out() -> None:
+def test_a_deleted_topic_is_omitted() -> None:
     async def main() -> None:
         desk = Desk()
         desk.make_topic("T")
@@ -58,7 +58,7 @@ def test_a_topic_that_is_deleted_is_left_out() -> None:
     run(main())
 
 
-def test_long_answers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_answers_pause_for_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "STEP_SECONDS", -1.0)
 
     async def main() -> None:
@@ -81,7 +81,7 @@ def test_long_answers_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch
     run(main())
 
 
-def test_an_answer_that_would_be_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_above_the_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(administration, "MAX_QUEUES_PER_ANSWER", 10)
 
     async def main() -> None:

@@ -43,7 +43,7 @@ def test_a_group_that_was_acknowledged_survives_a_power_loss() -> None:
     run(main())
 
 
-def test_a_disk_that_refuses_is_told_and_the_group_is_kept_and_saved_later() -> None:
+def test_a_disk_error_is_reported_and_the_group_is_kept_and_saved_later() -> None:
     async def main() -> None:
         broker = Administrated()
         with broker.disk.fail("write", errno.EIO, "*subscriptionGroup.json*"):
@@ -58,7 +58,7 @@ def test_a_disk_that_refuses_is_told_and_the_group_is_kept_and_saved_later() -> 
     run(main())
 
 
-def test_a_list_of_groups_is_made_as_a_whole() -> None:
+def test_a_list_of_groups_is_created_completely_or_not_at_all() -> None:
     async def main() -> None:
         broker = Administrated()
         good, bad = SubscriptionGroupConfig("g"), SubscriptionGroupConfig("h h")
@@ -86,7 +86,7 @@ def test_a_list_of_groups_is_made_as_a_whole() -> None:
         (b"{]", 1, "SubscriptionGroupConfig"),
     ],
 )
-def test_a_group_that_cannot_be_is_refused_and_leaves_no_trace(body: bytes, code: int, remark: str) -> None:
+def test_an_invalid_group_is_refused_and_changes_nothing(body: bytes, code: int, remark: str) -> None:
     async def main() -> None:
         broker = Administrated()
         before = broker.groups.snapshot()
@@ -127,7 +127,7 @@ def test_a_group_is_deleted_with_or_without_its_offsets(header: DeleteGroup, off
     run(main())
 
 
-def test_deleting_a_group_that_is_not_there_still_deletes_its_offsets() -> None:
+def test_deleting_a_missing_group_still_deletes_its_offsets() -> None:
     async def main() -> None:
         broker = Administrated()
         broker.offsets.commit("gone", "T", 0, 5)
@@ -140,7 +140,7 @@ def test_deleting_a_group_that_is_not_there_still_deletes_its_offsets() -> None:
     run(main())
 
 
-def test_a_group_of_an_older_broker_with_a_name_too_long_for_us_can_be_deleted() -> None:
+def test_a_group_of_an_older_broker_with_a_too_long_name_can_be_deleted() -> None:
     async def main() -> None:
         broker, name = Administrated(), "g" * 200
         broker.groups.restore(bodies.GroupTable(subscription_group_table={name: SubscriptionGroupConfig(name)}))
@@ -152,7 +152,7 @@ def test_a_group_of_an_older_broker_with_a_name_too_long_for_us_can_be_deleted()
     run(main())
 
 
-def test_reading_a_topic_is_forbidden_allowed_and_asked_about() -> None:
+def test_reading_a_topic_is_forbidden_allowed_and_queried() -> None:
     async def main() -> None:
         broker = Administrated()
 
@@ -174,7 +174,7 @@ def test_reading_a_topic_is_forbidden_allowed_and_asked_about() -> None:
 # looking
 
 
-def test_a_group_is_told_and_made_when_it_is_new() -> None:
+def test_a_query_of_a_new_group_creates_it() -> None:
     async def main() -> None:
         broker = Administrated()
 
@@ -187,7 +187,7 @@ def test_a_group_is_told_and_made_when_it_is_new() -> None:
     run(main())
 
 
-def test_a_group_that_may_not_be_made_by_asking_is_not_found() -> None:
+def test_a_query_of_a_group_that_may_not_be_created_finds_nothing() -> None:
     async def main() -> None:
         broker = Administrated(auto_create_group=False)
 
@@ -199,7 +199,7 @@ def test_a_group_that_may_not_be_made_by_asking_is_not_found() -> None:
     run(main())
 
 
-def test_all_groups_are_told_at_once_or_in_pages() -> None:
+def test_all_groups_are_returned_at_once_or_in_pages() -> None:
     async def main() -> None:
         broker = Administrated()
         await broker.done(FORBID, UpdateGroupForbidden("g", "T", False))
@@ -218,7 +218,7 @@ def test_all_groups_are_told_at_once_or_in_pages() -> None:
     run(main())
 
 
-def test_all_groups_are_as_they_are_now_however_often_they_were_told() -> None:
+def test_the_list_of_all_groups_is_always_current() -> None:
     async def main() -> None:
         broker = Administrated()
 
@@ -250,7 +250,7 @@ def test_topics_of_a_group_are_those_in_which_it_has_an_offset() -> None:
     run(main())
 
 
-def test_a_subscription_is_that_of_the_members_or_the_one_that_pulls_carried() -> None:
+def test_a_subscription_is_that_of_the_members_or_of_the_last_pulls() -> None:
     async def main() -> None:
         broker = Administrated()
         subscriptions = Subscription("U", sub_string="TagA", sub_version=7)
@@ -280,7 +280,7 @@ def test_a_subscription_is_that_of_the_members_or_the_one_that_pulls_carried() -
 @needs_golden
 @VERSIONS
 @pytest.mark.parametrize("code", [CREATE, LIST, DELETE])
-def test_changes_that_mqadmin_asked_for_end_as_with_apache(code: RequestCode, version: str) -> None:
+def test_changes_by_mqadmin_have_the_same_result_as_with_apache(code: RequestCode, version: str) -> None:
     async def main() -> None:
         broker = Administrated()
 
@@ -295,7 +295,7 @@ def test_changes_that_mqadmin_asked_for_end_as_with_apache(code: RequestCode, ve
 
 @needs_golden
 @VERSIONS
-def test_one_group_is_told_as_apache_tells_it(version: str) -> None:
+def test_one_group_is_returned_as_by_apache(version: str) -> None:
     async def main() -> None:
         for _, theirs, ours in await Administrated().replay(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, version):
             assert (ours.code, ours.remark, ours.body) == (theirs.code, theirs.remark, theirs.body)
@@ -305,7 +305,7 @@ def test_one_group_is_told_as_apache_tells_it(version: str) -> None:
 
 @needs_golden
 @VERSIONS
-def test_all_groups_are_told_as_apache_tells_them(version: str) -> None:
+def test_all_groups_are_returned_as_by_apache(version: str) -> None:
     async def main() -> None:
         for asked, theirs in conversations(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, version):
             broker = Administrated()
@@ -324,7 +324,7 @@ def test_all_groups_are_told_as_apache_tells_them(version: str) -> None:
 
 
 @needs_golden
-def test_topics_and_subscriptions_are_told_as_apache_tells_them() -> None:
+def test_topics_and_subscriptions_are_returned_as_by_apache() -> None:
     async def main() -> None:
         broker = Administrated()
         broker.offsets.commit("CG_raw", "RawTopic", 0, 1)

@@ -23,7 +23,7 @@ def aged() -> Desk:
     return desk
 
 
-def test_expired_log_files_go_when_an_administrator_says_so() -> None:
+def test_an_administrator_deletes_expired_log_files() -> None:
     async def main() -> None:
         desk = aged()
         assert len(desk.opened.names("commitlog")) > 9
@@ -37,7 +37,7 @@ def test_expired_log_files_go_when_an_administrator_says_so() -> None:
     run(main())
 
 
-def test_files_that_are_not_expired_stay_however_full_the_disk_is() -> None:
+def test_unexpired_files_stay_on_a_full_disk() -> None:
     async def main() -> None:
         desk = Desk(OpenStore.small(disk_clean_ratio=0.0001, disk_force_ratio=0.0001))
         desk.opened.send(*numbered(5, size=3900))
@@ -50,7 +50,7 @@ def test_files_that_are_not_expired_stay_however_full_the_disk_is() -> None:
     run(main())
 
 
-def test_queues_follow_the_log_when_an_administrator_says_so() -> None:
+def test_an_administrator_removes_expired_queue_entries() -> None:
     async def main() -> None:
         desk = aged()
         await desk.done(RequestCode.DELETE_EXPIRED_COMMITLOG)
@@ -64,7 +64,7 @@ def test_queues_follow_the_log_when_an_administrator_says_so() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_there_is_nothing_to_do_in_a_store_without_messages(times: int) -> None:
+def test_maintenance_of_an_empty_store_does_nothing(times: int) -> None:
     async def main() -> None:
         desk = Desk()
 
@@ -79,7 +79,7 @@ def test_there_is_nothing_to_do_in_a_store_without_messages(times: int) -> None:
 
 
 @needs_golden
-def test_the_broker_tells_that_it_has_no_replicas_as_apache_does() -> None:
+def test_the_broker_reports_no_replicas_as_apache_does() -> None:
     async def main() -> None:
         desk = Desk()
         desk.opened.send()

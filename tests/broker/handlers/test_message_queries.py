@@ -56,7 +56,7 @@ def test_messages_are_found_by_key_newest_first() -> None:
     run(main())
 
 
-def test_a_unique_key_is_another_thing_than_a_key() -> None:
+def test_unique_keys_and_keys_are_searched_separately() -> None:
     async def main() -> None:
         desk = Desk()
         desk.opened.send(b"has it as its own", properties="UNIQ_KEY\x01k\x02")
@@ -69,7 +69,7 @@ def test_a_unique_key_is_another_thing_than_a_key() -> None:
 
 
 @needs_golden
-def test_what_is_not_found_is_told_as_apache_tells_it() -> None:
+def test_an_unknown_message_is_answered_as_by_apache() -> None:
     async def main() -> None:
         missed = [
             (asked.command, told.command)
@@ -103,7 +103,7 @@ def test_the_time_of_a_message_counts() -> None:
     run(main())
 
 
-def test_a_look_up_waits_for_the_index_and_not_for_ever() -> None:
+def test_a_search_waits_for_the_index_up_to_a_limit() -> None:
     async def main() -> None:
         desk = Desk(OpenStore.small(index_enabled=True))
         desk.opened.send(properties="KEYS\x01k\x02")
@@ -131,7 +131,7 @@ class SteppingClock(FakeClock):
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_look_up_after_a_burst_finds_the_newest_message(goes_on: bool) -> None:
+def test_a_search_after_a_burst_finds_the_newest_message(goes_on: bool) -> None:
     async def main() -> None:
         opened = OpenStore.small(
             clock=SteppingClock(), log_file_bytes=1024 * 1024, index_entries=100_000, queue_file_entries=100_000
@@ -159,7 +159,7 @@ def test_a_look_up_after_a_burst_finds_the_newest_message(goes_on: bool) -> None
     run(main())
 
 
-def test_large_messages_are_few_in_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_contains_few_large_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readable_store, "MAX_KEY_BYTES", 2500)
 
     async def main() -> None:
@@ -176,7 +176,7 @@ def test_large_messages_are_few_in_one_answer(monkeypatch: pytest.MonkeyPatch) -
 # by log offset
 
 
-def test_a_message_is_found_where_it_lies() -> None:
+def test_a_message_is_found_by_its_log_offset() -> None:
     async def main() -> None:
         desk = Desk()
         offsets = desk.opened.send(*numbered(3))
@@ -188,7 +188,7 @@ def test_a_message_is_found_where_it_lies() -> None:
     run(main())
 
 
-def test_where_no_message_begins_none_is_found() -> None:
+def test_an_offset_inside_a_message_finds_nothing() -> None:
     async def main() -> None:
         desk = Desk()
         (first,) = desk.opened.send()
@@ -236,7 +236,7 @@ def test_entries_of_a_queue_are_shown() -> None:
         (Subscription("T", "a > 1", sub_version=1, expression_type="SQL92"), [False, True]),
     ],
 )
-def test_entries_are_judged_by_what_a_group_wants(subscription: Subscription, taken: list[bool]) -> None:
+def test_entries_are_marked_by_the_filter_of_a_group(subscription: Subscription, taken: list[bool]) -> None:
     async def main() -> None:
         desk = Desk()
         desk.opened.send(properties="TAGS\x01TagA\x02a\x011\x02")
@@ -251,7 +251,7 @@ def test_entries_are_judged_by_what_a_group_wants(subscription: Subscription, ta
     run(main())
 
 
-def test_of_a_group_that_is_not_there_that_is_said() -> None:
+def test_an_unknown_group_is_reported() -> None:
     async def main() -> None:
         desk = Desk()
         desk.opened.send()
@@ -264,7 +264,7 @@ def test_of_a_group_that_is_not_there_that_is_said() -> None:
     run(main())
 
 
-def test_a_wrong_expression_is_shown_with_what_is_wrong() -> None:
+def test_an_invalid_expression_is_reported_with_its_error() -> None:
     async def main() -> None:
         desk = Desk()
         desk.opened.send()
@@ -289,7 +289,7 @@ def test_a_wrong_expression_is_shown_with_what_is_wrong() -> None:
         (QueryConsumeQueue("T", 0, 0, 1001), ResponseCode.INVALID_PARAMETER),
     ],
 )
-def test_entries_that_cannot_be_shown_are_refused(header: QueryConsumeQueue, code: ResponseCode) -> None:
+def test_entries_outside_the_queue_are_refused(header: QueryConsumeQueue, code: ResponseCode) -> None:
     async def main() -> None:
         desk = Desk()
         desk.opened.send()
@@ -300,7 +300,7 @@ def test_entries_that_cannot_be_shown_are_refused(header: QueryConsumeQueue, cod
 
 
 @needs_golden
-def test_shown_entries_have_the_form_of_the_real_ones() -> None:
+def test_returned_entries_have_the_form_of_the_captured_ones() -> None:
     async def main() -> None:
         desk = Desk()
         desk.opened.send(*numbered(5), topic="StayTopic", properties="TAGS\x01TagA\x02")

@@ -47,7 +47,7 @@ def test_an_offset_is_found_by_time(after_ms: int, lower: int, upper: int) -> No
     run(main())
 
 
-def test_bounds_follow_what_was_dropped() -> None:
+def test_bounds_follow_deleted_messages() -> None:
     async def main() -> None:
         desk = Desk(OpenStore.small(retention_hours=1))
         desk.opened.send(*numbered(60))
@@ -65,7 +65,7 @@ def test_bounds_follow_what_was_dropped() -> None:
     run(main())
 
 
-def test_the_first_store_time_of_a_queue_is_told() -> None:
+def test_the_first_store_time_of_a_queue_is_returned() -> None:
     async def main() -> None:
         desk = three_messages()
 
@@ -80,7 +80,7 @@ def test_the_first_store_time_of_a_queue_is_told() -> None:
     run(main())
 
 
-def test_a_queue_that_is_not_there_is_empty() -> None:
+def test_a_missing_queue_is_empty() -> None:
     async def main() -> None:
         desk = Desk()
 
@@ -91,7 +91,7 @@ def test_a_queue_that_is_not_there_is_empty() -> None:
     run(main())
 
 
-def test_the_offsets_of_all_groups_are_told() -> None:
+def test_the_offsets_of_all_groups_are_returned() -> None:
     async def main() -> None:
         desk = Desk()
         desk.offsets.commit("g", "T", 0, 12)
@@ -106,7 +106,7 @@ def test_the_offsets_of_all_groups_are_told() -> None:
     run(main())
 
 
-def test_a_table_that_no_frame_could_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_above_the_frame_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "MAX_TABLE_BYTES", 100)
 
     async def main() -> None:
@@ -132,7 +132,7 @@ def test_a_table_that_no_frame_could_hold_is_refused(monkeypatch: pytest.MonkeyP
         RequestCode.GET_EARLIEST_MSG_STORETIME,
     ],
 )
-def test_what_the_real_broker_was_asked_is_answered_with_the_same_fields(code: RequestCode) -> None:
+def test_queries_have_the_fields_of_the_captured_answers(code: RequestCode) -> None:
     async def main() -> None:
         asked: list[tuple[Command, Command]] = [(one.command, two.command) for one, two in real_answers(code)]
         assert asked

@@ -39,7 +39,7 @@ PULL = RequestCode.PULL_MESSAGE
 @pytest.mark.parametrize("code", [PULL, RequestCode.LITE_PULL_MESSAGE])
 @pytest.mark.parametrize("binary", [False, True])
 @in_virtual_time
-async def test_a_pull_gets_the_records_as_they_lie_in_the_log(code: RequestCode, binary: bool) -> None:
+async def test_a_pull_returns_the_stored_records(code: RequestCode, binary: bool) -> None:
     async with running() as broker:
         client = await filled(broker, 5)
 
@@ -62,7 +62,7 @@ async def test_a_pull_gets_the_records_as_they_lie_in_the_log(code: RequestCode,
     ],
 )
 @in_virtual_time
-async def test_an_offset_is_in_the_queue_or_at_its_end_or_is_told_where_to_go(
+async def test_an_offset_outside_the_queue_gets_the_offset_to_continue_at(
     offset: int, code: ResponseCode, remark: str, next_offset: int
 ) -> None:
     async with running() as broker:
@@ -76,7 +76,7 @@ async def test_an_offset_is_in_the_queue_or_at_its_end_or_is_told_where_to_go(
 
 @pytest.mark.parametrize(("committed", "next_offset"), [(0, 0), (3, 3), (5, 5)])
 @in_virtual_time
-async def test_beyond_the_end_a_group_goes_on_where_it_is_and_its_commit_is_ignored(
+async def test_beyond_the_end_a_group_continues_at_its_offset_and_its_commit_is_ignored(
     committed: int, next_offset: int
 ) -> None:
     async with running() as broker:
@@ -122,7 +122,7 @@ async def test_a_queue_without_messages_begins_and_ends_at_zero(
 
 
 @in_virtual_time
-async def test_a_pull_behind_what_retention_took_goes_on_at_the_first_message_that_is_left() -> None:
+async def test_a_pull_before_the_first_message_continues_at_it() -> None:
     async with running(store={"log_file_bytes": 4096, "retention_hours": 0}) as broker:
         client = await filled(broker, 60, size=300)
         await asyncio.sleep(15)
@@ -139,7 +139,7 @@ async def test_a_pull_behind_what_retention_took_goes_on_at_the_first_message_th
 
 @pytest.mark.parametrize("is_checked", [False, True])
 @in_virtual_time
-async def test_that_messages_are_gone_is_told_at_once_though_the_queue_has_not_followed_the_log(
+async def test_deleted_messages_are_reported_before_the_queue_is_trimmed(
     is_checked: bool,
 ) -> None:
     async with running(store={"log_file_bytes": 4096, "max_read_entries": 3}) as broker:
@@ -158,7 +158,7 @@ async def test_that_messages_are_gone_is_told_at_once_though_the_queue_has_not_f
 
 
 @in_virtual_time
-async def test_entries_that_never_had_a_message_are_passed() -> None:
+async def test_empty_entries_are_skipped() -> None:
     async with running(store={"max_read_entries": 3}) as broker:
         client = await filled(broker, 5)
         queue = broker.store.find_queue("T", 0)
@@ -172,7 +172,7 @@ async def test_entries_that_never_had_a_message_are_passed() -> None:
 
 
 @in_virtual_time
-async def test_a_missing_file_of_a_queue_is_made_again_and_no_message_is_passed_over() -> None:
+async def test_a_missing_queue_file_is_rebuilt_and_no_message_is_skipped() -> None:
     async with running(store={"queue_file_entries": 10, "max_open_queue_files": 1}) as broker:
         client = await filled(broker, 25)
         await filled(broker, 5, topic="Other")
@@ -189,7 +189,7 @@ async def test_a_missing_file_of_a_queue_is_made_again_and_no_message_is_passed_
 
 
 @in_virtual_time
-async def test_a_pull_at_damage_whose_repair_takes_time_is_refused_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pull_at_damage_with_a_long_repair_is_refused_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(store={"queue_file_entries": 10, "max_open_queue_files": 1}) as broker:
         client = await filled(broker, 25)
         await filled(broker, 5, topic="Other")
@@ -214,7 +214,7 @@ async def test_a_pull_at_damage_whose_repair_takes_time_is_refused_as_busy(monke
 
 @pytest.mark.parametrize(("most", "count"), [(-5, 1), (0, 1), (1, 1), (7, 7), (32, 32), (2**31 - 1, 32)])
 @in_virtual_time
-async def test_a_pull_gets_as_many_as_it_wants_and_no_more_than_32(most: int, count: int) -> None:
+async def test_a_pull_returns_the_requested_number_and_at_most_32(most: int, count: int) -> None:
     async with running() as broker:
         client = await filled(broker, 40)
 
@@ -225,7 +225,7 @@ async def test_a_pull_gets_as_many_as_it_wants_and_no_more_than_32(most: int, co
 
 
 @in_virtual_time
-async def test_a_pull_ends_before_it_has_too_many_bytes_but_has_one_message_at_least() -> None:
+async def test_a_pull_has_a_byte_limit_and_returns_at_least_one_message() -> None:
     async with running(store={"hot_read_bytes": 2_000}) as broker:
         client = await filled(broker, 4, size=800)
         await client.sent(b"large".ljust(6_000, b"."))
@@ -236,7 +236,7 @@ async def test_a_pull_ends_before_it_has_too_many_bytes_but_has_one_message_at_l
 
 
 @in_virtual_time
-async def test_a_reader_that_is_far_behind_gets_less_at_a_time() -> None:
+async def test_a_reader_far_behind_gets_fewer_messages_per_pull() -> None:
     async with running(store={"memory_bytes": 2_000}) as broker:
         client = await filled(broker, 40)
 
@@ -246,7 +246,7 @@ async def test_a_reader_that_is_far_behind_gets_less_at_a_time() -> None:
 
 
 @in_virtual_time
-async def test_a_pull_looks_at_so_many_entries_and_no_more_whatever_it_asks_for() -> None:
+async def test_a_pull_examines_a_limited_number_of_entries() -> None:
     async with running(store={"max_read_entries": 10}) as broker:
         client = await filled(broker, 35, tags="a")
 
@@ -272,7 +272,7 @@ async def test_a_pull_looks_at_so_many_entries_and_no_more_whatever_it_asks_for(
     ],
 )
 @in_virtual_time
-async def test_a_pull_gets_what_the_subscription_wants_that_it_carries(
+async def test_a_pull_uses_the_subscription_that_it_contains(
     expression: str | None, kind: str | None, found: list[int], next_offset: int
 ) -> None:
     async with running() as broker:
@@ -286,7 +286,7 @@ async def test_a_pull_gets_what_the_subscription_wants_that_it_carries(
 
 
 @in_virtual_time
-async def test_the_next_offset_is_behind_all_that_was_looked_at_wanted_or_not() -> None:
+async def test_the_next_offset_follows_all_examined_messages() -> None:
     async with running() as broker:
         client = await filled(broker, 6, tags="abc")
 
@@ -300,7 +300,7 @@ async def test_the_next_offset_is_behind_all_that_was_looked_at_wanted_or_not() 
 
 @pytest.mark.parametrize(("expression", "kind"), [("|| ||", "TAG"), ("", "SQL92"), (None, "SQL92")])
 @in_virtual_time
-async def test_an_expression_that_says_nothing_is_refused(expression: str | None, kind: str) -> None:
+async def test_an_empty_expression_is_refused(expression: str | None, kind: str) -> None:
     async with running() as broker:
         client = await filled(broker, 1)
 
@@ -310,7 +310,7 @@ async def test_an_expression_that_says_nothing_is_refused(expression: str | None
 
 
 @in_virtual_time
-async def test_a_slow_expression_holds_nobody_up_and_finds_all_the_same_by_the_next_pulls() -> None:
+async def test_a_slow_expression_delays_no_other_client_and_finds_all_messages() -> None:
     async with running() as broker:
         client = await filled(broker, 100)
         broker.clock.skip_delay_s = FILTER_SECONDS / 20  # what deciding on a message takes
@@ -337,7 +337,7 @@ async def test_a_slow_expression_holds_nobody_up_and_finds_all_the_same_by_the_n
     ],
 )
 @in_virtual_time
-async def test_an_expression_that_cannot_be_read_gets_nothing(expression: str, kind: str, why: str) -> None:
+async def test_an_invalid_expression_selects_nothing(expression: str, kind: str, why: str) -> None:
     async with running() as broker:
         client = await filled(broker, 6, tags="abc")
 
@@ -363,7 +363,7 @@ async def test_sql_may_be_switched_off() -> None:
 
 
 @in_virtual_time
-async def test_what_was_parsed_is_kept_but_not_for_ever_and_not_at_any_length() -> None:
+async def test_the_cache_of_parsed_expressions_is_limited_in_number_and_length() -> None:
     async with running() as broker:
         client = await filled(broker, 1, tags="a")
         pulls = broker.turns._serve[PullHead].__self__  # type: ignore[attr-defined]
@@ -385,7 +385,7 @@ def put_group(**fields: Any) -> Callable[[RunningBroker], None]:
 
 
 @in_virtual_time
-async def test_a_pull_commits_only_with_the_flag_and_only_when_it_comes() -> None:
+async def test_a_pull_commits_once_and_only_with_the_flag() -> None:
     async with running() as broker:
         client = await filled(broker, 3)
         offsets = broker.parts.state.offsets
@@ -406,7 +406,7 @@ async def test_a_pull_commits_only_with_the_flag_and_only_when_it_comes() -> Non
 
 
 @in_virtual_time
-async def test_after_a_reset_the_next_pull_is_sent_there_once_and_commits_nothing() -> None:
+async def test_after_a_reset_the_next_pull_is_redirected_once_and_commits_nothing() -> None:
     async with running() as broker:
         client = await filled(broker, 9)
         await client.commit(8)
@@ -426,7 +426,7 @@ async def test_after_a_reset_the_next_pull_is_sent_there_once_and_commits_nothin
 
 @pytest.mark.parametrize(("slave_read", "suggested"), [(False, ["0", "0"]), (True, ["7", "3"])])
 @in_virtual_time
-async def test_who_is_far_behind_may_be_sent_to_a_slave(slave_read: bool, suggested: list[str]) -> None:
+async def test_a_reader_far_behind_may_be_redirected_to_a_slave(slave_read: bool, suggested: list[str]) -> None:
     async with running(slave_read=slave_read, store={"memory_bytes": 2_000}) as broker:
         client = await filled(broker, 40)
         put_group(which_broker_when_consume_slowly=7, broker_id=3)(broker)

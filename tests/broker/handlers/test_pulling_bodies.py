@@ -28,7 +28,7 @@ def packed(answer: Command) -> list[bytes]:
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("binary", [False, True])
 @in_virtual_time
-async def test_bodies_come_alone_each_time(code: RequestCode, binary: bool) -> None:
+async def test_bodies_alone_are_returned_for_every_such_pull(code: RequestCode, binary: bool) -> None:
     async with running() as broker:
         client = await filled(broker, 9, tags="ab")
 
@@ -42,7 +42,7 @@ async def test_bodies_come_alone_each_time(code: RequestCode, binary: bool) -> N
 
 @pytest.mark.parametrize("code", CODES)
 @in_virtual_time
-async def test_where_messages_are_passed_over_the_others_come_whole_as_bodies_have_no_offsets(
+async def test_if_messages_are_skipped_the_others_are_complete_because_bodies_have_no_offsets(
     code: RequestCode,
 ) -> None:
     async with running() as broker:
@@ -57,7 +57,7 @@ async def test_where_messages_are_passed_over_the_others_come_whole_as_bodies_ha
 
 @pytest.mark.parametrize("code", CODES)
 @in_virtual_time
-async def test_a_pull_that_was_held_gets_the_body_alone(code: RequestCode) -> None:
+async def test_a_held_pull_returns_the_body_alone(code: RequestCode) -> None:
     async with running() as broker:
         client, other = await filled(broker, 3), await broker.connect()
         pull = asyncio.ensure_future(client.ask(code, pulling(3, flags=FLAGS, wait_ms=15_000)))
@@ -70,7 +70,7 @@ async def test_a_pull_that_was_held_gets_the_body_alone(code: RequestCode) -> No
 
 
 @in_virtual_time
-async def test_messages_are_counted_whole_and_others_get_them_whole() -> None:
+async def test_bodies_alone_count_as_messages_and_other_pulls_get_complete_records() -> None:
     async with running() as broker:
         client = await filled(broker, 9)
 

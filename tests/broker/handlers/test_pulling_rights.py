@@ -32,7 +32,7 @@ def by_heartbeat(offset: int = 0, **fields: Any) -> PullMessage:
 
 
 @in_virtual_time
-async def test_a_pull_without_a_subscription_needs_a_heartbeat_that_tells_it() -> None:
+async def test_a_pull_without_a_subscription_needs_a_heartbeat_with_one() -> None:
     async with running() as broker:
         client = await filled(broker, 3, tags="ab")
         broker.make_topic("Other")
@@ -51,7 +51,7 @@ async def test_a_pull_without_a_subscription_needs_a_heartbeat_that_tells_it() -
 
 
 @in_virtual_time
-async def test_a_newer_heartbeat_counts_from_the_next_pull_on() -> None:
+async def test_a_newer_heartbeat_applies_from_the_next_pull_on() -> None:
     async with running() as broker:
         client = await filled(broker, 4, tags="ab")
         found = []
@@ -64,7 +64,7 @@ async def test_a_newer_heartbeat_counts_from_the_next_pull_on() -> None:
 
 
 @in_virtual_time
-async def test_a_carried_subscription_is_served_whatever_the_heartbeat_said() -> None:
+async def test_the_subscription_in_a_pull_replaces_that_of_the_heartbeat() -> None:
     async with running() as broker:
         client = await filled(broker, 4, tags="ab")
         await client.beat("G", Subscription.parse("T", "a", sub_version=1))
@@ -75,7 +75,7 @@ async def test_a_carried_subscription_is_served_whatever_the_heartbeat_said() ->
 
 
 @in_virtual_time
-async def test_a_pull_by_a_heartbeat_with_a_wrong_expression_is_refused() -> None:
+async def test_a_pull_with_an_invalid_expression_in_the_heartbeat_is_refused() -> None:
     async with running() as broker:
         client = await filled(broker, 1)
         wrong = Subscription("T", "n >", expression_type=ExpressionType.SQL92, sub_version=1)
@@ -88,7 +88,7 @@ async def test_a_pull_by_a_heartbeat_with_a_wrong_expression_is_refused() -> Non
 
 
 @in_virtual_time
-async def test_retries_are_judged_by_the_subscription_of_the_topic_that_they_came_from() -> None:
+async def test_retries_are_filtered_by_the_subscription_of_their_original_topic() -> None:
     async with running() as broker:
         client = await broker.connect()
         sql = {"expression_type": ExpressionType.SQL92, "sub_version": 1}
@@ -171,7 +171,7 @@ REFUSALS: dict[str, tuple[Callable[[RunningBroker], None], dict[str, Any], Respo
 @pytest.mark.parametrize("flags", [0, PullFlag.SUBSCRIPTION], ids=["by heartbeat", "carried"])
 @pytest.mark.parametrize("case", REFUSALS)
 @in_virtual_time
-async def test_who_may_not_pull_is_told_why_in_the_order_of_apache(case: str, flags: int) -> None:
+async def test_a_refused_pull_gets_the_reason_in_the_order_of_apache(case: str, flags: int) -> None:
     prepare, fields, code, words, forbidden = REFUSALS[case]
     async with running() as broker:
         client = await filled(broker, 1)
@@ -186,7 +186,7 @@ async def test_who_may_not_pull_is_told_why_in_the_order_of_apache(case: str, fl
 
 
 @in_virtual_time
-async def test_a_group_that_must_not_broadcast_is_refused_before_its_versions_are_compared() -> None:
+async def test_a_group_that_may_not_broadcast_is_refused_before_its_versions_are_compared() -> None:
     async with running() as broker:
         client = await filled(broker, 1)
         await client.beat(model=MessageModel.BROADCASTING)
@@ -201,7 +201,7 @@ async def test_a_group_that_must_not_broadcast_is_refused_before_its_versions_ar
 
 
 @in_virtual_time
-async def test_light_pulls_may_be_switched_off() -> None:
+async def test_lite_pulls_can_be_switched_off() -> None:
     async with running(lite_pull=False) as broker:
         client = await filled(broker, 1)
 
@@ -213,7 +213,7 @@ async def test_light_pulls_may_be_switched_off() -> None:
 
 
 @in_virtual_time
-async def test_a_new_group_is_made_by_its_first_pull_if_groups_may_be() -> None:
+async def test_the_first_pull_creates_a_new_group_if_groups_may_be_created() -> None:
     for auto_create, code in ((True, FOUND), (False, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)):
         async with running(auto_create_group=auto_create) as broker:
             client = await filled(broker, 1)

@@ -85,7 +85,7 @@ async def test_a_pull_that_is_woken_reads_its_queue_entries_once(monkeypatch: py
 
 @pytest.mark.parametrize("has_queue", [False, True])
 @in_virtual_time
-async def test_the_first_message_of_a_queue_wakes_who_waited_at_zero(has_queue: bool) -> None:
+async def test_the_first_message_of_a_queue_wakes_a_pull_at_offset_zero(has_queue: bool) -> None:
     async with running() as broker:
         client = await broker.connect()
         broker.make_topic()
@@ -101,7 +101,7 @@ async def test_the_first_message_of_a_queue_wakes_who_waited_at_zero(has_queue: 
 
 @pytest.mark.parametrize("wait_ms", [500, 15_000, 20_000])
 @in_virtual_time
-async def test_a_pull_for_which_nothing_comes_is_answered_when_its_time_is_over(wait_ms: int) -> None:
+async def test_a_pull_without_a_message_is_answered_at_its_deadline(wait_ms: int) -> None:
     async with running() as broker:
         client = await filled(broker, 3)
 
@@ -113,7 +113,7 @@ async def test_a_pull_for_which_nothing_comes_is_answered_when_its_time_is_over(
 
 
 @in_virtual_time
-async def test_nobody_waits_longer_than_a_minute() -> None:
+async def test_a_pull_waits_at_most_a_minute() -> None:
     async with running(idle_s=600) as broker:
         client = await filled(broker, 3)
 
@@ -124,7 +124,7 @@ async def test_nobody_waits_longer_than_a_minute() -> None:
 
 @pytest.mark.parametrize("wait_ms", [-1, 0])
 @in_virtual_time
-async def test_a_pull_that_may_wait_for_no_time_is_answered_at_once(wait_ms: int) -> None:
+async def test_a_pull_with_a_wait_of_zero_is_answered_at_once(wait_ms: int) -> None:
     async with running() as broker:
         client = await filled(broker, 3)
         header = pulling(3, flags=PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
@@ -149,7 +149,7 @@ async def test_without_long_polling_a_pull_waits_for_a_short_time() -> None:
     [("a", "TAG", {"TAGS": "a"}, {"TAGS": "b"}), ("n > 3", "SQL92", {"n": "4"}, {"n": "3"})],
 )
 @in_virtual_time
-async def test_only_what_it_wants_wakes_a_pull_and_anything_else_moves_it_on_later(
+async def test_a_matching_message_wakes_a_pull_at_once_and_others_advance_it_later(
     expression: str, kind: str, wanted: dict[str, str], unwanted: dict[str, str]
 ) -> None:
     async with running(hold_check_ms=5_000) as broker:
@@ -173,7 +173,7 @@ async def test_only_what_it_wants_wakes_a_pull_and_anything_else_moves_it_on_lat
 
 
 @in_virtual_time
-async def test_messages_of_another_queue_wake_nobody() -> None:
+async def test_messages_of_another_queue_do_not_wake_a_pull() -> None:
     async with running() as broker:
         client = await filled(broker, 3)
 
@@ -186,7 +186,7 @@ async def test_messages_of_another_queue_wake_nobody() -> None:
 
 
 @in_virtual_time
-async def test_a_message_that_comes_in_the_same_breath_as_the_pull_is_not_missed() -> None:
+async def test_a_message_in_the_same_loop_iteration_as_the_pull_is_not_missed() -> None:
     async with running() as broker:
         client, other = await filled(broker, 3), await broker.connect()
 
@@ -231,7 +231,7 @@ async def test_a_reset_or_a_stop_before_the_pull_began_to_wait_is_not_missed() -
 
 
 @in_virtual_time
-async def test_a_reset_wakes_who_waits_and_one_in_the_same_breath_is_not_missed() -> None:
+async def test_a_reset_wakes_waiting_pulls_also_in_the_same_loop_iteration() -> None:
     async with running() as broker:
         client, admin = await filled(broker, 9), await broker.connect()
         reset = ResetOffset("G", "T", -1, True, 0, 4)
@@ -250,7 +250,7 @@ async def test_a_reset_wakes_who_waits_and_one_in_the_same_breath_is_not_missed(
 
 
 @in_virtual_time
-async def test_deleting_a_topic_wakes_who_waits_for_it() -> None:
+async def test_deleting_a_topic_wakes_its_waiting_pulls() -> None:
     async with running() as broker:
         client, admin = await filled(broker, 1), await broker.connect()
 
@@ -263,7 +263,7 @@ async def test_deleting_a_topic_wakes_who_waits_for_it() -> None:
 
 
 @in_virtual_time
-async def test_a_held_pull_does_not_bring_its_deleted_group_back() -> None:
+async def test_a_held_pull_does_not_restore_its_deleted_group() -> None:
     async with running() as broker:
         client, admin = await filled(broker, 1), await broker.connect()
         pull = asyncio.ensure_future(client.pull(1, wait_ms=15_000))
@@ -278,7 +278,7 @@ async def test_a_held_pull_does_not_bring_its_deleted_group_back() -> None:
 
 
 @in_virtual_time
-async def test_what_was_forbidden_meanwhile_is_told_when_the_pull_wakes() -> None:
+async def test_a_forbidden_topic_is_reported_when_the_pull_wakes() -> None:
     async with running() as broker:
         client = await filled(broker, 1)
         pull = asyncio.ensure_future(client.pull(1, wait_ms=15_000))
@@ -292,7 +292,7 @@ async def test_what_was_forbidden_meanwhile_is_told_when_the_pull_wakes() -> Non
 
 
 @in_virtual_time
-async def test_stopping_answers_everybody_who_waits() -> None:
+async def test_stopping_answers_all_waiting_pulls() -> None:
     async with running() as broker:
         client = await filled(broker, 3)
         pulls = [asyncio.ensure_future(took(client.pull(3, wait_ms=15_000))) for _ in range(3)]
@@ -304,7 +304,7 @@ async def test_stopping_answers_everybody_who_waits() -> None:
 
 
 @in_virtual_time
-async def test_a_pull_is_forgotten_with_its_line() -> None:
+async def test_a_pull_is_dropped_with_its_connection() -> None:
     async with running() as broker:
         client = await filled(broker, 3)
         await settled()
@@ -326,7 +326,7 @@ async def test_a_pull_is_forgotten_with_its_line() -> None:
 
 
 @in_virtual_time
-async def test_a_line_that_is_lost_in_the_breath_of_its_pull_leaves_nothing_behind() -> None:
+async def test_a_connection_lost_in_the_iteration_of_its_pull_is_removed_completely() -> None:
     async with running() as broker:
         client = await filled(broker, 3)
         peer = broker.peer_of(client)
@@ -341,7 +341,7 @@ async def test_a_line_that_is_lost_in_the_breath_of_its_pull_leaves_nothing_behi
 
 
 @in_virtual_time
-async def test_beyond_so_many_held_pulls_one_more_is_answered_at_once() -> None:
+async def test_above_the_limit_of_held_pulls_a_pull_is_answered_at_once() -> None:
     async with running(flow=FlowSettings(max_held_pulls=3)) as broker:
         client, other = await filled(broker, 3), await broker.connect()
 
@@ -368,7 +368,7 @@ async def test_a_one_way_pull_is_neither_held_nor_answered() -> None:
 
 
 @in_virtual_time
-async def test_all_who_wait_for_a_queue_are_woken_by_one_message() -> None:
+async def test_one_message_wakes_all_pulls_of_its_queue() -> None:
     async with running() as broker:
         clients = [await broker.connect() for _ in range(10)]
         broker.make_topic()

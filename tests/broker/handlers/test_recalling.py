@@ -81,7 +81,7 @@ def test_a_recalled_message_is_never_delivered() -> None:
 
 
 @needs_golden
-def test_the_answer_is_the_one_that_apache_gives() -> None:
+def test_the_answer_is_that_of_apache() -> None:
     (theirs,) = [
         frame.command
         for frame in captured("wire/5.3.3/json/timer.jsonl")
@@ -100,7 +100,7 @@ def test_the_answer_is_the_one_that_apache_gives() -> None:
     run(main())
 
 
-def test_a_recall_is_a_timed_message_that_names_the_other() -> None:
+def test_a_recall_is_a_timed_message_that_names_the_recalled_one() -> None:
     life = Life()
     handle = timed(life, b"recalled", "B")
 
@@ -129,9 +129,7 @@ def test_a_recall_is_a_timed_message_that_names_the_other() -> None:
         (RecallHandle("N", BROKER_NAME, START_MS + 5000, "U"), "N", 17, "recall failed, the topic[N] not exist"),
     ],
 )
-def test_a_handle_that_means_nothing_here_is_refused(
-    handle: str | RecallHandle, topic: str, code: int, remark: str
-) -> None:
+def test_an_invalid_handle_is_refused(handle: str | RecallHandle, topic: str, code: int, remark: str) -> None:
     life = Life()
 
     async def main() -> None:
@@ -160,7 +158,7 @@ def test_recalls_can_be_switched_off() -> None:
     run(main())
 
 
-def test_a_broker_that_may_not_be_written_to_recalls_nothing() -> None:
+def test_a_broker_without_write_permission_recalls_nothing() -> None:
     life = Life()
     handle = timed(life, b"kept", "A")
     life.settings.now = BrokerSettings(permission=4, timer=TimerSettings())
@@ -172,7 +170,7 @@ def test_a_broker_that_may_not_be_written_to_recalls_nothing() -> None:
     run(main())
 
 
-def test_a_recall_is_answered_when_it_is_safe_or_says_that_it_is_not() -> None:
+def test_a_recall_is_answered_after_its_sync_or_reports_the_timeout() -> None:
     life = life_with(flush=FlushMode.SYNC)
     first, second = timed(life, b"recalled", "A"), timed(life, b"recalled too", "B")
 
@@ -201,7 +199,7 @@ def test_a_recall_is_answered_when_it_is_safe_or_says_that_it_is_not() -> None:
 
 
 @needs_golden
-def test_a_handle_is_the_one_that_apache_gives_for_the_same_message() -> None:
+def test_a_handle_equals_that_of_apache_for_the_same_message() -> None:
     frames = [frame.command for frame in captured("wire/5.3.3/json/timer.jsonl") if frame.link == "broker"]
     sends = {command.opaque: command for command in frames if command.code == RequestCode.SEND_MESSAGE_V2}
     answers = [
@@ -248,7 +246,7 @@ def test_a_handle_is_the_one_that_apache_gives_for_the_same_message() -> None:
         (TIMER_TOPIC, {"UNIQ_KEY": "A"}),
     ],
 )
-def test_what_cannot_be_recalled_has_no_handle(topic: str, properties: dict[str, str | int]) -> None:
+def test_a_message_that_cannot_be_recalled_has_no_handle(topic: str, properties: dict[str, str | int]) -> None:
     life = Life()
     draft = life.draft(b"body", topic)
     draft.properties = {name: str(value) for name, value in properties.items()}

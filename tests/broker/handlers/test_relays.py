@@ -45,7 +45,7 @@ async def member(room: Room, client_id: str = "c1", *, version: int = 479) -> Cl
 # running info and direct consumption
 
 
-def test_running_info_is_asked_of_the_client_and_its_answer_comes_back() -> None:
+def test_running_info_is_requested_from_the_client_and_returned() -> None:
     async def main() -> None:
         async with served() as room:
             client = await member(room)
@@ -62,7 +62,7 @@ def test_running_info_is_asked_of_the_client_and_its_answer_comes_back() -> None
     run(main())
 
 
-def test_a_failure_of_the_client_comes_back_as_it_is() -> None:
+def test_an_error_of_the_client_is_returned_unchanged() -> None:
     async def main() -> None:
         async with served() as room:
             client = await member(room)
@@ -77,7 +77,7 @@ def test_a_failure_of_the_client_comes_back_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("group", "client_id"), [("g", "nobody"), ("none", "c1")])
-def test_a_client_that_is_not_online_is_not_asked(group: str, client_id: str) -> None:
+def test_a_client_that_is_not_online_is_not_called(group: str, client_id: str) -> None:
     async def main() -> None:
         async with served() as room:
             await member(room)
@@ -92,7 +92,7 @@ def test_a_client_that_is_not_online_is_not_asked(group: str, client_id: str) ->
     run(main())
 
 
-def test_a_client_that_is_too_old_is_not_asked() -> None:
+def test_a_client_with_an_old_version_is_not_called() -> None:
     async def main() -> None:
         async with served() as room:
             client = await member(room, version=61)
@@ -125,7 +125,7 @@ def test_a_client_that_does_not_answer_in_time_keeps_its_connection() -> None:
     run(main())
 
 
-def test_a_client_that_is_lost_while_it_is_asked_is_no_time_out() -> None:
+def test_losing_a_client_during_a_call_is_not_a_timeout() -> None:
     async def main() -> None:
         async with served() as room:
             client = await member(room)
@@ -143,7 +143,7 @@ def test_a_client_that_is_lost_while_it_is_asked_is_no_time_out() -> None:
     run(main())
 
 
-def test_a_client_is_given_the_stored_message_that_it_should_consume() -> None:
+def test_a_client_gets_the_stored_message_to_consume() -> None:
     async def main() -> None:
         async with served() as room:
             room.topics.put([TopicConfig("T", topic_sys_flag=2)], 0)
@@ -174,7 +174,7 @@ def test_a_client_is_given_the_stored_message_that_it_should_consume() -> None:
         (offset_id(HOST, 999_999), "no message 7F00000100002A9F00000000000F423F is stored"),
     ],
 )
-def test_a_message_that_is_not_there_cannot_be_consumed(msg_id: str | None, remark: str) -> None:
+def test_a_missing_message_cannot_be_consumed(msg_id: str | None, remark: str) -> None:
     async def main() -> None:
         async with served() as room:
             client = await member(room)
@@ -191,7 +191,7 @@ def test_a_message_that_is_not_there_cannot_be_consumed(msg_id: str | None, rema
 # where members stand
 
 
-def test_every_member_is_asked_where_it_stands() -> None:
+def test_every_member_reports_its_offsets() -> None:
     async def main() -> None:
         async with served() as room:
             for number, client_id in enumerate(("c1", "c2")):
@@ -207,7 +207,7 @@ def test_every_member_is_asked_where_it_stands() -> None:
     run(main())
 
 
-def test_one_member_may_be_asked_alone() -> None:
+def test_a_single_member_may_be_queried() -> None:
     async def main() -> None:
         async with served() as room:
             clients = [await member(room, client_id) for client_id in ("c1", "c2")]
@@ -226,7 +226,7 @@ def test_one_member_may_be_asked_alone() -> None:
     run(main())
 
 
-def test_members_that_do_not_tell_are_named_beside_those_that_do() -> None:
+def test_members_that_do_not_report_are_named() -> None:
     async def main() -> None:
         async with served(client_call_ms=1_000) as room:
             good, slow, failing, talking = [await member(room, name) for name in ("good", "slow", "failing", "talking")]
@@ -246,7 +246,7 @@ def test_members_that_do_not_tell_are_named_beside_those_that_do() -> None:
     run(main())
 
 
-def test_when_no_member_tells_that_is_a_time_out() -> None:
+def test_if_no_member_reports_the_answer_is_a_timeout() -> None:
     async def main() -> None:
         async with served() as room:
             client = await member(room)
@@ -260,7 +260,7 @@ def test_when_no_member_tells_that_is_a_time_out() -> None:
     run(main())
 
 
-def test_members_that_are_too_old_and_groups_without_members_are_not_asked() -> None:
+def test_members_with_old_versions_and_groups_without_members_are_not_called() -> None:
     async def main() -> None:
         async with served() as room:
             old = await member(room, version=27)
@@ -303,9 +303,7 @@ def relayed(pattern: str) -> list[Relayed]:
 
 @needs_golden
 @pytest.mark.parametrize("pattern", ["mqadmin/5.3.3/wire/consumeDirectly-*.jsonl", "mqadmin/4.9.7/wire/02*.jsonl"])
-def test_clients_are_asked_and_administrators_answered_as_by_the_real_broker(
-    pattern: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_and_answers_match_the_captured_broker(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def relay(room: Room, one: Relayed) -> None:
         header = one.request.ext or {}
         client = await room.connect(header["clientId"], consuming(header["consumerGroup"]))

@@ -56,7 +56,7 @@ async def never(command: Command) -> Command:
 
 
 @pytest.mark.parametrize(("code", "kind"), [(REPLY, SendMessage), (REPLY_V2, SendMessageV2)])
-def test_a_reply_is_pushed_to_the_client_that_asked_and_kept(code: RequestCode, kind: type[SendMessage]) -> None:
+def test_a_reply_is_pushed_to_the_requesting_client_and_stored(code: RequestCode, kind: type[SendMessage]) -> None:
     async def main() -> None:
         async with served() as room:
             asker, replier = await both(room)
@@ -83,7 +83,7 @@ def test_a_reply_is_pushed_to_the_client_that_asked_and_kept(code: RequestCode, 
     run(main())
 
 
-def test_a_compressed_reply_stays_one_and_a_reply_is_no_transaction() -> None:
+def test_a_compressed_reply_stays_compressed_and_is_no_transaction() -> None:
     compressed = SysFlag.COMPRESSED | 3 << SysFlag.COMPRESSION_SHIFT
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_a_compressed_reply_stays_one_and_a_reply_is_no_transaction() -> None:
     run(main())
 
 
-def test_a_reply_that_is_not_to_be_kept_is_answered_with_an_id_of_nothing() -> None:
+def test_a_reply_that_is_not_stored_is_answered_with_an_empty_id() -> None:
     async def main() -> None:
         async with served(store_reply_messages=False, region="north", trace_on=False) as room:
             _, replier = await both(room)
@@ -127,7 +127,7 @@ def test_a_reply_that_is_not_to_be_kept_is_answered_with_an_id_of_nothing() -> N
         ({names.REPLY_TO_CLIENT: "gone"}, "push reply message fail, channel of <gone> not found."),
     ],
 )
-def test_a_reply_for_nobody_is_kept_and_its_sender_is_told(
+def test_a_reply_without_receiver_is_stored_and_its_sender_gets_an_error(
     properties: dict[str, str], remark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -147,7 +147,7 @@ def test_a_reply_for_nobody_is_kept_and_its_sender_is_told(
     run(main())
 
 
-def test_a_client_that_takes_too_long_or_refuses_did_not_get_the_reply() -> None:
+def test_a_reply_that_the_client_refuses_or_answers_late_counts_as_undelivered() -> None:
     async def main() -> None:
         async with served(client_call_ms=2_000) as room:
             asker, replier = await both(room)
@@ -169,7 +169,7 @@ def test_a_client_that_takes_too_long_or_refuses_did_not_get_the_reply() -> None
     run(main())
 
 
-def test_a_client_that_is_lost_while_it_is_told_did_not_get_the_reply() -> None:
+def test_a_reply_to_a_client_lost_during_the_push_counts_as_undelivered() -> None:
     async def main() -> None:
         async with served() as room:
             asker, replier = await both(room)
@@ -186,7 +186,7 @@ def test_a_client_that_is_lost_while_it_is_told_did_not_get_the_reply() -> None:
     run(main())
 
 
-def test_a_reply_that_cannot_be_kept_is_delivered_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reply_that_cannot_be_stored_is_still_delivered(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with served() as room:
             asker, replier = await both(room)
@@ -215,7 +215,7 @@ def test_a_reply_that_cannot_be_kept_is_delivered_all_the_same(caplog: pytest.Lo
         ({"topic": "New", "properties": "a\x01b\x01c"}, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
-def test_a_reply_that_may_not_be_sent_reaches_nobody(changes: dict[str, Any], code: ResponseCode) -> None:
+def test_a_forbidden_reply_is_not_delivered(changes: dict[str, Any], code: ResponseCode) -> None:
     async def main() -> None:
         async with served() as room:
             asker, replier = await both(room)
@@ -231,7 +231,7 @@ def test_a_reply_that_may_not_be_sent_reaches_nobody(changes: dict[str, Any], co
     run(main())
 
 
-def test_a_replier_that_names_no_queue_gets_one() -> None:
+def test_a_reply_without_a_queue_gets_one() -> None:
     async def main() -> None:
         async with served() as room:
             asker, replier = await both(room)
@@ -245,7 +245,7 @@ def test_a_replier_that_names_no_queue_gets_one() -> None:
     run(main())
 
 
-def test_a_replier_that_hangs_up_while_its_reply_is_pushed_leaves_nothing_open() -> None:
+def test_a_replier_that_disconnects_during_the_push_leaves_nothing_open() -> None:
     async def main() -> None:
         async with served() as room:
             asker, replier = await both(room)
@@ -264,7 +264,7 @@ def test_a_replier_that_hangs_up_while_its_reply_is_pushed_leaves_nothing_open()
 
 
 @pytest.mark.parametrize(("synced", "code"), [(True, ResponseCode.SUCCESS), (False, ResponseCode.FLUSH_DISK_TIMEOUT)])
-def test_a_reply_is_safe_before_it_is_answered_where_that_is_promised(synced: bool, code: ResponseCode) -> None:
+def test_a_reply_is_synced_before_its_answer_with_sync_flush(synced: bool, code: ResponseCode) -> None:
     async def main() -> None:
         async with served(flush=FlushMode.SYNC) as room:
             asker, replier = await both(room)
@@ -302,7 +302,7 @@ def _steady(command: Command) -> dict[str, Any]:
 
 @needs_golden
 @pytest.mark.parametrize("release", ["5.3.3", "4.9.7"])
-def test_a_reply_goes_the_way_it_went_through_the_real_broker(release: str) -> None:
+def test_a_reply_matches_the_captured_conversation(release: str) -> None:
     frames = captured(f"wire/{release}/json/requestReply.jsonl")
     request, push, answer = (
         next(one.command for one in frames if one.answers == answers and (answers or one.command.code) == code)

@@ -75,7 +75,7 @@ def test_a_reset_sets_every_queue_wakes_its_pulls_and_is_saved() -> None:
     run(main())
 
 
-def test_a_reset_goes_to_the_first_message_of_a_time_without_looking_at_an_offset() -> None:
+def test_a_reset_by_time_ignores_the_offset() -> None:
     async def main() -> None:
         async with served() as room:
             start_ms = room.clock.now_ms()
@@ -126,7 +126,7 @@ def test_one_queue_may_be_reset_to_an_offset(offset: int | None, target: int) ->
         ),
     ],
 )
-def test_a_reset_that_cannot_be_changes_nothing(header: ResetOffset, code: ResponseCode, remark: str) -> None:
+def test_an_invalid_reset_changes_nothing(header: ResetOffset, code: ResponseCode, remark: str) -> None:
     async def main() -> None:
         async with served() as room:
             stock(room)
@@ -141,7 +141,7 @@ def test_a_reset_that_cannot_be_changes_nothing(header: ResetOffset, code: Respo
     run(main())
 
 
-def test_a_reset_that_could_not_be_saved_is_not_answered_with_success(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsaved_reset_is_not_answered_with_success(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail() -> None:
         raise StoreFull("no space")
 
@@ -161,7 +161,7 @@ def test_a_reset_that_could_not_be_saved_is_not_answered_with_success(monkeypatc
 # by the members
 
 
-def test_members_are_told_to_reset_themselves_when_the_broker_does_not() -> None:
+def test_with_server_side_resets_off_members_reset_themselves() -> None:
     async def main() -> None:
         async with served(server_side_reset=False) as room:
             stock(room)
@@ -185,7 +185,7 @@ def test_members_are_told_to_reset_themselves_when_the_broker_does_not() -> None
     run(main())
 
 
-def test_without_force_members_are_only_told_to_go_back() -> None:
+def test_without_force_members_only_move_backwards() -> None:
     async def main() -> None:
         async with served(server_side_reset=False) as room:
             start_ms = room.clock.now_ms()
@@ -232,7 +232,7 @@ def test_a_group_without_members_cannot_reset_itself() -> None:
     run(main())
 
 
-def test_when_one_member_is_too_old_none_is_told() -> None:
+def test_if_one_member_has_an_old_version_no_member_gets_the_reset() -> None:
     async def main() -> None:
         async with served(server_side_reset=False) as room:
             stock(room)
@@ -251,7 +251,7 @@ def test_when_one_member_is_too_old_none_is_told() -> None:
     run(main())
 
 
-def test_a_member_that_cannot_be_told_is_named() -> None:
+def test_a_member_that_cannot_be_reached_is_named() -> None:
     async def main() -> None:
         async with served(server_side_reset=False) as room:
             stock(room)
@@ -276,7 +276,7 @@ def test_a_member_that_cannot_be_told_is_named() -> None:
 # comparing and copying
 
 
-def test_corrections_are_the_smallest_offsets_of_the_groups_that_count() -> None:
+def test_corrections_are_the_smallest_offsets_of_the_matching_groups() -> None:
     async def main() -> None:
         async with served() as room:
             stock(room)
@@ -298,7 +298,7 @@ def test_corrections_are_the_smallest_offsets_of_the_groups_that_count() -> None
 
 
 @pytest.mark.parametrize("topic", [None, "T"])
-def test_a_group_is_set_to_where_another_one_is(topic: str | None) -> None:
+def test_a_group_gets_the_offsets_of_another(topic: str | None) -> None:
     async def main() -> None:
         async with served() as room:
             stock(room)
@@ -313,7 +313,7 @@ def test_a_group_is_set_to_where_another_one_is(topic: str | None) -> None:
     run(main())
 
 
-def test_topics_that_are_gone_or_not_wanted_any_more_are_not_cloned_unless_asked_for() -> None:
+def test_deleted_or_unsubscribed_topics_are_not_cloned_unless_requested() -> None:
     async def main() -> None:
         async with served() as room:
             stock(room)
@@ -331,7 +331,7 @@ def test_topics_that_are_gone_or_not_wanted_any_more_are_not_cloned_unless_asked
     run(main())
 
 
-def test_a_group_that_does_not_exist_cannot_be_cloned_and_an_unknown_target_may_be_refused() -> None:
+def test_cloning_a_missing_group_fails_and_an_unknown_target_may_be_refused() -> None:
     async def main() -> None:
         async with served() as room:
             client = await room.connect("admin")
@@ -356,7 +356,7 @@ def test_a_group_that_does_not_exist_cannot_be_cloned_and_an_unknown_target_may_
 
 @needs_golden
 @pytest.mark.parametrize("release", ["5.3.3", "4.9.7"])
-def test_resets_are_answered_and_pushed_as_by_the_real_broker(release: str) -> None:
+def test_resets_are_answered_and_pushed_as_by_the_captured_broker(release: str) -> None:
     names = "mqadmin/%s/wire/08[3-7]-*Offset*.jsonl"
     frames = [one for one in captured(names % release) if (one.answers or one.command.code) in (RESET, PUSHED)]
     requests = [one.command for one in frames if one.forward]

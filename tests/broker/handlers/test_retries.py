@@ -63,7 +63,7 @@ async def _awaited(outcome: Coroutine[object, object, Reply]) -> Reply:
     return await outcome
 
 
-def test_the_family_serves_one_request() -> None:
+def test_the_handler_serves_one_request() -> None:
     served = Served()
 
     assert served.handlers.table() == {RequestCode.CONSUMER_SEND_MSG_BACK: served.handlers.send_back}
@@ -81,7 +81,7 @@ def test_a_message_that_is_sent_back_waits_for_its_next_attempt() -> None:
     assert "%RETRY%G" in served.topics
 
 
-def test_the_last_attempt_leads_to_the_dead_letters() -> None:
+def test_after_the_last_attempt_a_message_becomes_a_dead_letter() -> None:
     served = Served()
 
     served.send_back(served.send(b"dead").log_offset, client_max=0)
@@ -90,7 +90,7 @@ def test_the_last_attempt_leads_to_the_dead_letters() -> None:
     assert (dead.body, dead.properties["DELAY"]) == (b"dead", "0")
 
 
-def test_a_group_that_does_not_exist_is_made_or_refused() -> None:
+def test_a_missing_group_is_created_or_refused() -> None:
     served, strict = Served(), Served(auto_create=False)
     served.send_back(served.send().log_offset, "New")
 
@@ -102,14 +102,14 @@ def test_a_group_that_does_not_exist_is_made_or_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a@b"])
-def test_a_name_that_is_none_is_a_group_that_does_not_exist(name: str) -> None:
+def test_an_invalid_group_name_is_a_missing_group(name: str) -> None:
     served = Served()
 
     with pytest.raises(GroupNotFound):
         served.send_back(served.send().log_offset, name)
 
 
-def test_a_broker_that_may_not_write_takes_nothing_back() -> None:
+def test_a_broker_without_write_permission_accepts_no_retries() -> None:
     served = Served()
     place = served.send()
     served.settings.now = msgspec.structs.replace(served.settings.now, permission=4)
@@ -118,7 +118,7 @@ def test_a_broker_that_may_not_write_takes_nothing_back() -> None:
         served.send_back(place.log_offset)
 
 
-def test_a_group_without_retry_queues_wants_no_retries() -> None:
+def test_a_group_without_retry_queues_gets_no_retries() -> None:
     served = Served()
     served.groups.put([SubscriptionGroupConfig("G", retry_queue_nums=0)], 0)
     end = served.store.end
@@ -130,7 +130,7 @@ def test_a_group_without_retry_queues_wants_no_retries() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 50, 10**6, 2**63 - 1, -(2**63)])
-def test_an_offset_where_no_message_begins_is_refused(offset: int) -> None:
+def test_an_offset_that_starts_no_message_is_refused(offset: int) -> None:
     served = Served()
     served.send(b"x" * 200)
 
@@ -140,7 +140,7 @@ def test_an_offset_where_no_message_begins_is_refused(offset: int) -> None:
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_an_empty_store_has_nothing_to_take_back() -> None:
+def test_an_empty_store_has_no_message_to_retry() -> None:
     with pytest.raises(ServerFailed, match="look message by offset failed, 0"):
         Served().send_back(0)
 
@@ -169,7 +169,7 @@ def test_a_message_that_is_damaged_on_the_disk_is_refused() -> None:
         served.send_back(place.log_offset)
 
 
-def test_a_broker_that_promises_it_answers_when_the_disk_has_it() -> None:
+def test_with_sync_flush_a_retry_is_answered_after_the_sync() -> None:
     served = Served(flush=FlushMode.SYNC)
     place = served.send()
     served.opened.run_workers()
@@ -186,7 +186,7 @@ def test_a_broker_that_promises_it_answers_when_the_disk_has_it() -> None:
     run(main())
 
 
-def test_a_disk_that_is_late_is_told() -> None:
+def test_a_late_sync_is_reported() -> None:
     served = Served(flush=FlushMode.SYNC)
     place = served.send()
     served.opened.run_workers()
@@ -239,7 +239,7 @@ def producer_finder(message: StoredMessage, version: str, name: str) -> StoredMe
 @needs_golden
 @pytest.mark.parametrize("name", ["retry", "retryDefault"])
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
-def test_what_is_sent_back_becomes_what_it_becomes_with_apache(version: str, name: str) -> None:
+def test_a_retried_message_has_the_fields_of_apache(version: str, name: str) -> None:
     by_offset = {message.log_offset: message for message in pulled(version, name)}
     served = Served()
 
@@ -259,7 +259,7 @@ def test_what_is_sent_back_becomes_what_it_becomes_with_apache(version: str, nam
 
 
 @needs_golden
-def test_an_orderly_consumer_that_gives_up_makes_a_dead_letter_as_with_apache() -> None:
+def test_an_orderly_consumer_that_gives_up_creates_a_dead_letter_as_with_apache() -> None:
     (command,) = [
         frame.command
         for frame in frames("5.3.3", "orderlyDeadLetter")
@@ -288,7 +288,7 @@ def test_an_orderly_consumer_that_gives_up_makes_a_dead_letter_as_with_apache() 
     assert ours.properties == theirs.properties
 
 
-def test_what_is_sent_back_is_counted_for_its_group_and_topic() -> None:
+def test_retries_are_counted_for_group_and_topic() -> None:
     broker = Served()
 
     broker.send_back(broker.send(topic="T").log_offset)

@@ -72,7 +72,7 @@ class Setup:
         return draft
 
 
-def test_the_next_attempt_is_the_same_message_once_more() -> None:
+def test_the_next_attempt_is_a_copy_of_the_message() -> None:
     message = stored("TAGS\x01A\x02WAIT\x01true\x02")
 
     draft = Setup().sent_back(sys_flag=8, prepared_offset=77)
@@ -90,14 +90,14 @@ def test_the_next_attempt_is_the_same_message_once_more() -> None:
     }
 
 
-def test_where_it_came_from_at_first_is_kept() -> None:
+def test_the_first_origin_is_kept() -> None:
     draft = Setup().sent_back(1, properties="RETRY_TOPIC\x01First\x02ORIGIN_MESSAGE_ID\x01ID\x02", topic="%RETRY%G")
 
     assert (draft.properties["RETRY_TOPIC"], draft.properties["ORIGIN_MESSAGE_ID"]) == ("First", "ID")
 
 
 @pytest.mark.parametrize(("level", "times", "delay"), [(0, 0, "3"), (0, 5, "8"), (1, 5, "1"), (18, 0, "18")])
-def test_the_delay_is_the_clients_choice_or_grows_with_the_attempts(level: int, times: int, delay: str) -> None:
+def test_the_client_chooses_the_delay_or_it_increases_with_the_attempts(level: int, times: int, delay: str) -> None:
     draft = Setup().sent_back(times, level)
 
     assert (draft.topic, draft.properties["DELAY"], draft.reconsume_times) == ("%RETRY%G", delay, times + 1)
@@ -117,7 +117,7 @@ def test_the_delay_is_the_clients_choice_or_grows_with_the_attempts(level: int, 
         (0, 0, 0, Version.V5_3_3, True),
     ],
 )
-def test_without_attempts_left_it_is_a_dead_letter(
+def test_after_the_last_attempt_the_draft_is_a_dead_letter(
     times: int, level: int, client_max: int | None, version: int, is_dead: bool
 ) -> None:
     setup = Setup()
@@ -137,7 +137,7 @@ def test_retries_are_spread_over_the_queues_of_the_group() -> None:
     assert {setup.sent_back(group=group).queue_id for _ in range(50)} == {0, 1, 2}
 
 
-def test_a_retry_never_goes_to_a_queue_that_nobody_reads() -> None:
+def test_a_retry_only_goes_to_a_readable_queue() -> None:
     setup = Setup()
     setup.sent_back(group=setup.group(queues=2))
     group = setup.group(queues=50)
@@ -145,7 +145,7 @@ def test_a_retry_never_goes_to_a_queue_that_nobody_reads() -> None:
     assert {setup.sent_back(group=group).queue_id for _ in range(50)} == {0, 1}
 
 
-def test_topics_that_are_made_on_the_way_are_announced_once() -> None:
+def test_topics_created_for_retries_are_announced_once() -> None:
     setup = Setup()
 
     setup.sent_back()
@@ -159,7 +159,7 @@ def test_topics_that_are_made_on_the_way_are_announced_once() -> None:
     assert (dead.read_queue_nums, dead.write_queue_nums, dead.perm) == (1, 1, 6)
 
 
-def test_a_retry_topic_that_may_not_be_written_to_is_respected() -> None:
+def test_a_retry_topic_without_write_permission_refuses_retries() -> None:
     setup = Setup()
     setup.topics.put([TopicConfig("%RETRY%G", 1, 1, 4)], 0)
 
@@ -183,7 +183,7 @@ def test_the_retry_topic_of_a_unit_is_marked() -> None:
         (17, None, Version.V5_3_3, True),
     ],
 )
-def test_a_client_that_sends_the_retry_itself_has_counted_the_failure_already(
+def test_a_retry_sent_by_the_client_already_counts_the_failure(
     times: int, client_max: int | None, version: int, is_dead: bool
 ) -> None:
     setup = Setup()
@@ -198,7 +198,7 @@ def test_a_client_that_sends_the_retry_itself_has_counted_the_failure_already(
     assert draft.reconsume_times == times
 
 
-def test_a_group_that_holds_order_locks_sends_a_retry_only_to_give_up() -> None:
+def test_a_group_with_order_locks_sends_a_retry_only_to_give_up() -> None:
     setup = Setup()
     setup.locks.lock("G", "client", [QUEUE], setup.clock.monotonic())
 
@@ -207,7 +207,7 @@ def test_a_group_that_holds_order_locks_sends_a_retry_only_to_give_up() -> None:
     assert setup.resent(0).topic == "%RETRY%G"
 
 
-def test_a_group_that_does_not_exist_is_made_or_refused() -> None:
+def test_a_missing_group_is_created_or_refused() -> None:
     setup = Setup()
     setup.resent(0)
     assert "G" in setup.groups

@@ -70,7 +70,7 @@ ROADS = {
 @pytest.mark.parametrize("first", [True, False], ids=["new topic", "known topic"])
 @pytest.mark.parametrize("road", ROADS)
 @in_virtual_time
-async def test_every_road_stores_the_same_record_and_is_answered_the_same(road: str, first: bool) -> None:
+async def test_all_code_paths_store_and_answer_the_same(road: str, first: bool) -> None:
     async with running() as broker:
         client = await broker.connect()
         if not first:
@@ -95,7 +95,7 @@ async def test_every_road_stores_the_same_record_and_is_answered_the_same(road: 
 
 
 @in_virtual_time
-async def test_the_roads_agree_to_the_byte_batches_and_one_way_sends_included() -> None:
+async def test_all_code_paths_write_the_same_bytes_also_for_batches_and_one_way_sends() -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent(topic="T", queue_id=1)
@@ -119,9 +119,7 @@ async def test_the_roads_agree_to_the_byte_batches_and_one_way_sends_included() 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new topic", "known topic"])
 @pytest.mark.parametrize("flags", [4, 8, 12, 0x30, 0x40, 0x80, 0xC0, -1, 0x7FFFF800])
 @in_virtual_time
-async def test_of_the_flags_of_a_send_only_those_of_clients_are_kept(
-    code: RequestCode, is_new: bool, flags: int
-) -> None:
+async def test_only_the_flags_of_clients_are_kept(code: RequestCode, is_new: bool, flags: int) -> None:
     async with running() as broker:
         client = await broker.connect()
         if not is_new:
@@ -157,7 +155,7 @@ async def test_a_one_way_send_is_never_answered(code: RequestCode, works: bool) 
 
 
 @in_virtual_time
-async def test_numbers_and_switches_may_be_json_numbers_and_switches() -> None:
+async def test_numbers_and_booleans_may_be_json_values() -> None:
     async with running() as broker:
         client = await broker.connect()
         header = b'{"code":310,"flag":0,"opaque":5,"extFields":{"a":"P","b":"T","c":"TBW102","d":1,"e":0,"f":0,"g":17,"h":0,"i":"","m":false}}'
@@ -228,7 +226,7 @@ async def test_the_last_separator_of_the_properties_may_be_missing(first: bool, 
     ids=str,
 )
 @in_virtual_time
-async def test_properties_of_users_mean_nothing_to_the_broker(user: dict[str, str], first: bool) -> None:
+async def test_the_broker_ignores_properties_of_users(user: dict[str, str], first: bool) -> None:
     async with running() as broker:
         client = await broker.connect()
         if not first:
@@ -243,7 +241,7 @@ async def test_properties_of_users_mean_nothing_to_the_broker(user: dict[str, st
 
 
 @in_virtual_time
-async def test_a_receipt_of_a_popped_message_is_taken_away() -> None:
+async def test_the_receipt_of_a_popped_message_is_removed() -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -255,7 +253,7 @@ async def test_a_receipt_of_a_popped_message_is_taken_away() -> None:
 
 @pytest.mark.parametrize("first", [True, False], ids=["new topic", "known topic"])
 @in_virtual_time
-async def test_what_an_earlier_broker_added_is_replaced(first: bool) -> None:
+async def test_properties_of_an_earlier_broker_are_replaced(first: bool) -> None:
     async with running(region="Here", trace_on=False, cluster="C1") as broker:
         client = await broker.connect()
         if not first:
@@ -269,7 +267,7 @@ async def test_what_an_earlier_broker_added_is_replaced(first: bool) -> None:
 
 
 @in_virtual_time
-async def test_a_setting_that_changes_counts_from_the_next_send_on() -> None:
+async def test_a_changed_setting_applies_from_the_next_send_on() -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent()
@@ -285,7 +283,7 @@ async def test_a_setting_that_changes_counts_from_the_next_send_on() -> None:
 
 
 @in_virtual_time
-async def test_a_unique_key_with_anything_in_it_comes_back_as_it_was() -> None:
+async def test_a_unique_key_with_any_characters_is_returned_unchanged() -> None:
     async with running() as broker:
         client = await broker.connect()
         key = '"quoted" \\ 中文 % {} \t'
@@ -300,7 +298,7 @@ async def test_a_unique_key_with_anything_in_it_comes_back_as_it_was() -> None:
 
 
 @in_virtual_time
-async def test_a_send_that_names_no_queue_gets_any() -> None:
+async def test_a_send_without_a_queue_gets_any() -> None:
     async with running() as broker:
         client = await broker.connect()
         broker.make_topic("T", 4)
@@ -315,7 +313,7 @@ async def test_a_send_that_names_no_queue_gets_any() -> None:
 
 
 @in_virtual_time
-async def test_queues_count_their_messages_apart() -> None:
+async def test_each_queue_counts_its_own_messages() -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -329,7 +327,7 @@ async def test_queues_count_their_messages_apart() -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_was_deleted_and_made_again_begins_at_offset_zero() -> None:
+async def test_a_recreated_topic_starts_at_offset_zero() -> None:
     async with running() as broker:
         client = await broker.connect()
         broker.make_topic("T")
@@ -351,7 +349,7 @@ async def test_a_topic_that_was_deleted_and_made_again_begins_at_offset_zero() -
     [("fd00::17", "[fd00::17]"), ("fe80::1%eth0", "[fe80::1]"), ("::ffff:10.9.8.7", "10.9.8.7"), ("", "0.0.0.0")],
 )
 @in_virtual_time
-async def test_a_message_knows_the_address_that_it_was_born_at(host: str, stored: str) -> None:
+async def test_a_message_contains_the_address_of_its_sender(host: str, stored: str) -> None:
     async with running() as broker:
         client = await broker.connect(host)
 
@@ -379,7 +377,7 @@ async def test_a_broker_at_an_ipv6_address_gives_long_message_ids() -> None:
 
 
 @in_virtual_time
-async def test_queues_stay_known_while_other_topics_are_made_and_are_looked_at_anew_when_theirs_changes() -> None:
+async def test_cached_queues_are_looked_up_again_only_when_their_topic_changes() -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent(queue_id=3)

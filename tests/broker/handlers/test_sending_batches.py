@@ -41,7 +41,7 @@ LONG = "x" * 32_700
 
 @pytest.mark.parametrize("binary", [False, True])
 @in_virtual_time
-async def test_the_messages_of_a_batch_have_neighbouring_offsets_and_an_id_each(binary: bool) -> None:
+async def test_messages_of_a_batch_have_consecutive_offsets_and_separate_ids(binary: bool) -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent(b"before")
@@ -75,7 +75,7 @@ async def test_a_batch_without_a_unique_key_of_its_own_gets_one() -> None:
 
 
 @in_virtual_time
-async def test_a_batch_that_names_no_queue_lies_in_one_queue() -> None:
+async def test_a_batch_without_a_queue_is_stored_in_one_queue() -> None:
     async with running() as broker:
         client = await broker.connect()
         broker.make_topic("T", 4)
@@ -104,7 +104,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 @in_virtual_time
-async def test_of_a_broken_batch_nothing_is_stored_and_of_its_neighbours_everything(case: str) -> None:
+async def test_an_invalid_batch_stores_nothing_and_does_not_affect_other_sends(case: str) -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent(b"0")
@@ -136,7 +136,7 @@ async def test_of_a_broken_batch_nothing_is_stored_and_of_its_neighbours_everyth
     ],
 )
 @in_virtual_time
-async def test_what_a_batch_cannot_do_is_refused(header: SendMessageV2, words: str) -> None:
+async def test_unsupported_properties_of_a_batch_are_refused(header: SendMessageV2, words: str) -> None:
     async with running() as broker:
         client = await broker.connect()
         broker.make_topic()
@@ -157,7 +157,7 @@ async def test_what_a_batch_cannot_do_is_refused(header: SendMessageV2, words: s
 
 
 @in_virtual_time
-async def test_a_delayed_message_is_answered_with_the_queue_that_it_asked_for_and_is_not_to_be_seen() -> None:
+async def test_a_delayed_message_is_answered_with_its_requested_queue_and_is_not_visible() -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -182,7 +182,7 @@ async def test_a_timed_message_is_answered_with_the_handle_to_recall_it() -> Non
 
 
 @in_virtual_time
-async def test_a_half_message_is_answered_with_where_it_waits() -> None:
+async def test_a_half_message_is_answered_with_its_stored_position() -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -203,7 +203,7 @@ async def test_a_half_message_is_answered_with_where_it_waits() -> None:
 
 
 @in_virtual_time
-async def test_a_retry_that_was_tried_often_enough_becomes_a_dead_letter() -> None:
+async def test_a_retry_without_attempts_becomes_a_dead_letter() -> None:
     async with running() as broker:
         client = await broker.connect()
         header = sending("%RETRY%G", reconsume_times=3, max_reconsume_times=2)

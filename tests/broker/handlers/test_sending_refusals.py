@@ -117,7 +117,7 @@ REFUSALS = {
 @pytest.mark.parametrize("known", [False, True], ids=["at once", "after a good one"])
 @pytest.mark.parametrize("case", REFUSALS)
 @in_virtual_time
-async def test_what_cannot_be_sent_is_refused_as_apache_does_and_nothing_is_stored(case: str, known: bool) -> None:
+async def test_an_invalid_send_is_refused_as_by_apache_and_nothing_is_stored(case: str, known: bool) -> None:
     code, words, header, body, prepare = REFUSALS[case]
     async with running() as broker:
         client = await broker.connect()
@@ -158,7 +158,7 @@ async def test_a_header_without_a_field_is_answered_with_its_name(missing: str) 
     ("field", "value"), [("e", "x"), ("e", str(2**31)), ("g", str(2**63)), ("h", "1.5"), ("k", "?")]
 )
 @in_virtual_time
-async def test_a_header_with_a_value_of_the_wrong_kind_is_answered(field: str, value: str) -> None:
+async def test_a_header_with_a_value_of_the_wrong_type_is_answered(field: str, value: str) -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -171,7 +171,7 @@ async def test_a_header_with_a_value_of_the_wrong_kind_is_answered(field: str, v
 
 
 @in_virtual_time
-async def test_a_broker_that_takes_nothing_still_takes_what_is_not_ordered() -> None:
+async def test_a_broker_without_write_permission_refuses_ordered_topics_only() -> None:
     async with running(permission=4) as broker:
         client = await broker.connect()
 
@@ -185,7 +185,7 @@ async def test_a_broker_that_takes_nothing_still_takes_what_is_not_ordered() -> 
 
 @pytest.mark.parametrize(("asked", "made"), [(4, 4), (8, 8), (9, 8), (1, 1)])
 @in_virtual_time
-async def test_a_new_topic_is_made_like_its_template(asked: int, made: int) -> None:
+async def test_a_new_topic_gets_the_settings_of_its_template(asked: int, made: int) -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -197,7 +197,7 @@ async def test_a_new_topic_is_made_like_its_template(asked: int, made: int) -> N
 
 
 @in_virtual_time
-async def test_a_batch_makes_its_topic_too() -> None:
+async def test_a_batch_creates_its_topic() -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -208,7 +208,7 @@ async def test_a_batch_makes_its_topic_too() -> None:
 
 
 @in_virtual_time
-async def test_no_topic_is_made_when_that_is_switched_off_or_there_are_enough() -> None:
+async def test_no_topic_is_created_if_creation_is_off_or_the_limit_is_reached() -> None:
     for settings in ({"auto_create_topic": False}, {"max_topics": 1}):
         async with running(**settings) as broker:
             client = await broker.connect()
@@ -220,7 +220,7 @@ async def test_no_topic_is_made_when_that_is_switched_off_or_there_are_enough() 
 
 
 @in_virtual_time
-async def test_a_retry_topic_needs_no_template_and_makes_its_group() -> None:
+async def test_a_retry_topic_needs_no_template_and_creates_its_group() -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -232,7 +232,7 @@ async def test_a_retry_topic_needs_no_template_and_makes_its_group() -> None:
 
 
 @in_virtual_time
-async def test_a_retry_of_a_group_that_may_not_be_made_is_refused() -> None:
+async def test_a_retry_of_a_group_that_may_not_be_created_is_refused() -> None:
     async with running(auto_create_group=False) as broker:
         client = await broker.connect()
 

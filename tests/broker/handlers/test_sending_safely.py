@@ -48,7 +48,7 @@ GOOD = batch(b"first", b"second")
 
 
 @in_virtual_time
-async def test_a_write_that_fails_is_told_to_all_sends_of_its_turn_and_later_ones_work() -> None:
+async def test_a_failed_write_is_reported_to_all_sends_of_its_turn_and_later_ones_work() -> None:
     async with running() as broker:
         client, other = await broker.connect(), await broker.connect()
         await client.sent(b"0")
@@ -88,7 +88,7 @@ async def test_one_way_sends_of_a_turn_that_fails_are_not_answered() -> None:
 
 
 @in_virtual_time
-async def test_a_full_disk_refuses_until_there_is_room_again() -> None:
+async def test_a_full_disk_refuses_sends_until_it_has_space() -> None:
     disk = FaultyFiles()
     async with running(disk=disk) as broker:
         client = await broker.connect()
@@ -105,7 +105,7 @@ async def test_a_full_disk_refuses_until_there_is_room_again() -> None:
 
 
 @in_virtual_time
-async def test_after_a_sync_that_failed_nothing_more_is_promised() -> None:
+async def test_after_a_failed_sync_no_send_is_acknowledged() -> None:
     async with running(store={"flush": FlushMode.SYNC}) as broker:
         client = await broker.connect()
         broker.disk.fail("sync", errno.EIO, "*commitlog*", times=None)
@@ -136,7 +136,7 @@ async def answered_after(client: Client, **fields: Any) -> tuple[float, int]:
 
 
 @in_virtual_time
-async def test_a_send_is_answered_when_it_is_safe_unless_it_does_not_want_to_wait() -> None:
+async def test_a_send_is_answered_after_its_sync_unless_it_does_not_wait() -> None:
     async with running(store=synced()) as broker:
         client = await broker.connect()
         await client.sent()
@@ -176,7 +176,7 @@ async def test_a_batch_waits_for_the_disk_as_its_header_says() -> None:
 
 
 @in_virtual_time
-async def test_a_send_that_is_not_safe_in_time_is_told_so_with_everything_else() -> None:
+async def test_a_send_without_a_timely_sync_gets_the_timeout_and_its_position() -> None:
     async with running(store=synced(sync_timeout_ms=5_000)) as broker:
         client = await broker.connect()
         await client.sent()
@@ -199,7 +199,7 @@ async def test_a_send_that_is_not_safe_in_time_is_told_so_with_everything_else()
 
 
 @in_virtual_time
-async def test_one_sync_is_enough_for_all_turns_that_came_while_the_last_one_lasted() -> None:
+async def test_one_sync_covers_all_turns_that_arrived_during_the_previous_one() -> None:
     async with running(store=synced()) as broker:
         clients = [await broker.connect() for _ in range(5)]
         await clients[0].sent()
@@ -221,7 +221,7 @@ async def test_one_sync_is_enough_for_all_turns_that_came_while_the_last_one_las
 
 
 @in_virtual_time
-async def test_a_message_that_was_answered_as_safe_survives_a_power_loss() -> None:
+async def test_a_message_acknowledged_after_its_sync_survives_a_power_loss() -> None:
     async with running(store=synced()) as broker:
         client = await broker.connect()
         for number in range(5):
@@ -237,7 +237,7 @@ async def test_a_message_that_was_answered_as_safe_survives_a_power_loss() -> No
 
 
 @in_virtual_time
-async def test_nothing_is_kept_of_a_line_that_is_gone_though_its_send_still_waited() -> None:
+async def test_a_waiting_send_of_a_closed_connection_is_removed() -> None:
     async with running(store=STALLING) as broker:
         client, other = await broker.connect(), await broker.connect("10.2.0.2")
         await client.sent()

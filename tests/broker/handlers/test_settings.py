@@ -59,7 +59,7 @@ async def talking() -> AsyncIterator[Talk]:
         await peer.wait_lost()
 
 
-def test_every_key_is_told_with_its_value_and_a_version() -> None:
+def test_every_key_is_returned_with_its_value_and_a_version() -> None:
     async def main() -> None:
         async with talking() as talk:
             version, told = await talk.get()
@@ -72,7 +72,7 @@ def test_every_key_is_told_with_its_value_and_a_version() -> None:
 
 
 @needs_golden
-def test_the_version_has_the_form_of_the_real_broker() -> None:
+def test_the_version_has_the_form_of_the_captured_broker() -> None:
     [*_, real] = [frame for frame in captured("mqadmin/5.3.3/wire/*getBrokerConfig*.jsonl") if frame.answers == 26]
 
     version = DataVersion.decode(BrokerConfigReply.decode(real.command.ext).version.encode())
@@ -80,7 +80,7 @@ def test_the_version_has_the_form_of_the_real_broker() -> None:
     assert (version.counter, version.state_version) == (0, 0)
 
 
-def test_a_change_takes_effect_and_makes_a_new_version() -> None:
+def test_a_change_takes_effect_and_increases_the_version() -> None:
     async def main() -> None:
         async with talking() as talk:
             talk.clock.advance_ms(500)
@@ -97,7 +97,7 @@ def test_a_change_takes_effect_and_makes_a_new_version() -> None:
     run(main())
 
 
-def test_an_empty_change_is_a_success_that_changes_nothing() -> None:
+def test_an_empty_change_succeeds_and_changes_nothing() -> None:
     async def main() -> None:
         async with talking() as talk:
             before = await talk.get()
@@ -108,7 +108,7 @@ def test_an_empty_change_is_a_success_that_changes_nothing() -> None:
     run(main())
 
 
-def test_a_change_is_applied_and_one_that_changes_nothing_is_not() -> None:
+def test_only_real_changes_are_applied() -> None:
     async def main() -> None:
         async with talking() as talk:
             await talk.update("brokerPermission=4\n")
@@ -140,7 +140,7 @@ def test_a_change_is_applied_and_one_that_changes_nothing_is_not() -> None:
         "unheardOf=1\n",
     ],
 )
-def test_anything_else_is_refused_by_name_and_nothing_changes(text: str) -> None:
+def test_other_keys_are_refused_by_name_and_nothing_changes(text: str) -> None:
     async def main() -> None:
         async with talking() as talk:
             before = await talk.get()
@@ -167,7 +167,7 @@ def test_anything_else_is_refused_by_name_and_nothing_changes(text: str) -> None
         ("longPollingEnable=false\nshortPollingTimeMills=x\n", "shortPollingTimeMills=x is not a whole number"),
     ],
 )
-def test_an_impossible_value_is_told_and_nothing_changes(text: str, why: str) -> None:
+def test_an_impossible_value_is_reported_and_nothing_changes(text: str, why: str) -> None:
     async def main() -> None:
         async with talking() as talk:
             answer = await talk.update(text)
@@ -179,7 +179,7 @@ def test_an_impossible_value_is_told_and_nothing_changes(text: str, why: str) ->
     run(main())
 
 
-def test_text_that_is_no_properties_is_an_error() -> None:
+def test_text_that_is_not_properties_is_an_error() -> None:
     async def main() -> None:
         async with talking() as talk:
             answer = await talk.update("a=\\u12")
@@ -190,7 +190,7 @@ def test_text_that_is_no_properties_is_an_error() -> None:
     run(main())
 
 
-def test_who_changes_what_is_logged_and_who_tries_what_is_forbidden(caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_and_forbidden_attempts_are_logged_with_the_client(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with talking() as talk:
             await talk.update("traceOn=false\n")

@@ -35,7 +35,7 @@ def queue(topic: str, queue_id: int = 0) -> MessageQueue:
 # 28 and 315
 
 
-def test_the_broker_tells_about_itself() -> None:
+def test_the_broker_reports_its_runtime_info() -> None:
     async def main() -> None:
         desk = Desk()
         desk.opened.send(*numbered(3))
@@ -50,7 +50,7 @@ def test_the_broker_tells_about_itself() -> None:
     run(main())
 
 
-def test_a_statistic_is_told_by_name_and_key() -> None:
+def test_a_statistic_is_found_by_name_and_key() -> None:
     async def main() -> None:
         desk = Desk()
         desk.stats.sent("T").count += 5
@@ -66,7 +66,7 @@ def test_a_statistic_is_told_by_name_and_key() -> None:
 
 
 @needs_golden
-def test_a_statistic_that_is_not_there_is_refused_in_the_words_of_apache() -> None:
+def test_a_missing_statistic_is_refused_in_the_words_of_apache() -> None:
     async def main() -> None:
         desk = Desk()
         refused = [
@@ -86,7 +86,7 @@ def test_a_statistic_that_is_not_there_is_refused_in_the_words_of_apache() -> No
 # 208
 
 
-def test_a_group_is_told_in_every_queue_of_its_topics() -> None:
+def test_the_progress_of_a_group_has_every_queue_of_its_topics() -> None:
     async def main() -> None:
         desk = Desk()
         desk.make_topic("T", 2)
@@ -113,7 +113,7 @@ def test_a_group_is_told_in_every_queue_of_its_topics() -> None:
     run(main())
 
 
-def test_a_group_is_told_in_the_topics_that_are_asked_for() -> None:
+def test_the_progress_of_a_group_is_limited_to_the_requested_topics() -> None:
     async def main() -> None:
         desk = Desk()
         for topic in "TUV":
@@ -132,7 +132,7 @@ def test_a_group_is_told_in_the_topics_that_are_asked_for() -> None:
     run(main())
 
 
-def test_a_group_that_is_not_known_has_consumed_nothing() -> None:
+def test_an_unknown_group_has_consumed_nothing() -> None:
     async def main() -> None:
         desk = Desk()
         desk.make_topic("T")
@@ -149,7 +149,7 @@ def test_a_group_that_is_not_known_has_consumed_nothing() -> None:
 # 317
 
 
-def test_all_groups_are_told_with_how_far_they_are_behind() -> None:
+def test_all_groups_are_returned_with_their_lag() -> None:
     async def main() -> None:
         desk = Desk()
         desk.make_topic("T")
@@ -178,7 +178,7 @@ def test_all_groups_are_told_with_how_far_they_are_behind() -> None:
 
 
 @needs_golden
-def test_answers_about_groups_have_the_form_of_the_real_ones() -> None:
+def test_answers_about_groups_have_the_form_of_the_captured_ones() -> None:
     async def main() -> None:
         desk = Desk()
         for name in ("StayTopic", "RawTopic", "%RETRY%CG_stay"):
@@ -215,7 +215,7 @@ def shape(value: object) -> object:
 # 303
 
 
-def test_times_of_the_first_last_and_consumed_message_are_told() -> None:
+def test_times_of_the_first_last_and_consumed_message_are_returned() -> None:
     async def main() -> None:
         desk = Desk()
         desk.make_topic("T", 2)
@@ -233,7 +233,7 @@ def test_times_of_the_first_last_and_consumed_message_are_told() -> None:
     run(main())
 
 
-def test_a_group_that_consumed_all_has_nothing_waiting() -> None:
+def test_a_group_that_consumed_everything_has_no_waiting_messages() -> None:
     async def main() -> None:
         desk = Desk()
         desk.make_topic("T")
@@ -249,7 +249,7 @@ def test_a_group_that_consumed_all_has_nothing_waiting() -> None:
     run(main())
 
 
-def test_a_group_behind_what_retention_took_is_told_how_long_the_first_message_that_is_left_waits() -> None:
+def test_the_lag_after_retention_is_the_age_of_the_first_remaining_message() -> None:
     async def main() -> None:
         desk = Desk(OpenStore.small(retention_hours=1))
         desk.make_topic("T")

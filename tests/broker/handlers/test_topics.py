@@ -38,7 +38,7 @@ def creating(topic: str, queues: int = 4, **changes: Any) -> CreateTopic:
 # making and changing
 
 
-def test_a_topic_that_was_acknowledged_is_told_and_survives_a_power_loss() -> None:
+def test_an_acknowledged_topic_is_registered_and_survives_a_power_loss() -> None:
     async def main() -> None:
         broker = Administrated()
 
@@ -68,7 +68,7 @@ def test_a_topic_is_not_acknowledged_before_it_is_on_the_disk() -> None:
     run(main())
 
 
-def test_a_disk_that_refuses_is_told_and_the_topic_is_kept_and_saved_later() -> None:
+def test_a_disk_error_is_reported_and_the_topic_is_kept_and_saved_later() -> None:
     async def main() -> None:
         broker = Administrated()
         with broker.disk.fail("sync", errno.ENOSPC, "*topics.json*"):
@@ -83,7 +83,7 @@ def test_a_disk_that_refuses_is_told_and_the_topic_is_kept_and_saved_later() -> 
     run(main())
 
 
-def test_a_change_is_finished_though_the_administrator_hangs_up() -> None:
+def test_a_change_completes_although_the_administrator_disconnects() -> None:
     async def main() -> None:
         broker = Administrated()
         let_time_pass_while_stalled(broker.disk)
@@ -116,7 +116,7 @@ def test_a_change_is_finished_though_the_administrator_hangs_up() -> None:
         (creating("T", attributes="message.type=FIFO"), 1, "must begin with +"),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused_and_leaves_no_trace(header: CreateTopic, code: int, remark: str) -> None:
+def test_an_invalid_topic_is_refused_and_changes_nothing(header: CreateTopic, code: int, remark: str) -> None:
     async def main() -> None:
         broker = Administrated()
         before = broker.topics.snapshot()
@@ -131,7 +131,7 @@ def test_a_topic_that_cannot_be_is_refused_and_leaves_no_trace(header: CreateTop
     run(main())
 
 
-def test_a_list_of_topics_is_made_as_a_whole() -> None:
+def test_a_list_of_topics_is_created_completely() -> None:
     async def main() -> None:
         broker = Administrated()
         configs = TopicConfigList(
@@ -149,7 +149,7 @@ def test_a_list_of_topics_is_made_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("body", [TopicConfigList((TopicConfig("A"), TopicConfig("b d"))).encode(), b"", b"{]"])
-def test_a_list_with_one_bad_topic_makes_none(body: bytes) -> None:
+def test_a_list_with_one_invalid_topic_creates_none(body: bytes) -> None:
     async def main() -> None:
         broker = Administrated()
 
@@ -165,7 +165,7 @@ def test_a_list_with_one_bad_topic_makes_none(body: bytes) -> None:
 # deleting
 
 
-def test_a_topic_is_deleted_with_its_queues_and_offsets_and_stays_deleted() -> None:
+def test_a_deleted_topic_loses_its_queues_and_offsets_and_stays_deleted() -> None:
     async def main() -> None:
         broker = Administrated()
         await broker.done(CREATE, creating("T"))
@@ -187,7 +187,7 @@ def test_a_topic_is_deleted_with_its_queues_and_offsets_and_stays_deleted() -> N
     run(main())
 
 
-def test_held_pulls_of_a_deleted_topic_are_woken_and_no_others() -> None:
+def test_only_pulls_of_a_deleted_topic_are_woken() -> None:
     async def main() -> None:
         broker = Administrated()
         for topic in ("T", "U"):
@@ -205,7 +205,7 @@ def test_held_pulls_of_a_deleted_topic_are_woken_and_no_others() -> None:
     run(main())
 
 
-def test_a_topic_that_is_not_there_is_deleted_all_the_same() -> None:
+def test_deleting_a_missing_topic_succeeds() -> None:
     async def main() -> None:
         broker = Administrated()
         broker.offsets.commit("g", "Gone", 0, 1)
@@ -218,7 +218,7 @@ def test_a_topic_that_is_not_there_is_deleted_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "rmq_sys_x", "", "../../config"])
-def test_what_belongs_to_the_broker_or_is_no_name_is_not_deleted(topic: str) -> None:
+def test_system_topics_and_invalid_names_are_not_deleted(topic: str) -> None:
     async def main() -> None:
         broker = Administrated()
         rows = len(broker.topics)
@@ -231,7 +231,7 @@ def test_what_belongs_to_the_broker_or_is_no_name_is_not_deleted(topic: str) -> 
     run(main())
 
 
-def test_a_deletion_that_the_disk_interrupted_is_finished_by_the_next() -> None:
+def test_a_deletion_interrupted_by_the_disk_is_completed_by_the_next() -> None:
     async def main() -> None:
         broker = Administrated()
         await broker.done(CREATE, creating("T"))
@@ -251,7 +251,7 @@ def test_a_deletion_that_the_disk_interrupted_is_finished_by_the_next() -> None:
     run(main())
 
 
-def test_queues_of_topics_that_do_not_exist_are_cleaned_and_no_others() -> None:
+def test_only_queues_of_missing_topics_are_cleaned() -> None:
     async def main() -> None:
         broker = Administrated()
         await broker.done(CREATE, creating("T"))
@@ -268,7 +268,7 @@ def test_queues_of_topics_that_do_not_exist_are_cleaned_and_no_others() -> None:
 # looking
 
 
-def test_a_topic_is_told_as_it_is() -> None:
+def test_a_topic_is_returned_with_its_settings() -> None:
     async def main() -> None:
         broker = Administrated()
         await broker.done(CREATE, creating("T", 3, perm=int(Perm.READ)))
@@ -296,7 +296,7 @@ async def pages_of(broker: Administrated, size: int, version: str | None = None)
     return names
 
 
-def test_all_topics_are_told_at_once_or_in_pages() -> None:
+def test_all_topics_are_returned_at_once_or_in_pages() -> None:
     async def main() -> None:
         broker = Administrated()
         await broker.done(CREATE, creating("T"))
@@ -310,7 +310,7 @@ def test_all_topics_are_told_at_once_or_in_pages() -> None:
     run(main())
 
 
-def test_all_topics_are_as_they_are_now_however_often_they_were_told() -> None:
+def test_the_list_of_all_topics_is_always_current() -> None:
     async def main() -> None:
         broker = Administrated()
 
@@ -327,7 +327,7 @@ def test_all_topics_are_as_they_are_now_however_often_they_were_told() -> None:
     run(main())
 
 
-def test_pages_begin_anew_when_the_table_changed_in_between() -> None:
+def test_paging_restarts_when_the_table_changes() -> None:
     async def main() -> None:
         broker = Administrated()
         seen = broker.topics.version.encode().decode()
@@ -343,7 +343,7 @@ def test_pages_begin_anew_when_the_table_changed_in_between() -> None:
     run(main())
 
 
-def test_the_state_of_every_queue_is_told() -> None:
+def test_the_state_of_every_queue_is_returned() -> None:
     async def main() -> None:
         broker = Administrated()
         await broker.done(CREATE, creating("T", 2))
@@ -392,7 +392,7 @@ VERSIONS = pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
 @needs_golden
 @VERSIONS
 @pytest.mark.parametrize("code", [CREATE, LIST, DELETE, RequestCode.CLEAN_UNUSED_TOPIC])
-def test_changes_that_mqadmin_asked_for_end_as_with_apache(code: RequestCode, version: str) -> None:
+def test_changes_by_mqadmin_have_the_same_result_as_with_apache(code: RequestCode, version: str) -> None:
     async def main() -> None:
         broker = Administrated()
 
@@ -411,7 +411,7 @@ def test_changes_that_mqadmin_asked_for_end_as_with_apache(code: RequestCode, ve
 
 @needs_golden
 @VERSIONS
-def test_one_topic_is_told_as_apache_tells_it(version: str) -> None:
+def test_one_topic_is_returned_as_by_apache(version: str) -> None:
     async def main() -> None:
         broker = Administrated()
         for _, theirs in conversations(RequestCode.GET_TOPIC_CONFIG, version):
@@ -427,7 +427,7 @@ def test_one_topic_is_told_as_apache_tells_it(version: str) -> None:
 
 @needs_golden
 @VERSIONS
-def test_all_topics_are_told_as_apache_tells_them(version: str) -> None:
+def test_all_topics_are_returned_as_by_apache(version: str) -> None:
     async def main() -> None:
         for asked, theirs in conversations(RequestCode.GET_ALL_TOPIC_CONFIG, version):
             broker = Administrated()
@@ -447,7 +447,7 @@ def test_all_topics_are_told_as_apache_tells_them(version: str) -> None:
 
 @needs_golden
 @VERSIONS
-def test_queues_are_counted_as_apache_counts_them(version: str) -> None:
+def test_queues_are_counted_as_by_apache(version: str) -> None:
     async def main() -> None:
         for asked, theirs in conversations(RequestCode.GET_TOPIC_STATS_INFO, version):
             broker = Administrated()
@@ -474,7 +474,7 @@ def _without_times(told: TopicStatsTable) -> dict[MessageQueue, tuple[int, int]]
 
 @needs_golden
 @VERSIONS
-def test_groups_of_a_topic_are_told_as_apache_tells_them_but_for_the_topic_itself(version: str) -> None:
+def test_groups_of_a_topic_are_returned_as_by_apache_except_the_topic_itself(version: str) -> None:
     async def main() -> None:
         broker = Administrated()
         for asked, theirs in conversations(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, version):

@@ -53,7 +53,7 @@ def commit_of(place: StoredPosition, flag: int = 0) -> Request[EndTransaction]:
     return Request(Peer(), Command(RequestCode.END_TRANSACTION, flag=flag), header)
 
 
-def test_the_family_serves_two_requests() -> None:
+def test_the_handler_serves_two_requests() -> None:
     lab = Served.new()
 
     assert lab.handlers.table() == {
@@ -63,7 +63,7 @@ def test_the_family_serves_two_requests() -> None:
 
 
 @pytest.mark.parametrize("oneway", [True, False])
-def test_a_decision_is_carried_out_and_answered(oneway: bool) -> None:
+def test_a_decision_is_executed_and_answered(oneway: bool) -> None:
     lab = Served.new()
     yes, no = lab.send(b"yes"), lab.send(b"no")
 
@@ -74,7 +74,7 @@ def test_a_decision_is_carried_out_and_answered(oneway: bool) -> None:
     assert lab.transactions.undecided(10) == []
 
 
-def test_a_one_way_decision_needs_no_loop_and_no_disk() -> None:
+def test_a_one_way_decision_needs_neither_loop_nor_disk() -> None:
     lab = Served.new(flush=FlushMode.SYNC)
     place = lab.send()
 
@@ -84,7 +84,7 @@ def test_a_one_way_decision_needs_no_loop_and_no_disk() -> None:
     assert lab.delivered() == [b"body"]
 
 
-def test_a_refused_decision_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_decisions_are_logged_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
     lab = Served.new()
     place = lab.send()
 
@@ -102,7 +102,7 @@ def test_a_refused_decision_is_told_once_in_a_while(caplog: pytest.LogCaptureFix
     assert lab.handlers.refused == 4
 
 
-def test_who_waits_for_the_answer_hears_when_the_disk_is_late() -> None:
+def test_a_late_sync_is_reported_to_the_waiting_producer() -> None:
     lab = Served.new(flush=FlushMode.SYNC)
     place = lab.send()
     lab.opened.run_workers()
@@ -122,7 +122,7 @@ def test_who_waits_for_the_answer_hears_when_the_disk_is_late() -> None:
     assert lab.delivered() == [b"body"]
 
 
-def test_a_decision_waits_for_a_half_message_that_the_pool_has_still_to_write() -> None:
+def test_a_decision_waits_for_a_half_message_that_the_pool_has_not_written() -> None:
     lab = Served.new(transient_pool=True, pool_buffers=4, pool_buffer_bytes=64 * 1024)
     place = lab.send()
     waiting = lab.handlers.end(commit_of(place, ONEWAY))
@@ -140,7 +140,7 @@ def test_a_decision_waits_for_a_half_message_that_the_pool_has_still_to_write() 
     assert lab.delivered() == [b"body"]
 
 
-def test_an_administrator_resumes_what_was_given_up() -> None:
+def test_an_administrator_resumes_a_given_up_transaction() -> None:
     lab = Served.new()
     lab.with_transaction(max_checks=1)
     lab.send()
@@ -153,7 +153,7 @@ def test_an_administrator_resumes_what_was_given_up() -> None:
     assert len(lab.check()) == 1
 
 
-def test_resuming_nothing_is_refused() -> None:
+def test_resuming_a_missing_transaction_is_refused() -> None:
     lab = Served.new()
 
     for nothing in (None, ""):

@@ -50,7 +50,7 @@ def routed(draft: Draft, timer: TimerSettings = TIMER) -> tuple[str, int]:
 # the usual message
 
 
-def test_a_plain_message_goes_to_its_own_queue_as_it_is() -> None:
+def test_a_plain_message_goes_to_its_own_queue_unchanged() -> None:
     draft = draft_with(TAGS="A")
 
     assert routed(draft) == ("T", 3)
@@ -63,7 +63,7 @@ def test_a_plain_message_goes_to_its_own_queue_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("level", "queue_id"), [("1", 0), ("3", 2), ("18", 17), ("19", 17), ("2147483648", 17), ("+4", 3)]
 )
-def test_a_level_leads_to_its_queue_of_the_schedule_topic(level: str, queue_id: int) -> None:
+def test_a_delay_level_selects_a_queue_of_the_schedule_topic(level: str, queue_id: int) -> None:
     draft = draft_with(DELAY=level)
 
     assert routed(draft) == (SCHEDULE_TOPIC, queue_id)
@@ -78,14 +78,14 @@ def test_no_level_means_no_delay(level: str) -> None:
     assert draft.properties == {"DELAY": level}
 
 
-def test_a_level_counts_before_a_time_and_takes_it_away() -> None:
+def test_a_delay_level_replaces_a_delivery_time() -> None:
     draft = draft_with(DELAY=2, TIMER_DELAY_SEC=5, TIMER_DELAY_MS=5, TIMER_DELIVER_MS=5)
 
     assert routed(draft) == (SCHEDULE_TOPIC, 1)
     assert draft.properties == {"DELAY": "2", "REAL_TOPIC": "T", "REAL_QID": "3"}
 
 
-def test_the_real_topic_is_where_it_was_sent_and_not_what_its_sender_says() -> None:
+def test_the_real_topic_is_the_destination_of_the_send_not_a_property() -> None:
     draft = draft_with(DELAY=1, REAL_TOPIC="Other", REAL_QID=9)
 
     routed(draft)
@@ -109,7 +109,7 @@ def test_the_real_topic_is_where_it_was_sent_and_not_what_its_sender_says() -> N
         ({"TIMER_DELAY_MS": 2500, "TIMER_DELIVER_MS": 1}, 1_700_000_003_000),
     ],
 )
-def test_a_time_leads_to_the_timer_topic_and_is_kept_as_the_second_before(
+def test_a_delivery_time_selects_the_timer_topic_and_is_stored_as_the_second_before(
     properties: dict[str, int], out_ms: int
 ) -> None:
     draft = draft_of(properties)
@@ -130,7 +130,7 @@ def test_a_time_leads_to_the_timer_topic_and_is_kept_as_the_second_before(
         {"TIMER_DELAY_MS": -1},
     ],
 )
-def test_a_time_that_is_over_means_at_once(properties: dict[str, int]) -> None:
+def test_a_past_time_means_at_once(properties: dict[str, int]) -> None:
     draft = draft_of(properties)
 
     assert routed(draft) == ("T", 3)
@@ -147,18 +147,18 @@ def test_a_time_too_far_ahead_is_refused(properties: dict[str, int]) -> None:
     assert refusal.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_the_longest_time_is_taken() -> None:
+def test_the_longest_time_is_accepted() -> None:
     assert routed(draft_with(TIMER_DELAY_SEC=3 * 86_400)) == (TIMER_TOPIC, 0)
 
 
 @pytest.mark.parametrize("name", ["DELAY", *TIMES])
 @pytest.mark.parametrize("text", ["soon", "1.5", "1_000", " 1", "", "٣", "9" * 5000, "1e3"])
-def test_a_time_that_is_no_number_is_refused(name: str, text: str) -> None:
+def test_a_time_that_is_not_a_number_is_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidMessage, match=f"property {name}"):
         routed(draft_of({name: text}))
 
 
-def test_times_are_refused_where_timers_are_off_and_levels_are_not() -> None:
+def test_with_timers_off_times_are_refused_and_levels_are_not() -> None:
     off = TimerSettings(enabled=False)
 
     with pytest.raises(ImpossibleRequest, match="timerWheelEnable"):
@@ -167,20 +167,20 @@ def test_times_are_refused_where_timers_are_off_and_levels_are_not() -> None:
     assert routed(draft_with(), off) == ("T", 3)
 
 
-def test_what_a_timer_has_delivered_is_not_timed_again() -> None:
+def test_a_delivered_timed_message_is_not_timed_again() -> None:
     delivered = draft_with("%DLQ%g", TIMER_DELAY_SEC=60, TIMER_OUT_MS=1, DELAY=0)
 
     assert routed(delivered) == ("%DLQ%g", 3)
 
 
-def test_a_recall_comes_before_its_message_is_due_or_is_refused() -> None:
+def test_a_recall_after_the_due_time_is_refused() -> None:
     assert routed(draft_with(TIMER_DELAY_SEC=1, TIMER_DEL_UNIQKEY="T+U")) == (TIMER_TOPIC, 0)
 
     with pytest.raises(InvalidMessage, match="can no longer be recalled"):
         routed(draft_with(TIMER_DELIVER_MS=NOW_MS, TIMER_DEL_UNIQKEY="T+U"))
 
 
-def test_a_recall_is_of_a_message_of_its_own_topic() -> None:
+def test_a_recall_applies_to_its_own_topic() -> None:
     with pytest.raises(InvalidMessage, match="a message of topic T cannot recall one of topic Other"):
         routed(draft_with(TIMER_DELAY_SEC=1, TIMER_DEL_UNIQKEY="Other+U"))
 
@@ -195,7 +195,7 @@ def test_a_message_waits_until_it_is_due_and_less_than_one_precision_longer(wait
     assert 0 <= delivered_ms - (NOW_MS + wait_ms) < precision_ms
 
 
-def test_a_message_that_asks_for_no_time_has_none() -> None:
+def test_a_message_without_a_delay_has_no_due_time() -> None:
     assert due_time(draft_with(), NOW_MS) is None
 
 
@@ -203,12 +203,12 @@ def test_a_message_that_asks_for_no_time_has_none() -> None:
 
 
 @pytest.mark.parametrize("topic", [SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
-def test_what_waits_already_is_left_where_it_is(topic: str) -> None:
+def test_a_waiting_message_is_not_routed_again(topic: str) -> None:
     assert routed(draft_with(topic, DELAY=2, TIMER_DELAY_SEC=1)) == (topic, 3)
 
 
 @pytest.mark.parametrize("sys_flag", [SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK])
-def test_undecided_and_rolled_back_messages_are_left_where_they_are(sys_flag: int) -> None:
+def test_undecided_and_rolled_back_messages_are_not_routed(sys_flag: int) -> None:
     assert routed(draft_with(sys_flag=sys_flag, DELAY=2)) == ("T", 3)
 
 
@@ -216,7 +216,7 @@ def test_a_committed_message_may_be_timed() -> None:
     assert routed(draft_with(sys_flag=SysFlag.TRANSACTION_COMMIT, TIMER_DELAY_SEC=1)) == (TIMER_TOPIC, 0)
 
 
-def test_routing_a_draft_twice_changes_nothing_more() -> None:
+def test_routing_a_draft_twice_has_no_further_effect() -> None:
     draft = draft_with(DELAY=2)
     routed(draft)
     once = dict(draft.properties)
@@ -243,7 +243,7 @@ def test_an_appended_message_can_be_read_when_the_call_returns() -> None:
     assert place.message_id(life.store.store_host) == message.offset_id
 
 
-def test_a_delayed_message_is_placed_in_the_queue_of_its_level() -> None:
+def test_a_delayed_message_is_stored_in_the_queue_of_its_level() -> None:
     life = Life()
 
     place = life.appender.append(life.draft(queue_id=7, DELAY=3))
@@ -261,7 +261,7 @@ def test_many_messages_are_one_write() -> None:
     assert [operation.kind for operation in life.opened.disk.operations[before:]] == ["write"]
 
 
-def test_many_messages_are_stored_all_or_none() -> None:
+def test_several_messages_are_all_stored_or_none() -> None:
     life = Life()
 
     with pytest.raises(InvalidMessage):
@@ -272,7 +272,7 @@ def test_many_messages_are_stored_all_or_none() -> None:
     assert [message.queue_offset for message in life.got()] == [0]
 
 
-def test_a_bad_topic_is_refused() -> None:
+def test_an_invalid_topic_is_refused() -> None:
     life = Life()
 
     with pytest.raises(InvalidName):
@@ -300,7 +300,7 @@ def test_a_failed_write_stores_nothing_and_the_next_one_works() -> None:
     assert life.bodies() == [b"kept"]
 
 
-def test_timers_that_are_full_take_no_more_and_nothing_else_is_refused() -> None:
+def test_full_timers_refuse_timed_messages_and_nothing_else() -> None:
     life = Life()
     life.appender.timers_full = True
 
@@ -315,7 +315,7 @@ def test_timers_that_are_full_take_no_more_and_nothing_else_is_refused() -> None
     assert life.bodies(TIMER_TOPIC) == [b"recall"]
 
 
-def test_settings_that_change_count_from_the_next_message_on() -> None:
+def test_changed_settings_apply_from_the_next_message_on() -> None:
     life = Life()
     life.appender.append(life.draft(TIMER_DELAY_SEC=100))
 
@@ -337,7 +337,7 @@ def moves_of(life: Life, *topics: str) -> list[Forward]:
     return moves
 
 
-def test_moved_messages_go_where_they_are_told_whatever_they_ask_for() -> None:
+def test_forwarded_messages_go_to_the_given_queue_whatever_their_properties() -> None:
     life = Life()
     moves = moves_of(life, "A", "B")
     before = life.opened.disk.position
@@ -349,7 +349,7 @@ def test_moved_messages_go_where_they_are_told_whatever_they_ask_for() -> None:
     assert [operation.kind for operation in life.opened.disk.operations[before:]] == ["write"]
 
 
-def test_a_move_that_can_never_be_is_left_out_and_the_others_are_made() -> None:
+def test_an_impossible_forward_is_skipped_and_the_others_are_stored() -> None:
     life = Life()
     first, second, third = moves_of(life, "A", "B", "C")
 
@@ -361,7 +361,7 @@ def test_a_move_that_can_never_be_is_left_out_and_the_others_are_made() -> None:
     assert life.bodies("A", 1) == [b"A"]
 
 
-def test_a_store_that_takes_some_takes_those() -> None:
+def test_a_store_that_accepts_a_part_stores_that_part() -> None:
     life = Life(OpenStore.small(transient_pool=True, log_file_bytes=64 * 1024))
     life.send(bytes(1200), "Waiting")
     message = life.got("Waiting")[0]
@@ -376,7 +376,7 @@ def test_a_store_that_takes_some_takes_those() -> None:
     assert len(life.bodies("A")) == len(taken)
 
 
-def test_a_failed_write_moves_nothing() -> None:
+def test_a_failed_write_forwards_nothing() -> None:
     life = Life()
     moves = moves_of(life, "A")
     life.opened.disk.fail("write", errno.ENOSPC)
@@ -387,7 +387,7 @@ def test_a_failed_write_moves_nothing() -> None:
     assert life.bodies("A", 1) == []
 
 
-def test_an_error_in_the_middle_moves_nothing() -> None:
+def test_an_error_in_the_middle_forwards_nothing() -> None:
     life = Life()
     (move,) = moves_of(life, "A")
 
@@ -401,7 +401,7 @@ def test_an_error_in_the_middle_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("flush", FlushMode)
-def test_a_promise_of_safety_is_waited_for_where_it_is_given(flush: FlushMode) -> None:
+def test_with_sync_flush_the_answer_waits_for_the_sync(flush: FlushMode) -> None:
     life = life_with(flush=flush)
     life.appender.append(life.draft())
 
@@ -415,7 +415,7 @@ def test_a_promise_of_safety_is_waited_for_where_it_is_given(flush: FlushMode) -
     run(main())
 
 
-def test_a_sync_can_be_waited_for_where_none_is_promised() -> None:
+def test_a_caller_may_wait_for_a_sync_with_async_flush() -> None:
     life = Life()
     life.appender.append(life.draft())
 
@@ -429,7 +429,7 @@ def test_a_sync_can_be_waited_for_where_none_is_promised() -> None:
     run(main())
 
 
-def test_a_disk_that_does_not_sync_in_time_is_told() -> None:
+def test_a_late_sync_is_reported() -> None:
     life = life_with(flush=FlushMode.SYNC)
     life.appender.append(life.draft())
 
@@ -443,7 +443,7 @@ def test_a_disk_that_does_not_sync_in_time_is_told() -> None:
     run(main())
 
 
-def test_somebody_who_stops_waiting_for_a_sync_disturbs_nobody() -> None:
+def test_a_caller_that_stops_waiting_for_a_sync_does_not_affect_others() -> None:
     life = life_with(flush=FlushMode.SYNC)
     life.appender.append(life.draft())
 

@@ -49,7 +49,7 @@ class Stage:
         return self.destinations.queue_id(PEER, header)
 
 
-def test_a_send_goes_to_the_queue_that_it_names() -> None:
+def test_a_send_goes_to_its_requested_queue() -> None:
     place = Stage()
 
     assert [place.queue_id(sending("T", queue_id)) for queue_id in range(4)] == [0, 1, 2, 3]
@@ -57,7 +57,7 @@ def test_a_send_goes_to_the_queue_that_it_names() -> None:
 
 
 @pytest.mark.parametrize("queue_id", [-1, -7, -(2**31)])
-def test_a_send_that_names_none_goes_to_any_that_is_written_to(queue_id: int) -> None:
+def test_a_send_without_a_queue_goes_to_any_writable_one(queue_id: int) -> None:
     place = Stage()
     place.topics.put([TopicConfig("T", 8, 3)], 0)
 
@@ -65,7 +65,7 @@ def test_a_send_that_names_none_goes_to_any_that_is_written_to(queue_id: int) ->
 
 
 @pytest.mark.parametrize(("read", "write", "last"), [(4, 4, 3), (8, 2, 7), (2, 8, 7)])
-def test_the_larger_number_of_queues_counts(read: int, write: int, last: int) -> None:
+def test_the_larger_number_of_queues_is_the_limit(read: int, write: int, last: int) -> None:
     place = Stage()
     place.topics.put([TopicConfig("T", read, write)], 0)
 
@@ -74,7 +74,7 @@ def test_the_larger_number_of_queues_counts(read: int, write: int, last: int) ->
         place.queue_id(sending("T", last + 1))
 
 
-def test_a_topic_that_nobody_writes_to_has_no_queue_for_those_who_name_none() -> None:
+def test_a_topic_without_writable_queues_has_none_for_a_send_without_a_queue() -> None:
     place = Stage()
     place.topics.put([TopicConfig("T", 4, 0)], 0)
 
@@ -82,7 +82,7 @@ def test_a_topic_that_nobody_writes_to_has_no_queue_for_those_who_name_none() ->
         place.queue_id(sending("T", -1))
 
 
-def test_the_write_permission_of_a_topic_is_for_clients_to_obey() -> None:
+def test_the_broker_does_not_enforce_the_write_permission_of_a_topic() -> None:
     place = Stage()
     place.topics.put([TopicConfig("T", 4, 4, Perm.READ)], 0)
 
@@ -90,7 +90,7 @@ def test_the_write_permission_of_a_topic_is_for_clients_to_obey() -> None:
 
 
 @pytest.mark.parametrize("topic", sorted(UNSENDABLE_TOPICS))
-def test_nobody_sends_to_topics_that_only_the_broker_writes(topic: str) -> None:
+def test_clients_cannot_send_to_topics_of_the_broker(topic: str) -> None:
     with pytest.raises(NoPermission, match=rf"Sending message to topic\[{topic}\] is forbidden"):
         Stage().queue_id(sending(topic))
 
@@ -106,14 +106,14 @@ def test_nobody_sends_to_topics_that_only_the_broker_writes(topic: str) -> None:
     ],
     ids=["permission", "name", "own topic", "unknown topic", "queue"],
 )
-def test_of_several_reasons_the_first_in_apaches_order_is_told(
+def test_the_first_reason_in_the_order_of_apache_is_reported(
     place: Callable[[], Stage], header: SendMessageV2, error: type[PocketMQError]
 ) -> None:
     with pytest.raises(error):
         place().queue_id(header)
 
 
-def test_a_broker_that_is_not_writable_refuses_ordered_topics_only() -> None:
+def test_a_read_only_broker_refuses_ordered_topics_only() -> None:
     place = Stage(permission=Perm.READ)
 
     assert place.queue_id(sending("T", 1)) == 1
@@ -122,7 +122,7 @@ def test_a_broker_that_is_not_writable_refuses_ordered_topics_only() -> None:
 
 
 @pytest.mark.parametrize(("asked", "made"), [(1, 1), (8, 8), (100, 8)])
-def test_a_new_topic_is_made_like_its_template_and_told_to_the_name_servers(asked: int, made: int) -> None:
+def test_a_new_topic_gets_the_settings_of_its_template_and_is_registered(asked: int, made: int) -> None:
     place = Stage()
 
     assert place.queue_id(sending("New", 0, queues=asked)) == 0
@@ -137,7 +137,7 @@ def test_a_new_topic_is_made_like_its_template_and_told_to_the_name_servers(aske
     ("topic", "flag"), [("New", TopicFlag.UNIT), ("%RETRY%G", TopicFlag.UNIT_SUB)], ids=["topic", "retry topic"]
 )
 @pytest.mark.parametrize("unit_mode", [True, False, None])
-def test_a_topic_of_a_unit_is_marked_as_one(topic: str, flag: int, unit_mode: bool | None) -> None:
+def test_a_topic_of_a_unit_is_marked(topic: str, flag: int, unit_mode: bool | None) -> None:
     place = Stage()
 
     place.queue_id(sending(topic, unit_mode=unit_mode))
@@ -158,7 +158,7 @@ def test_a_topic_of_a_unit_is_marked_as_one(topic: str, flag: int, unit_mode: bo
         (Stage, sending("New", queues=-1), InvalidParameter),
     ],
 )
-def test_a_topic_that_may_not_be_made_is_not_made(
+def test_a_topic_that_may_not_be_created_is_not_created(
     place: Callable[[], Stage], header: SendMessageV2, error: type[PocketMQError]
 ) -> None:
     here = place()
@@ -170,7 +170,7 @@ def test_a_topic_that_may_not_be_made_is_not_made(
     assert not here.announced
 
 
-def test_a_queue_beyond_a_topic_that_was_just_made_is_refused_and_the_topic_stays() -> None:
+def test_a_queue_beyond_those_of_a_new_topic_is_refused_and_the_topic_stays() -> None:
     place = Stage()
 
     with pytest.raises(InvalidParameter):

@@ -11,7 +11,7 @@ HOST_V6 = bytes(15) + b"\x01" + b"\x00\x00\x2a\x9f"
 HOST = bytes((10, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 
 
-def test_a_draft_of_a_stored_message_has_all_of_it() -> None:
+def test_a_draft_of_a_stored_message_has_all_its_fields() -> None:
     record = encode_record(
         b"Orders",
         3,
@@ -46,7 +46,7 @@ def test_a_draft_of_a_stored_message_has_all_of_it() -> None:
     )
 
 
-def test_changing_a_draft_does_not_change_the_message_it_was_made_of() -> None:
+def test_changing_a_draft_does_not_change_its_message() -> None:
     opened = OpenStore.small()
     (offset,) = opened.send(b"body", properties="A\x011\x02")
     message = opened.store.message(offset)
@@ -60,14 +60,14 @@ def test_changing_a_draft_does_not_change_the_message_it_was_made_of() -> None:
     assert message.topic == "T"
 
 
-def test_packed_properties_are_what_a_record_keeps() -> None:
+def test_packed_properties_equal_those_of_the_record() -> None:
     draft = Draft(topic="T", queue_id=0, body=b"", properties={"A": "1", "ключ": "значение"}, born_ms=0, born_host=HOST)
 
     assert parse_properties(draft.packed_properties().decode()) == draft.properties
     assert draft.packed_properties().endswith(b"\x02")
 
 
-def test_a_place_gives_the_message_id_of_this_broker() -> None:
+def test_a_log_position_gives_the_message_id_of_this_broker() -> None:
     place = StoredPosition(queue_id=3, queue_offset=42, log_offset=1234567)
 
     assert place.message_id(bytes((10, 0, 0, 2, 0, 0, 0x2A, 0x9F))) == "0A00000200002A9F000000000012D687"

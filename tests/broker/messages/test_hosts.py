@@ -23,5 +23,5 @@ def test_an_address_is_packed_as_four_or_sixteen_bytes_and_its_port(host: str, i
 
 
 @pytest.mark.parametrize("host", ["", "broker.example", "10.0.0", "not:an:address"])
-def test_what_is_no_address_becomes_zeros(host: str) -> None:
+def test_an_invalid_address_becomes_zeros(host: str) -> None:
     assert packed_host(Address(host, 10911)) == bytes(8)

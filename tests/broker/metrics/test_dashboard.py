@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "pocketmq.json").read_text())
 
 
-def test_the_dashboard_asks_for_metrics_that_are_there() -> None:
+def test_the_dashboard_queries_existing_metrics() -> None:
     with Server(metrics_port=0) as server:
         told = families_of(server)
     known = {name for name, kind in told.items() if kind != Kind.HISTOGRAM.value}
@@ -25,7 +25,7 @@ def test_the_dashboard_asks_for_metrics_that_are_there() -> None:
     assert {name for text in asked for name in re.findall(r"(?:rocketmq|process)_[a-z_]+", text)} - known == set()
 
 
-def test_no_two_panels_of_the_dashboard_lie_on_each_other() -> None:
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
     taken = [
         (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
         for panel in DASHBOARD["panels"]

@@ -62,7 +62,7 @@ def test_a_message_of_its_queue_wakes_a_pull_at_once() -> None:
 
 
 @pytest.mark.parametrize("other", [arrival(topic="U"), arrival(queue_id=1)])
-def test_a_message_of_another_queue_wakes_nobody(other: Arrival) -> None:
+def test_a_message_of_another_queue_wakes_no_pull(other: Arrival) -> None:
     async def story() -> None:
         held = arrivals()
 
@@ -82,7 +82,7 @@ def test_a_message_of_another_queue_wakes_nobody(other: Arrival) -> None:
         (RED, arrival(200), 6.0),
     ],
 )
-def test_a_wanted_message_wakes_at_once_and_an_unwanted_one_a_while_later(
+def test_a_matching_message_wakes_at_once_and_others_after_a_delay(
     wanted: Filter, news: Arrival, waits_s: float
 ) -> None:
     async def story() -> None:
@@ -95,7 +95,7 @@ def test_a_wanted_message_wakes_at_once_and_an_unwanted_one_a_while_later(
     virtual_loop.run(story())
 
 
-def test_the_while_begins_with_the_first_unwanted_message_and_ends_with_the_time_of_the_pull() -> None:
+def test_the_delay_starts_with_the_first_unmatched_message_and_ends_at_the_deadline_of_the_pull() -> None:
     async def story() -> None:
         held = arrivals()
         unwanted = arrival(tags_code=CODE_B)
@@ -114,14 +114,14 @@ def test_the_while_begins_with_the_first_unwanted_message_and_ends_with_the_time
     virtual_loop.run(story())
 
 
-def test_a_pull_for_which_nothing_comes_is_held_exactly_as_long_as_it_asked_for() -> None:
+def test_a_pull_without_a_message_is_held_until_its_deadline() -> None:
     async def story() -> None:
         assert await waited(arrivals(), seconds=12.5) == pytest.approx(12.5)
 
     virtual_loop.run(story())
 
 
-def test_a_record_that_is_gone_again_does_not_wake_by_its_properties() -> None:
+def test_a_withdrawn_record_does_not_wake_by_its_properties() -> None:
     async def story() -> None:
         held = arrivals()
         gone = (arrival()[0], 999, 10, 0)
@@ -133,7 +133,7 @@ def test_a_record_that_is_gone_again_does_not_wake_by_its_properties() -> None:
     virtual_loop.run(story())
 
 
-def test_a_pull_that_is_given_up_is_forgotten_with_its_timer() -> None:
+def test_a_cancelled_pull_is_removed_with_its_timer() -> None:
     async def story() -> None:
         held = arrivals()
         pull = asyncio.ensure_future(waited(held))
@@ -148,7 +148,7 @@ def test_a_pull_that_is_given_up_is_forgotten_with_its_timer() -> None:
     virtual_loop.run(story())
 
 
-def test_a_queue_or_a_topic_can_be_woken_whatever_is_wanted() -> None:
+def test_all_pulls_of_a_queue_or_topic_can_be_woken() -> None:
     async def story() -> None:
         held = arrivals()
 
@@ -169,7 +169,7 @@ def test_a_queue_or_a_topic_can_be_woken_whatever_is_wanted() -> None:
     virtual_loop.run(story())
 
 
-def test_whoever_is_about_to_wait_can_see_that_readers_were_woken_since() -> None:
+def test_a_new_waiter_sees_whether_readers_were_woken_since() -> None:
     async def story() -> None:
         held = arrivals()
         seen = [held.wake_calls]
@@ -188,7 +188,7 @@ def test_whoever_is_about_to_wait_can_see_that_readers_were_woken_since() -> Non
     virtual_loop.run(story())
 
 
-def test_there_is_room_for_so_many_and_none_after_the_stop() -> None:
+def test_held_pulls_are_limited_and_none_is_accepted_after_the_stop() -> None:
     async def story() -> None:
         held = arrivals(max_waiting=1)
         rooms = [held.has_capacity]

@@ -41,7 +41,7 @@ def sql(expression: str, topic: str = "T") -> Subscription:
         Subscription("T", "some.java.Class", class_filter_mode=True),
     ],
 )
-def test_who_takes_all_is_asked_nothing(subscription: Subscription) -> None:
+def test_a_subscription_to_everything_needs_no_filter(subscription: Subscription) -> None:
     wanted = Filters().of(subscription)
 
     assert wanted is EVERYTHING
@@ -50,7 +50,7 @@ def test_who_takes_all_is_asked_nothing(subscription: Subscription) -> None:
     assert wanted.wakes(java_hash("anything"), b"")
 
 
-def test_tags_are_asked_on_the_queue_entry_and_wake_by_their_code() -> None:
+def test_tags_are_compared_with_the_queue_entry_and_wake_by_their_code() -> None:
     wanted = Filters().of(Subscription.parse("T", "TagA || Aa"))
 
     assert wanted.tag_codes == frozenset({java_hash("TagA"), java_hash("Aa")})
@@ -61,7 +61,7 @@ def test_tags_are_asked_on_the_queue_entry_and_wake_by_their_code() -> None:
     assert not wanted.wakes(0, b"")
 
 
-def test_sql92_is_asked_on_the_record_and_wakes_by_the_properties() -> None:
+def test_sql92_is_evaluated_on_the_record_and_wakes_by_the_properties() -> None:
     wanted = Filters().of(sql("a > 5 AND colour = 'red'"))
 
     assert wanted.tag_codes is None
@@ -81,7 +81,7 @@ def test_sql92_is_asked_on_the_record_and_wakes_by_the_properties() -> None:
     assert wanted.expression.failures == 3
 
 
-def test_a_wrong_expression_is_refused_each_time_with_its_reason() -> None:
+def test_an_invalid_expression_is_refused_each_time_with_its_reason() -> None:
     known = Filters()
 
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_the_same_expression_is_compiled_once() -> None:
     assert known.of(sql("a > 5", "T1")) is known.of(sql("a > 5", "T2"))
 
 
-def test_the_least_recently_used_expression_is_forgotten() -> None:
+def test_the_least_recently_used_expression_is_removed() -> None:
     known = Filters(max_expressions=2)
     first, second = known.of(sql("a = 1")), known.of(sql("a = 2"))
 
@@ -112,7 +112,7 @@ def test_the_least_recently_used_expression_is_forgotten() -> None:
     assert known.of(sql("a = 2")) is not second
 
 
-def test_expressions_are_kept_up_to_so_many_characters() -> None:
+def test_the_cache_of_expressions_is_limited_by_characters() -> None:
     known = Filters(max_characters=30)
     short, long = sql("a = 1"), sql("a = 'twenty characters…'")
 
@@ -125,7 +125,7 @@ def test_expressions_are_kept_up_to_so_many_characters() -> None:
     assert known.of(short) is not kept
 
 
-def test_one_far_too_long_expression_does_not_push_out_the_others() -> None:
+def test_one_very_long_expression_does_not_replace_the_others() -> None:
     known = Filters()
     kept = known.of(sql("a = 1"))
 
@@ -146,7 +146,7 @@ def test_one_far_too_long_expression_does_not_push_out_the_others() -> None:
     ).map(b"\x02".join),
     end=st.sampled_from([b"", b"\x02", b"\x02\x02"]),
 )
-def test_a_record_is_read_as_its_parsed_properties_are(few_names: int, entries: bytes, end: bytes) -> None:
+def test_a_record_is_filtered_like_its_parsed_properties(few_names: int, entries: bytes, end: bytes) -> None:
     properties = parse_properties((entries + end).decode("utf-8", "replace"))
     known = Filters()
 
@@ -181,7 +181,7 @@ def test_a_damaged_record_is_not_hidden_by_a_filter() -> None:
 RETRY = "%RETRY%G"
 
 
-def test_a_retry_topic_gives_back_all_to_a_client_that_takes_all() -> None:
+def test_a_retry_topic_returns_everything_to_a_client_without_filter() -> None:
     wanted = Filters().of_retries(Subscription(RETRY), original=lambda topic: sql("a = 1", topic))
 
     assert wanted is EVERYTHING
@@ -199,7 +199,7 @@ def test_a_retry_topic_gives_back_all_to_a_client_that_takes_all() -> None:
         (raw(a="2"), True),
     ],
 )
-def test_a_retried_message_is_judged_by_the_subscription_of_its_own_topic(properties: bytes, expected: bool) -> None:
+def test_a_retried_message_is_filtered_by_the_subscription_of_its_own_topic(properties: bytes, expected: bool) -> None:
     subscriptions = {
         "Numbers": sql("a = 1", "Numbers"),
         "Tags": Subscription.parse("Tags", "TagA"),
@@ -213,7 +213,7 @@ def test_a_retried_message_is_judged_by_the_subscription_of_its_own_topic(proper
     assert wanted.wakes(0, properties) is expected
 
 
-def test_a_retry_topic_follows_the_groups_subscription_of_the_moment() -> None:
+def test_a_retry_topic_uses_the_current_subscription_of_the_group() -> None:
     subscriptions = {"Numbers": sql("a = 1", "Numbers")}
     wanted = Filters().of_retries(sql("TRUE", RETRY), subscriptions.get)
     message = raw(RETRY_TOPIC="Numbers", a="2")
@@ -255,7 +255,7 @@ def test_a_captured_group_gets_what_its_expression_selects(conversation: str) ->
 
 @needs_golden
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
-def test_a_captured_broker_finds_the_same_word_wrong(conversation: str) -> None:
+def test_an_invalid_word_is_the_same_as_for_the_captured_broker(conversation: str) -> None:
     frames = captured(f"wire/{conversation}/sql.jsonl")
     request, answer = answered(frames, RequestCode.CHECK_CLIENT_CONFIG)[-1]
 

@@ -9,7 +9,7 @@ ALL = Subscription("T")
 SOME = Subscription.parse("T", "a || b")
 
 
-def test_the_last_one_that_was_carried_is_found() -> None:
+def test_the_last_subscription_of_pulls_is_found() -> None:
     subscriptions = RequestSubscriptions()
 
     subscriptions.record("g", ALL, 0)
@@ -22,7 +22,7 @@ def test_the_last_one_that_was_carried_is_found() -> None:
 
 
 @pytest.mark.parametrize(("passed", "found"), [(599.999, SOME), (600.0, SOME), (600.001, None)])
-def test_what_nobody_carries_any_more_is_forgotten(passed: float, found: Subscription | None) -> None:
+def test_a_subscription_that_pulls_no_longer_contain_is_removed(passed: float, found: Subscription | None) -> None:
     subscriptions = RequestSubscriptions()
     subscriptions.record("g", ALL, 0)
     subscriptions.record("h", ALL, 1)
@@ -34,7 +34,7 @@ def test_what_nobody_carries_any_more_is_forgotten(passed: float, found: Subscri
     assert subscriptions.find("h", "T") is (ALL if passed < EXPIRY_SECONDS - 9 else None)
 
 
-def test_of_too_many_the_oldest_is_forgotten() -> None:
+def test_above_the_limit_the_oldest_is_removed() -> None:
     subscriptions = RequestSubscriptions(max_subscriptions=2)
 
     for group in ("a", "b", "a", "c"):

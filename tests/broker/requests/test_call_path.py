@@ -68,7 +68,7 @@ class CallPath:
 
 
 @in_virtual_time
-async def test_a_send_makes_few_calls_from_its_bytes_to_the_write_of_the_log(twin: str) -> None:
+async def test_a_send_needs_few_calls_from_its_bytes_to_the_log_write(twin: str) -> None:
     path = CallPath(Connection.buffer_updated, CommitLog.write)
     async with running() as broker:
         client = await broker.connect()
@@ -83,7 +83,7 @@ async def test_a_send_makes_few_calls_from_its_bytes_to_the_write_of_the_log(twi
 
 
 @in_virtual_time
-async def test_each_further_send_of_one_write_makes_few_calls(twin: str) -> None:
+async def test_each_further_send_of_one_write_needs_few_calls(twin: str) -> None:
     path = CallPath(Turns.handle_deferred, CommitLog.write)
     calls: list[int] = []
     async with running() as broker:
@@ -100,7 +100,7 @@ async def test_each_further_send_of_one_write_makes_few_calls(twin: str) -> None
 
 
 @in_virtual_time
-async def test_a_pull_makes_few_calls_from_its_bytes_to_its_answer(twin: str) -> None:
+async def test_a_pull_needs_few_calls_from_its_bytes_to_its_answer(twin: str) -> None:
     path = CallPath(Turns.handle, Connection.write)
     async with running() as broker:
         client = await broker.connect()

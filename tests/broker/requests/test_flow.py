@@ -26,7 +26,7 @@ def waiting(**settings: int) -> WaitingRequests:
     return WaitingRequests(FlowSettings(**settings))
 
 
-def test_requests_of_a_class_are_taken_in_the_order_they_came() -> None:
+def test_requests_of_a_class_are_served_in_the_order_of_arrival() -> None:
     queue = waiting()
     first, second = request(1.0), request(2.0)
 
@@ -36,7 +36,7 @@ def test_requests_of_a_class_are_taken_in_the_order_they_came() -> None:
     assert [queue.pop(Kind.SEND), queue.pop(Kind.SEND), queue.pop(Kind.SEND)] == [first, second, None]
 
 
-def test_a_send_that_waited_elsewhere_before_is_taken_before_those_that_came_later() -> None:
+def test_a_send_that_waited_elsewhere_is_served_before_later_ones() -> None:
     queue = waiting()
     later = request(3.0)
     queue.put(Kind.SEND, later, "busy")
@@ -48,7 +48,7 @@ def test_a_send_that_waited_elsewhere_before_is_taken_before_those_that_came_lat
     assert [queue.pop(Kind.SEND), queue.pop(Kind.SEND), queue.pop(Kind.SEND)] == [first, second, later]
 
 
-def test_what_is_given_back_is_taken_next() -> None:
+def test_a_returned_request_is_served_next() -> None:
     queue = waiting()
     first, second = request(1.0), request(2.0)
     queue.put(Kind.SEND, first, "busy")
@@ -64,7 +64,7 @@ def test_what_is_given_back_is_taken_next() -> None:
 @pytest.mark.parametrize(
     ("kind", "limit_ms"), [(Kind.SEND, 200), (Kind.TRANSACTION, 3_000), (Kind.PULL, 5_000), (Kind.HEARTBEAT, 31_000)]
 )
-def test_each_class_has_its_own_patience(kind: Kind, limit_ms: int) -> None:
+def test_each_class_has_its_own_time_limit(kind: Kind, limit_ms: int) -> None:
     queue = waiting()
     queue.put(kind, request(since=1.0), "busy")
 
@@ -75,7 +75,7 @@ def test_each_class_has_its_own_patience(kind: Kind, limit_ms: int) -> None:
     assert not len(queue)
 
 
-def test_a_refusal_has_rocketmqs_words_the_cause_and_when_to_come_again() -> None:
+def test_a_refusal_has_rocketmqs_words_the_cause_and_the_retry_time() -> None:
     queue = waiting()
     queue.put(Kind.SEND, request(since=1.0), "the disk is slow")
     queue.put(Kind.SEND, request(since=1.3), "the disk is slow")
@@ -88,7 +88,7 @@ def test_a_refusal_has_rocketmqs_words_the_cause_and_when_to_come_again() -> Non
     )
 
 
-def test_one_request_too_many_is_refused_at_once_and_counted() -> None:
+def test_a_request_above_the_limit_is_refused_at_once_and_counted() -> None:
     queue = waiting(max_waiting_sends=1)
     queue.put(Kind.SEND, request(), "busy")
 
@@ -99,7 +99,7 @@ def test_one_request_too_many_is_refused_at_once_and_counted() -> None:
     assert queue.refused == {(Kind.SEND, Cause.OVERLOAD): 1}
 
 
-def test_all_classes_share_one_bound_on_bytes_and_get_it_back() -> None:
+def test_all_classes_share_one_byte_limit_and_release_their_bytes() -> None:
     queue = waiting(max_waiting_bytes=100)
     queue.put(Kind.SEND, request(size=90), "busy")
 
@@ -111,7 +111,7 @@ def test_all_classes_share_one_bound_on_bytes_and_get_it_back() -> None:
     assert queue.count(Kind.PULL) == 1
 
 
-def test_pulls_of_a_lost_line_are_forgotten_but_its_sends_are_not() -> None:
+def test_pulls_of_a_lost_connection_are_removed_but_its_sends_are_not() -> None:
     queue = waiting(max_waiting_bytes=30)
     gone, other = Peer(), Peer()
     queue.put(Kind.PULL, request(peer=gone), "busy")
@@ -124,7 +124,7 @@ def test_pulls_of_a_lost_line_are_forgotten_but_its_sends_are_not() -> None:
     queue.put(Kind.PULL, request(), "busy")
 
 
-def test_all_of_a_class_can_be_refused_together() -> None:
+def test_all_requests_of_a_class_can_be_refused_together() -> None:
     queue = waiting()
     for _ in range(3):
         queue.put(Kind.SEND, request(), "busy")
@@ -137,7 +137,7 @@ def test_all_of_a_class_can_be_refused_together() -> None:
     assert queue.refused == {(Kind.SEND, Cause.LOG_BUSY): 3}
 
 
-def test_the_gate_shuts_when_the_log_has_taken_nothing_for_a_second() -> None:
+def test_sends_are_rejected_after_the_log_was_busy_for_a_second() -> None:
     gate = LogGate(FlowSettings())
 
     gate.refused(StoreBusy("no room"), 10.0)
@@ -150,7 +150,7 @@ def test_the_gate_shuts_when_the_log_has_taken_nothing_for_a_second() -> None:
     assert gate.why == "still no room"
 
 
-def test_a_log_that_takes_writes_opens_the_gate() -> None:
+def test_a_log_that_accepts_writes_ends_the_rejection() -> None:
     gate = LogGate(FlowSettings())
     gate.refused(StoreBusy("no room"), 10.0)
 
@@ -162,7 +162,7 @@ def test_a_log_that_takes_writes_opens_the_gate() -> None:
     assert gate.why == ""
 
 
-def test_the_time_counts_anew_after_the_log_took_something() -> None:
+def test_the_busy_time_restarts_after_a_successful_write() -> None:
     gate = LogGate(FlowSettings())
     gate.refused(StoreBusy("no room"), 10.0)
     gate.accepted()
@@ -174,13 +174,13 @@ def test_the_time_counts_anew_after_the_log_took_something() -> None:
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_every_refusal_says_when_to_come_again_in_words_that_our_client_reads(cause: Cause) -> None:
+def test_every_refusal_has_a_retry_time_that_our_client_reads(cause: Cause) -> None:
     refusal = waiting().refusal(Kind.SEND, cause, "the disk is slow", 250, 7)
 
     assert retry_after_ms(refusal.remark) == RETRY_AFTER_MS[cause]
 
 
-def test_a_line_that_has_nothing_waiting_is_forgotten_without_a_trace() -> None:
+def test_a_connection_without_waiting_requests_is_removed_completely() -> None:
     queue = waiting()
     queue.put(Kind.PULL, request(), "busy")
 
@@ -204,6 +204,6 @@ def test_a_line_that_has_nothing_waiting_is_forgotten_without_a_trace() -> None:
         (9999, Kind.PULL),
     ],
 )
-def test_a_request_has_a_class_by_its_code(code: int, kind: Kind) -> None:
+def test_the_code_of_a_request_decides_its_class(code: int, kind: Kind) -> None:
     assert kind_of(Command(code)) is kind
     assert all(kind_of(cast("Head", head)) is kind for head in HEADS if head.code == code)

@@ -47,7 +47,7 @@ def reply(opaque: int) -> bytes:
 
 
 @pytest.mark.parametrize(("is_safe", "code"), [(True, ResponseCode.SUCCESS), (False, ResponseCode.FLUSH_DISK_TIMEOUT)])
-def test_after_a_sync_all_are_told_that_they_are_safe_or_that_it_took_too_long(is_safe: bool, code: int) -> None:
+def test_after_a_sync_all_sends_get_success_or_a_timeout(is_safe: bool, code: int) -> None:
     line: Any = Said()
 
     answer_synced(line, reply(7) + reply(8), is_safe)
@@ -56,7 +56,7 @@ def test_after_a_sync_all_are_told_that_they_are_safe_or_that_it_took_too_long(i
     assert [(answer.opaque, answer.code) for answer in answers] == [(7, code), (8, code)]
 
 
-def test_what_was_answered_is_not_answered_again() -> None:
+def test_answered_sends_are_not_answered_again() -> None:
     line, sends, stats = Said(), None, SimpleNamespace(put_times=Durations())
     state = SimpleNamespace(store=Stored(), clock=FakeClock(), stats=stats)
     turn = LogTurn(cast("Any", state), cast("Any", sends))

@@ -46,7 +46,7 @@ def send_frame(body: bytes) -> Frame:
 
 
 @in_virtual_time
-async def test_sends_of_many_connections_in_one_round_are_one_write_and_each_has_its_answer() -> None:
+async def test_sends_of_many_connections_in_one_loop_iteration_share_one_write() -> None:
     async with running() as broker:
         clients = await clients_of(broker, 16)
         writes = log_writes(broker)
@@ -61,7 +61,7 @@ async def test_sends_of_many_connections_in_one_round_are_one_write_and_each_has
 
 
 @in_virtual_time
-async def test_who_alone_sends_is_served_as_it_is_read_and_another_when_the_loop_comes_round() -> None:
+async def test_a_lone_sender_is_served_at_once_and_another_at_the_next_loop_iteration() -> None:
     async with running() as broker:
         first, second = await clients_of(broker, 2)
         writes = log_writes(broker)
@@ -77,7 +77,7 @@ async def test_who_alone_sends_is_served_as_it_is_read_and_another_when_the_loop
 
 
 @in_virtual_time
-async def test_who_sends_much_at_once_is_served_as_it_is_read_and_those_who_are_put_off_come_behind() -> None:
+async def test_a_large_sender_is_served_at_once_and_deferred_senders_follow() -> None:
     async with running() as broker:
         first, second, third = await clients_of(broker, 3)
         writes = log_writes(broker)
@@ -95,7 +95,7 @@ async def test_who_sends_much_at_once_is_served_as_it_is_read_and_those_who_are_
 
 
 @in_virtual_time
-async def test_what_is_read_of_a_connection_whose_turn_was_put_off_comes_behind_that() -> None:
+async def test_later_input_of_a_deferred_connection_follows_its_turn() -> None:
     async with running() as broker:
         first, second = await clients_of(broker, 2)
         writes = log_writes(broker)
@@ -113,7 +113,7 @@ async def test_what_is_read_of_a_connection_whose_turn_was_put_off_comes_behind_
 
 
 @in_virtual_time
-async def test_a_request_of_a_round_that_is_not_a_send_finds_what_was_sent_before_it() -> None:
+async def test_another_request_of_the_iteration_sees_the_sends_before_it() -> None:
     async with running() as broker:
         first, second = await clients_of(broker, 2)
 
@@ -128,7 +128,7 @@ async def test_a_request_of_a_round_that_is_not_a_send_finds_what_was_sent_befor
 
 
 @in_virtual_time
-async def test_a_peer_that_ends_its_input_behind_its_sends_gets_their_answers() -> None:
+async def test_a_peer_that_closes_its_input_after_its_sends_gets_their_answers() -> None:
     async with running() as broker:
         first, second = await clients_of(broker, 2)
 
@@ -160,7 +160,7 @@ def asked_and_ended(broker: RunningBroker, client: Client, *commands: Command) -
 
 
 @in_virtual_time
-async def test_rubbish_behind_sends_of_a_round_ends_that_line_alone_and_after_their_answers() -> None:
+async def test_invalid_bytes_after_sends_close_only_that_connection_after_its_answers() -> None:
     async with running() as broker:
         first, second = await clients_of(broker, 2)
 
@@ -176,7 +176,7 @@ async def test_rubbish_behind_sends_of_a_round_ends_that_line_alone_and_after_th
 
 
 @in_virtual_time
-async def test_when_the_round_cannot_be_written_every_sender_is_told_and_nothing_is_stored() -> None:
+async def test_if_a_shared_write_fails_every_sender_gets_an_error_and_nothing_is_stored() -> None:
     async with running() as broker:
         clients = await clients_of(broker, 3)
         broker.disk.fail("write", errno.EIO, "*commitlog*")
@@ -189,7 +189,7 @@ async def test_when_the_round_cannot_be_written_every_sender_is_told_and_nothing
 
 
 @in_virtual_time
-async def test_the_first_of_a_round_that_takes_too_long_does_not_wait_for_the_last() -> None:
+async def test_the_first_sender_of_a_long_iteration_does_not_wait_for_the_last() -> None:
     async with running(flow=FlowSettings(turn_budget_ms=20)) as broker:
         clients = await clients_of(broker, 8)
         writes = log_writes(broker)
@@ -202,7 +202,7 @@ async def test_the_first_of_a_round_that_takes_too_long_does_not_wait_for_the_la
 
 
 @in_virtual_time
-async def test_sends_of_a_round_that_fails_inside_get_an_error_each_and_the_next_ones_are_stored(
+async def test_sends_of_a_shared_turn_with_an_internal_error_get_errors_and_later_ones_are_stored(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running() as broker:
@@ -223,7 +223,7 @@ async def test_sends_of_a_round_that_fails_inside_get_an_error_each_and_the_next
 
 
 @in_virtual_time
-async def test_sends_of_a_round_that_must_be_safe_are_answered_after_one_sync() -> None:
+async def test_synced_sends_of_an_iteration_are_answered_after_one_sync() -> None:
     async with running(store={"flush": FlushMode.SYNC}) as broker:
         clients = await clients_of(broker, 8)
         stall = broker.stall_syncs()
@@ -239,7 +239,7 @@ async def test_sends_of_a_round_that_must_be_safe_are_answered_after_one_sync() 
 
 
 @in_virtual_time
-async def test_a_broker_that_stops_serves_what_it_has_read() -> None:
+async def test_a_stopping_broker_serves_the_requests_that_it_has_read() -> None:
     async with running() as broker:
         first, _ = await clients_of(broker, 2)
 

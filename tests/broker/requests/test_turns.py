@@ -37,7 +37,7 @@ def log_writes(broker: RunningBroker) -> int:
 
 
 @in_virtual_time
-async def test_all_sends_of_one_read_are_written_at_once_and_answered_in_one_piece() -> None:
+async def test_all_sends_of_one_read_are_one_write_and_one_answer() -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent()
@@ -52,7 +52,7 @@ async def test_all_sends_of_one_read_are_written_at_once_and_answered_in_one_pie
 
 
 @in_virtual_time
-async def test_a_request_that_is_not_a_send_finds_what_was_sent_before_it_in_the_same_turn() -> None:
+async def test_another_request_of_the_turn_sees_the_sends_before_it() -> None:
     async with running() as broker:
         client = await broker.connect()
 
@@ -68,7 +68,7 @@ async def test_a_request_that_is_not_a_send_finds_what_was_sent_before_it_in_the
 
 
 @in_virtual_time
-async def test_requests_of_all_kinds_are_answered_each_by_its_own_number() -> None:
+async def test_requests_of_all_kinds_are_answered_by_their_own_number() -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.beat("G", Subscription("T"), Subscription("%RETRY%G"))
@@ -95,7 +95,7 @@ async def test_requests_of_all_kinds_are_answered_each_by_its_own_number() -> No
 
 
 @in_virtual_time
-async def test_a_response_that_looks_like_a_send_is_none() -> None:
+async def test_a_response_that_looks_like_a_send_is_ignored() -> None:
     async with running() as broker:
         client = await broker.connect()
         command = request(SEND, sending(), b"body")
@@ -109,7 +109,7 @@ async def test_a_response_that_looks_like_a_send_is_none() -> None:
 
 @pytest.mark.parametrize("rubbish", [b"\x00\x00\x00\x06\x00\x00\x00\x02{]", b"\x00\x00\x00\x05\x07\x00\x00\x01x"])
 @in_virtual_time
-async def test_rubbish_ends_the_line_but_what_came_before_it_is_stored_and_answered(rubbish: bytes) -> None:
+async def test_invalid_bytes_close_the_connection_after_the_requests_before_them(rubbish: bytes) -> None:
     async with running() as broker:
         client, other = await broker.connect(), await broker.connect()
 
@@ -131,7 +131,7 @@ def fail_inside(*_: object) -> bytes:
 
 
 @in_virtual_time
-async def test_what_goes_wrong_inside_is_answered_and_logged_and_hurts_nobody_else(
+async def test_an_internal_error_is_answered_logged_and_does_not_affect_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running() as broker:
@@ -149,7 +149,7 @@ async def test_what_goes_wrong_inside_is_answered_and_logged_and_hurts_nobody_el
 
 
 @in_virtual_time
-async def test_a_send_that_was_refused_does_not_stop_the_clock_of_those_after_it() -> None:
+async def test_a_refused_send_does_not_reset_the_busy_time_of_later_sends() -> None:
     async with running() as broker:
         client = await broker.connect()
         await client.sent()
@@ -168,7 +168,7 @@ async def test_a_send_that_was_refused_does_not_stop_the_clock_of_those_after_it
 
 
 @in_virtual_time
-async def test_a_turn_that_takes_too_long_lets_others_in_between_and_keeps_the_order() -> None:
+async def test_a_long_turn_is_interrupted_for_others_and_keeps_the_order() -> None:
     async with running(flow=PATIENT) as broker:
         greedy, other = await broker.connect(), await broker.connect()
         await greedy.sent(b"first")
@@ -197,7 +197,7 @@ async def test_a_turn_that_takes_too_long_lets_others_in_between_and_keeps_the_o
 
 
 @in_virtual_time
-async def test_sends_do_not_starve_pulls_that_wait() -> None:
+async def test_sends_do_not_starve_waiting_pulls() -> None:
     async with running(flow=PATIENT) as broker:
         greedy, other = await broker.connect(), await broker.connect()
         await greedy.sent(b"first")
@@ -217,7 +217,7 @@ async def test_sends_do_not_starve_pulls_that_wait() -> None:
 
 
 @in_virtual_time
-async def test_once_the_crowd_is_gone_nothing_waits_and_nobody_looks() -> None:
+async def test_after_the_load_nothing_waits_and_no_timer_runs() -> None:
     async with running(flow=PATIENT) as broker:
         client = await broker.connect()
         broker.clock.skip_delay_s = 0.005
@@ -232,7 +232,7 @@ async def test_once_the_crowd_is_gone_nothing_waits_and_nobody_looks() -> None:
 
 
 @in_virtual_time
-async def test_rubbish_behind_requests_that_were_put_off_does_not_forget_those() -> None:
+async def test_invalid_bytes_after_deferred_requests_do_not_drop_them() -> None:
     async with running(flow=PATIENT) as broker:
         client = await broker.connect()
         await client.sent(b"first")
@@ -248,7 +248,7 @@ async def test_rubbish_behind_requests_that_were_put_off_does_not_forget_those()
 
 
 @in_virtual_time
-async def test_pulls_of_a_line_that_is_lost_while_they_wait_are_forgotten_and_its_sends_are_not() -> None:
+async def test_waiting_pulls_of_a_lost_connection_are_removed_and_its_sends_are_not() -> None:
     async with running(flow=PATIENT) as broker:
         client, other = await broker.connect(), await broker.connect()
         await client.sent(b"first")

@@ -43,7 +43,7 @@ def count(tally: Tally, messages: int, size: int = 100) -> None:
     tally.joined += messages - 1
 
 
-def test_what_is_sent_to_a_topic_shows_after_the_next_sample(stats: Sampled) -> None:
+def test_messages_sent_to_a_topic_appear_after_the_next_sample(stats: Sampled) -> None:
     for _ in range(5):
         count(stats.sent("T"), 1)
     assert stats.minute("TOPIC_PUT_NUMS", "T") == BrokerStatsItem()
@@ -56,7 +56,7 @@ def test_what_is_sent_to_a_topic_shows_after_the_next_sample(stats: Sampled) -> 
     assert stats.put_tps("no message was sent to it") == 0.0
 
 
-def test_what_a_group_pulls_from_a_topic_is_found_by_both_names(stats: Sampled) -> None:
+def test_messages_pulled_by_a_group_are_found_by_topic_and_group(stats: Sampled) -> None:
     tally = stats.pulled("g", "T")
     count(tally, 4)
     count(tally, 4)
@@ -70,7 +70,7 @@ def test_what_a_group_pulls_from_a_topic_is_found_by_both_names(stats: Sampled) 
     assert stats.get_tps("g", "T") == 0.8
 
 
-def test_what_is_sent_back_is_counted_apart(stats: Sampled) -> None:
+def test_messages_sent_back_are_counted_separately(stats: Sampled) -> None:
     count(stats.sent_back("g", "T"), 1)
 
     stats.pass_samples()
@@ -79,7 +79,7 @@ def test_what_is_sent_back_is_counted_apart(stats: Sampled) -> None:
     assert stats.view("GROUP_GET_NUMS", "T@g") is None
 
 
-def test_the_broker_has_sums_with_and_without_its_own_topics_and_groups(stats: Sampled) -> None:
+def test_the_broker_has_sums_with_and_without_system_topics_and_groups(stats: Sampled) -> None:
     for topic, messages in (("T", 3), ("U", 4), ("RMQ_SYS_TRACE_TOPIC", 100)):
         count(stats.sent(topic), messages)
     for group, topic, messages in (("g", "T", 2), ("TOOLS_CONSUMER", "T", 50), ("g", "SCHEDULE_TOPIC_XXXX", 60)):
@@ -95,7 +95,7 @@ def test_the_broker_has_sums_with_and_without_its_own_topics_and_groups(stats: S
     assert stats.view("BROKER_PUT_NUMS", "another") is None
 
 
-def test_the_rates_are_of_everything_that_was_stored_and_pulled(stats: Sampled) -> None:
+def test_rates_cover_everything_that_was_stored_and_pulled(stats: Sampled) -> None:
     count(stats.pulled("g", "T"), 30)
     count(stats.pulled("g", "SCHEDULE_TOPIC_XXXX"), 10)
     stats.missed += 5
@@ -109,13 +109,13 @@ def test_the_rates_are_of_everything_that_was_stored_and_pulled(stats: Sampled) 
     ("name", "key"),
     [("TOPIC_PUT_NUMS", "nobody"), ("NO_SUCH_STATS", "T"), ("GROUP_GET_NUMS", "T"), ("GROUP_GET_NUMS", ""), ("", "")],
 )
-def test_what_was_never_counted_is_not_there(stats: Sampled, name: str, key: str) -> None:
+def test_a_statistic_without_samples_does_not_exist(stats: Sampled, name: str, key: str) -> None:
     stats.sent("T")
 
     assert stats.view(name, key) is None
 
 
-def test_a_deleted_topic_is_forgotten_and_stays_in_the_total(stats: Sampled) -> None:
+def test_a_deleted_topic_is_removed_and_remains_in_the_total(stats: Sampled) -> None:
     count(stats.sent("T"), 3)
     count(stats.pulled("g", "T"), 2)
     stats.pass_samples()
@@ -130,7 +130,7 @@ def test_a_deleted_topic_is_forgotten_and_stays_in_the_total(stats: Sampled) -> 
     assert stats.minute("TOPIC_PUT_NUMS", "T").sum == 1
 
 
-def test_a_deleted_group_is_forgotten(stats: Sampled) -> None:
+def test_a_deleted_group_is_removed(stats: Sampled) -> None:
     count(stats.pulled("g", "T"), 2)
     count(stats.pulled("h", "T"), 2)
     count(stats.sent_back("g", "T"), 1)
@@ -154,7 +154,7 @@ def test_the_number_of_rows_is_limited() -> None:
     assert stats.minute("BROKER_PUT_NUMS", CLUSTER).sum == 3
 
 
-def test_times_are_forgotten_after_two_minutes(stats: Sampled) -> None:
+def test_times_are_removed_after_two_minutes(stats: Sampled) -> None:
     stats.put_times.record(0.02)
 
     stats.pass_samples(6)
@@ -165,7 +165,7 @@ def test_times_are_forgotten_after_two_minutes(stats: Sampled) -> None:
 
 
 @needs_golden
-def test_an_answer_has_the_form_that_apache_gives_it(stats: Sampled) -> None:
+def test_an_answer_has_the_form_of_apache(stats: Sampled) -> None:
     answers = [frame.command for frame in captured("**/*.jsonl") if frame.answers == RequestCode.VIEW_BROKER_STATS_DATA]
     real = next(answer.body for answer in answers if answer.body)
     stats.sent("T")

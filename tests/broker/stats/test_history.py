@@ -30,11 +30,11 @@ class Watched:
         return [len(marks) for marks in self.history._marks]
 
 
-def test_nothing_has_grown_before_the_first_sample() -> None:
+def test_growth_is_zero_before_the_first_sample() -> None:
     assert Watched(began=5.0).growth(DAY) == Growth(0, 0, 0, 0.0, 0.0)
 
 
-def test_what_comes_before_the_first_sample_counts() -> None:
+def test_values_before_the_first_sample_count() -> None:
     watched = Watched()
 
     watched.pass_samples(1, each=5)
@@ -53,7 +53,7 @@ def test_a_minute_is_the_last_six_samples() -> None:
     assert watched.growth(HOUR).messages == 24
 
 
-def test_what_is_older_than_the_span_is_forgotten_though_nothing_follows_it() -> None:
+def test_samples_older_than_the_span_are_removed_without_a_new_sample() -> None:
     watched = Watched()
     watched.pass_samples(1, each=100)
 
@@ -80,7 +80,7 @@ def test_an_hour_is_never_more_than_an_hour_and_never_less_than_fifty_minutes(sa
     assert grown.messages == 2 * grown.seconds / SAMPLE_S
 
 
-def test_a_row_that_is_made_late_is_measured_from_then_on() -> None:
+def test_a_row_created_late_is_measured_from_its_creation() -> None:
     watched = Watched()
     watched.pass_samples(100)
     watched.history = History(watched.timeline)
@@ -90,7 +90,7 @@ def test_a_row_that_is_made_late_is_measured_from_then_on() -> None:
     assert watched.growth(HOUR) == Growth(12, 120, 12, 0.0, 30.0)
 
 
-def test_samples_that_come_late_are_measured_by_their_own_time() -> None:
+def test_late_samples_are_measured_by_their_own_time() -> None:
     watched = Watched()
     watched.tally.count = 60
     watched.timeline.advance(120.0)

@@ -20,7 +20,7 @@ async def told(broker: RunningBroker) -> dict[str, float]:
 
 
 @in_virtual_time
-async def test_a_group_is_behind_by_what_it_has_not_consumed_since_the_oldest_of_it_was_stored() -> None:
+async def test_the_lag_of_a_group_has_messages_and_the_age_of_the_oldest() -> None:
     async with running() as broker:
         client = await filled(broker, 3)
         await client.beat()
@@ -34,7 +34,7 @@ async def test_a_group_is_behind_by_what_it_has_not_consumed_since_the_oldest_of
 
 
 @in_virtual_time
-async def test_a_group_behind_what_retention_took_waits_for_the_first_message_that_is_left() -> None:
+async def test_after_retention_the_lag_starts_at_the_first_remaining_message() -> None:
     async with running(store={"log_file_bytes": 4096, "retention_hours": 0}) as broker:
         client = await filled(broker, 60, size=300)
         await client.beat()
@@ -51,7 +51,7 @@ async def test_a_group_behind_what_retention_took_waits_for_the_first_message_th
 
 
 @in_virtual_time
-async def test_groups_that_programs_keep_for_themselves_are_left_out() -> None:
+async def test_internal_groups_of_programs_are_omitted() -> None:
     async with running() as broker:
         await filled(broker, 3)
         parts = broker.parts

@@ -12,7 +12,7 @@ def test_rates_are_zero_before_the_first_sample() -> None:
     assert Rates(5.0).per_second() == (Counts(0.0, 0.0, 0.0, 0.0),) * 3
 
 
-def test_rates_are_told_over_ten_seconds_a_minute_and_ten_minutes() -> None:
+def test_rates_are_reported_over_ten_seconds_a_minute_and_ten_minutes() -> None:
     rates = Rates(0.0)
     for sample in range(1, 101):
         rates.record(sample * 10.0, Counts(stored=sample * 100 if sample < 100 else 10_900, missed=sample))
@@ -24,7 +24,7 @@ def test_rates_are_told_over_ten_seconds_a_minute_and_ten_minutes() -> None:
     assert ten_minutes == Counts((10_900 - 4_000) / 600, 0.0, 0.0, 0.1)
 
 
-def test_a_young_broker_tells_over_the_time_it_has() -> None:
+def test_a_young_broker_reports_rates_over_its_uptime() -> None:
     rates = Rates(0.0)
 
     rates.record(10.0, Counts(stored=50))
@@ -33,7 +33,7 @@ def test_a_young_broker_tells_over_the_time_it_has() -> None:
     assert [rate.stored for rate in rates.per_second()] == [1.0, 3.0, 3.0]
 
 
-def test_totals_are_noted_at_every_local_midnight() -> None:
+def test_totals_are_saved_at_every_local_midnight() -> None:
     days = DailyTotals(NOON_MS)
 
     days.update(NOON_MS + DAY_MS // 2 - 1, put=10, got=1)
@@ -45,7 +45,7 @@ def test_totals_are_noted_at_every_local_midnight() -> None:
     assert (days.put, days.got) == (MidnightTotals(15, 40), MidnightTotals(2, 3))
 
 
-def test_several_midnights_at_once_are_all_the_same() -> None:
+def test_several_midnights_at_once_save_the_same_totals() -> None:
     days = DailyTotals(NOON_MS)
 
     days.update(NOON_MS + 3 * DAY_MS, put=7, got=5)
@@ -53,7 +53,7 @@ def test_several_midnights_at_once_are_all_the_same() -> None:
     assert (days.put, days.got) == (MidnightTotals(7, 7), MidnightTotals(5, 5))
 
 
-def test_a_clock_that_is_set_back_makes_no_midnight() -> None:
+def test_a_clock_that_is_set_back_saves_no_totals() -> None:
     days = DailyTotals(NOON_MS)
     days.update(NOON_MS + DAY_MS, put=7, got=5)
 

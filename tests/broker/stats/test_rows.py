@@ -19,7 +19,7 @@ def pass_samples(timeline: Timeline, rows: Rows, samples: int) -> None:
         rows.sample()
 
 
-def test_the_same_key_is_the_same_tally(timeline: Timeline) -> None:
+def test_the_same_key_has_the_same_tally(timeline: Timeline) -> None:
     rows = Rows("topics", 10, timeline)
 
     rows.get("T").count += 1
@@ -46,12 +46,12 @@ def test_beyond_the_limit_a_row_counts_in_the_total_only(timeline: Timeline, cap
     assert caplog.text.count("further rows only count in the totals") == 1
 
 
-def test_a_table_that_could_hold_nothing_is_refused(timeline: Timeline) -> None:
+def test_a_table_with_a_limit_of_zero_is_refused(timeline: Timeline) -> None:
     with pytest.raises(InvalidSetting, match="at least 1"):
         Rows("topics", 0, timeline)
 
 
-def test_a_row_without_a_message_for_a_day_is_forgotten_but_not_what_it_counted(timeline: Timeline) -> None:
+def test_a_row_without_messages_for_a_day_is_removed_but_stays_in_the_total(timeline: Timeline) -> None:
     rows = Rows("topics", 10, timeline)
     rows.get("T").count += 3
     pass_samples(timeline, rows, 1)
@@ -64,7 +64,7 @@ def test_a_row_without_a_message_for_a_day_is_forgotten_but_not_what_it_counted(
     assert rows.total().messages == 3
 
 
-def test_a_row_whose_tally_is_at_hand_is_kept(timeline: Timeline) -> None:
+def test_a_row_whose_tally_is_in_use_is_kept(timeline: Timeline) -> None:
     rows = Rows("topics", 10, timeline)
     tally = rows.get("T")
     tally.count += 3
@@ -80,7 +80,7 @@ def test_a_row_whose_tally_is_at_hand_is_kept(timeline: Timeline) -> None:
     assert rows.total().messages == 7
 
 
-def test_what_is_deleted_is_forgotten_at_once_and_stays_in_the_total(timeline: Timeline) -> None:
+def test_a_deleted_row_is_removed_at_once_and_stays_in_the_total(timeline: Timeline) -> None:
     rows = Rows("groups in topics", 10, timeline)
     for topic, group in (("T", "g"), ("T", "h"), ("U", "g")):
         rows.get(topic, group).count += 1

@@ -42,7 +42,7 @@ def told() -> Told:
 
 
 @needs_golden
-def test_every_key_of_the_real_broker_is_there_and_of_its_kind(told: Told) -> None:
+def test_every_key_of_the_captured_broker_exists_with_its_type(told: Told) -> None:
     answers = [
         frame.command
         for frame in captured("mqadmin/5.3.3/wire/*.jsonl")
@@ -69,7 +69,7 @@ def are_numbers(text: str) -> bool:
     return True
 
 
-def test_a_new_broker_tells_that_nothing_happened(told: Told) -> None:
+def test_a_new_broker_reports_zeros(told: Told) -> None:
     assert told["msgPutTotalTodayNow"] == "0"
     assert told["putTps"] == "0.0 0.0 0.0"
     assert told["earliestMessageTimeStamp"] == "-1"
@@ -80,7 +80,7 @@ def test_a_new_broker_tells_that_nothing_happened(told: Told) -> None:
     assert told["brokerVersionDesc"] == "V5_3_3"
 
 
-def test_what_is_stored_is_told_from_the_store_itself(told: Told) -> None:
+def test_stored_messages_are_reported_by_the_store(told: Told) -> None:
     told.opened.send(*numbered(20))
     told.stats.sent("T").count += 20
 
@@ -99,7 +99,7 @@ def test_what_is_stored_is_told_from_the_store_itself(told: Told) -> None:
     assert told["runtime"] == "[ 0 days, 0 hours, 0 minutes, 10 seconds ]"
 
 
-def test_what_was_there_before_the_start_is_not_told_as_new(told: Told) -> None:
+def test_messages_from_before_the_start_are_not_reported_as_new(told: Told) -> None:
     told.opened.send(*numbered(20))
 
     again = Told(told.opened.reopen())
@@ -124,7 +124,7 @@ def test_totals_of_the_morning_are_those_of_midnight(told: Told) -> None:
     assert told["msgGetTotalTodayMorning"] == "5"
 
 
-def test_pulls_are_told_as_found_and_missed(told: Told) -> None:
+def test_pulls_are_reported_as_found_and_missed(told: Told) -> None:
     tally = told.stats.pulled("g", "T")
     tally.count += 40
     tally.joined += 30
@@ -140,7 +140,7 @@ def test_pulls_are_told_as_found_and_missed(told: Told) -> None:
     assert told["getMessageEntireTimeMax"] == "44"
 
 
-def test_the_disk_is_told_as_it_is(told: Told) -> None:
+def test_the_disk_is_reported(told: Told) -> None:
     told.opened.disk.resize(1024 * 1024)
 
     disk = told.opened.disk.usage(ROOT)
@@ -149,19 +149,19 @@ def test_the_disk_is_told_as_it_is(told: Told) -> None:
     assert told["commitLogDirCapacity"] == f"Total : 1.0 MiB, Free : {readable_bytes(disk.free)}."
 
 
-def test_a_transient_pool_tells_its_free_buffers() -> None:
+def test_a_transient_pool_reports_its_free_buffers() -> None:
     assert Told(OpenStore.small())["remainTransientStoreBufferNumbs"] == "2147483647"
     assert Told(OpenStore.small(transient_pool=True))["remainTransientStoreBufferNumbs"] == "4"
 
 
-def test_other_parts_add_their_keys_and_what_they_say_counts() -> None:
+def test_other_parts_add_their_keys_and_override_values() -> None:
     told = Told(OpenStore.small(), lambda: {"timerReadBehind": "3"}, lambda: delay_info({1: (5, 7)}))
 
     assert told["timerReadBehind"] == "3"
     assert told["scheduleMessageOffset_1"] == "5,7"
 
 
-def test_flow_control_tells_who_waits_and_how_long() -> None:
+def test_flow_control_reports_waiting_requests_and_their_waiting_times() -> None:
     settings = FlowSettings()
     waiting, gate = WaitingRequests(settings), LogGate(settings)
     gate.refused(StoreBusy("too much is not synced"), 10.0)
@@ -176,7 +176,7 @@ def test_flow_control_tells_who_waits_and_how_long() -> None:
     assert table["pageCacheLockTimeMills"] == "500"
 
 
-def test_flow_control_tells_how_many_it_refused_and_why() -> None:
+def test_flow_control_reports_refusals_with_their_causes() -> None:
     settings = FlowSettings()
     waiting = WaitingRequests(settings)
     waiting.refusal(Kind.SEND, Cause.TIMEOUT, "it waited")
@@ -202,5 +202,5 @@ def test_flow_control_tells_how_many_it_refused_and_why() -> None:
         (1 << 60, "1024.0 PiB"),
     ],
 )
-def test_sizes_are_told_as_people_read_them(count: int, text: str) -> None:
+def test_sizes_are_reported_with_units(count: int, text: str) -> None:
     assert readable_bytes(count) == text

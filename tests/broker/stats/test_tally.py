@@ -3,7 +3,7 @@
 from pocketmq.broker.stats import Tally
 
 
-def test_calls_are_told_from_messages_that_came_along() -> None:
+def test_calls_and_their_messages_are_counted_separately() -> None:
     tally = Tally()
 
     tally.count += 1
@@ -13,7 +13,7 @@ def test_calls_are_told_from_messages_that_came_along() -> None:
     assert (tally.count, tally.calls) == (6, 2)
 
 
-def test_what_another_one_counted_can_be_added() -> None:
+def test_tallies_can_be_added() -> None:
     tally, other = Tally(), Tally()
     tally.count, tally.bytes = 1, 10
     other.count, other.bytes, other.joined, other.ms = 3, 30, 2, 1.5
@@ -23,5 +23,5 @@ def test_what_another_one_counted_can_be_added() -> None:
     assert (tally.count, tally.bytes, tally.calls, tally.ms) == (4, 40, 2, 1.5)
 
 
-def test_a_tally_has_no_room_for_anything_else() -> None:
+def test_a_tally_accepts_no_other_attributes() -> None:
     assert not hasattr(Tally(), "__dict__")

@@ -37,7 +37,7 @@ def wait_until(life: Life, hours: int) -> None:
 
 
 @pytest.mark.parametrize("sleep_hours", [4, 30])
-def test_a_machine_that_slept_for_longer_than_retention_delivers_what_waited(sleep_hours: int) -> None:
+def test_after_a_suspend_longer_than_retention_timed_messages_are_delivered(sleep_hours: int) -> None:
     life = sleepy_life()
 
     life.opened.tick(sleep_hours * HOUR_MS)
@@ -52,7 +52,7 @@ def test_a_machine_that_slept_for_longer_than_retention_delivers_what_waited(sle
     assert life.store.facts.dropped_needed_files == 0
 
 
-def test_a_broker_that_was_away_for_longer_than_retention_delivers_what_waited() -> None:
+def test_after_a_stop_longer_than_retention_timed_messages_are_delivered() -> None:
     life = sleepy_life()
     life.clock.advance_ms(5 * HOUR_MS)
 
@@ -65,7 +65,7 @@ def test_a_broker_that_was_away_for_longer_than_retention_delivers_what_waited()
     assert first_file(life) > FIRST_FILE
 
 
-def test_a_file_is_held_until_the_new_place_of_its_message_is_safe() -> None:
+def test_a_file_is_kept_until_the_copies_of_its_messages_are_synced() -> None:
     life = sleepy_life(flush_interval_ms=10**9, flush_thorough_ms=10**9)
     life.opened.tick(5 * HOUR_MS)
     life.run()
@@ -79,7 +79,7 @@ def test_a_file_is_held_until_the_new_place_of_its_message_is_safe() -> None:
     assert life.bodies() == [b"waits"]
 
 
-def test_files_without_a_waiting_message_go_though_later_ones_are_held() -> None:
+def test_files_without_waiting_messages_are_deleted_before_later_kept_files() -> None:
     life = life_with(retention_hours=3, disk_clean_ratio=1e-9)
     life.send(bytes(3900), "Other")
     life.send(bytes(3900), "Other")
@@ -94,7 +94,7 @@ def test_files_without_a_waiting_message_go_though_later_ones_are_held() -> None
     assert life.store.min_offset(TIMER_TOPIC, 0) == 0
 
 
-def test_nothing_is_held_when_no_timed_message_waits() -> None:
+def test_without_timed_messages_no_file_is_kept() -> None:
     life = sleepy_life()
     wait_until(life, 9)
     for _ in range(4):
@@ -107,7 +107,7 @@ def test_nothing_is_held_when_no_timed_message_waits() -> None:
     assert life.store.facts.log_start > life.store.facts.log_end - 3 * 4096
 
 
-def test_a_full_disk_takes_what_is_held_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_deletes_kept_files_and_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     life = sleepy_life(disk_force_ratio=1e-9, disk_full_ratio=1.0)
 
     with caplog.at_level(logging.WARNING, "pocketmq.store"):

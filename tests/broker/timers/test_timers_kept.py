@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 # retention
 
 
-def test_a_message_is_stored_anew_before_retention_takes_it() -> None:
+def test_a_message_is_stored_again_before_retention_deletes_it() -> None:
     life = life_with(retention_hours=3)
     life.send(b"long", TIMER_DELAY_SEC=9 * 3600, UNIQ_KEY="L")
     life.send(b"recalled", TIMER_DELAY_SEC=9 * 3600, UNIQ_KEY="R")
@@ -55,7 +55,7 @@ def test_a_message_is_stored_anew_before_retention_takes_it() -> None:
     assert life.timers.recalled == 1
 
 
-def test_rolling_goes_in_batches_and_only_where_it_must() -> None:
+def test_rolling_runs_in_batches_and_only_for_old_messages() -> None:
     life = life_with(retention_hours=3, log_file_bytes=64 * 1024)
     for number in range(11):
         life.send(b"old %d" % number, TIMER_DELAY_SEC=9 * 3600)
@@ -90,7 +90,7 @@ def test_a_kill_between_rolling_and_saving_delivers_all() -> None:
     assert set(life.bodies()) == {b"0", b"1", b"2", b"3", b"4"}
 
 
-def test_messages_that_the_log_lost_are_told_when_they_are_due(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_lost_with_the_log_are_logged_when_due(caplog: pytest.LogCaptureFixture) -> None:
     life = life_with(disk_clean_ratio=0.1, disk_force_ratio=0.1, disk_full_ratio=1.0, log_file_bytes=4096)
     life.send(b"lost", TIMER_DELAY_SEC=3600)
     life.run()
@@ -110,7 +110,7 @@ def test_messages_that_the_log_lost_are_told_when_they_are_due(caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("is_there_again", [False, True])
-def test_a_message_whose_topic_was_deleted_is_told_and_not_rolled(
+def test_a_message_of_a_deleted_topic_is_logged_and_not_rolled(
     is_there_again: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     life = life_with(retention_hours=3, log_file_bytes=512 * 1024, prepared_files=8)
@@ -131,7 +131,7 @@ def test_a_message_whose_topic_was_deleted_is_told_and_not_rolled(
     assert life.bodies("Deleted") == [b"of the past"] * is_there_again
 
 
-def test_rolling_tells_what_the_log_lost_before_it_could_be_rolled(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_lost_before_rolling_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     life = life_with(retention_hours=3, log_file_bytes=512 * 1024, prepared_files=8)
     life.send(b"lost", TIMER_DELAY_SEC=9 * 3600)
     for _ in range(4):
@@ -148,7 +148,7 @@ def test_rolling_tells_what_the_log_lost_before_it_could_be_rolled(caplog: pytes
     assert life.bodies() == [b"kept"]
 
 
-def test_rolling_loses_no_message_to_a_queue_file_that_is_missing() -> None:
+def test_rolling_with_a_missing_queue_file_loses_no_message() -> None:
     life = life_with(retention_hours=3)
     for number in range(25):
         life.send(b"%d" % number, TIMER_DELAY_SEC=9 * 3600)
@@ -166,7 +166,7 @@ def test_rolling_loses_no_message_to_a_queue_file_that_is_missing() -> None:
 # keeping
 
 
-def test_after_a_kill_only_what_was_delivered_since_the_last_save_comes_again() -> None:
+def test_after_a_kill_only_deliveries_since_the_last_save_are_repeated() -> None:
     life = Life()
     for number in range(6):
         life.send(b"%d" % number, TIMER_DELAY_SEC=1 + number // 3)
@@ -181,7 +181,7 @@ def test_after_a_kill_only_what_was_delivered_since_the_last_save_comes_again() 
     assert life.bodies() == [b"0", b"1", b"2", b"3", b"4", b"5", b"3", b"4", b"5"]
 
 
-def test_a_kill_in_the_middle_of_a_second_goes_on_in_the_middle() -> None:
+def test_after_a_kill_within_a_second_the_rest_of_the_second_is_delivered() -> None:
     clock = TickingClock(look_ms=20)
     life = Life(OpenStore.small(clock=clock, log_file_bytes=256 * 1024))
     for number in range(12):
@@ -200,7 +200,7 @@ def test_a_kill_in_the_middle_of_a_second_goes_on_in_the_middle() -> None:
     assert life.bodies() == [b"%d" % number for number in range(12)]
 
 
-def test_what_a_power_loss_took_back_is_delivered_again_though_progress_was_saved_often() -> None:
+def test_deliveries_that_a_power_loss_undid_are_repeated_although_progress_was_saved() -> None:
     life = Life()
     life.send(b"1", TIMER_DELAY_SEC=1)
     life.run()
@@ -220,7 +220,7 @@ def test_what_a_power_loss_took_back_is_delivered_again_though_progress_was_save
     assert life.bodies() == [b"1"]
 
 
-def test_settling_waits_until_all_progress_may_be_saved() -> None:
+def test_stopping_waits_until_all_progress_may_be_saved() -> None:
     life = Life()
     life.send(TIMER_DELAY_SEC=1)
     life.clock.advance_ms(1000)
@@ -243,7 +243,7 @@ def test_settling_waits_until_all_progress_may_be_saved() -> None:
     assert changed == [False, True, False]
 
 
-def test_a_long_wait_does_not_make_delivered_messages_come_again() -> None:
+def test_a_long_wait_does_not_repeat_delivered_messages() -> None:
     life = life_with(log_file_bytes=64 * 1024)
     life.send(b"long", TIMER_DELAY_SEC=3600)
     for number in range(30):
@@ -259,7 +259,7 @@ def test_a_long_wait_does_not_make_delivered_messages_come_again() -> None:
     assert life.bodies() == [*(b"%d" % number for number in range(30)), b"long"]
 
 
-def test_progress_of_another_log_counts_for_nothing() -> None:
+def test_progress_of_another_log_is_ignored() -> None:
     life = Life()
     life.send(TIMER_DELAY_SEC=1)
 
@@ -269,7 +269,7 @@ def test_progress_of_another_log_counts_for_nothing() -> None:
     assert life.bodies() == [b"body"]
 
 
-def test_a_store_without_timed_messages_has_nothing_to_do() -> None:
+def test_a_store_without_timed_messages_delivers_nothing() -> None:
     life = Life()
 
     life.timers.load(TimerProgress(oldest=0, read_to=0))
@@ -278,7 +278,7 @@ def test_a_store_without_timed_messages_has_nothing_to_do() -> None:
     assert not life.timers.is_changed
 
 
-def test_runtime_info_tells_how_far_timers_are() -> None:
+def test_runtime_info_has_the_progress_of_timers() -> None:
     life = Life()
     for number in range(4):
         life.send(TIMER_DELAY_SEC=1 + number)
@@ -315,7 +315,7 @@ def _timers_of(folder: Path, kind: str, check: TimerCheck | None) -> int:
 
 @needs_golden
 @pytest.mark.parametrize("kind", ["clean", "live"])
-def test_what_an_apache_broker_has_delivered_is_not_delivered_again(kind: str, tmp_path: Path) -> None:
+def test_messages_that_an_apache_broker_delivered_are_not_repeated(kind: str, tmp_path: Path) -> None:
     restore("5.3.3", kind, tmp_path / "look")
     check = TimerCheck.parse((tmp_path / "look/config/timercheck").read_bytes())
 
@@ -325,7 +325,7 @@ def test_what_an_apache_broker_has_delivered_is_not_delivered_again(kind: str, t
     assert _timers_of(tmp_path / "unread", kind, check._replace(queue_offset=0)) == 1
 
 
-def test_timers_that_were_switched_off_still_deliver_what_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_switched_off_timers_still_deliver_waiting_messages(caplog: pytest.LogCaptureFixture) -> None:
     life = Life()
     life.send(TIMER_DELAY_SEC=1)
     with_timer(life, enabled=False)
@@ -358,7 +358,9 @@ EVENTS = st.lists(
 
 @settings(max_examples=80)
 @given(EVENTS)
-def test_never_early_never_lost_never_recalled_and_once_unless_there_was_a_crash(events: list[tuple[str, int]]) -> None:
+def test_timed_messages_are_never_early_lost_or_recalled_and_duplicated_only_after_a_crash(
+    events: list[tuple[str, int]],
+) -> None:
     life = Life()
     due: dict[bytes, int] = {}
     recalled: set[bytes] = set()
@@ -405,7 +407,7 @@ def test_never_early_never_lost_never_recalled_and_once_unless_there_was_a_crash
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=12), st.lists(st.integers(1, 6), max_size=12), st.booleans())
-def test_rolling_changes_nothing_of_what_is_delivered(hours: list[int], passes: list[int], restarts: bool) -> None:
+def test_rolling_does_not_change_the_delivered_messages(hours: list[int], passes: list[int], restarts: bool) -> None:
     life = life_with(retention_hours=3, disk_clean_ratio=1e-9)
     got: dict[int, bytes] = {}
     for number, wait in enumerate(hours):

@@ -35,16 +35,14 @@ HOUR_MS = 3600 * 1000
         (HOUR_MS + 1, {}, Verdict.GIVE_UP),
     ],
 )
-def test_age_decides_what_becomes_of_an_open_half_message(
-    age_ms: int, properties: dict[str, str], expected: Verdict
-) -> None:
+def test_the_age_decides_about_an_open_half_message(age_ms: int, properties: dict[str, str], expected: Verdict) -> None:
     lab = Lab.new()
     half = lab.message(lab.send(b"body", **properties))
 
     assert decide(half, half.store_ms, half.store_ms + age_ms, TransactionSettings(), HOUR_MS) is expected
 
 
-def test_the_time_to_be_left_alone_counts_for_the_first_question_only() -> None:
+def test_the_immunity_time_applies_to_the_first_check_only() -> None:
     lab = Lab.new()
     lab.send(CHECK_IMMUNITY_TIME_IN_SECONDS="60")
 
@@ -53,7 +51,7 @@ def test_the_time_to_be_left_alone_counts_for_the_first_question_only() -> None:
     assert len(lab.check(6_000)) == 1
 
 
-def test_a_producer_is_asked_about_a_copy_that_counts_the_questions() -> None:
+def test_a_producer_is_checked_with_a_copy_that_counts_the_checks() -> None:
     lab = Lab.new()
     place = lab.send(b"hello")
     lab.clock.advance_ms(6_000)
@@ -71,7 +69,7 @@ def test_a_producer_is_asked_about_a_copy_that_counts_the_questions() -> None:
     assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
 
 
-def test_the_copy_and_the_note_that_closes_the_first_are_one_write() -> None:
+def test_the_copy_and_the_op_message_are_one_write() -> None:
     lab = Lab.new()
     lab.send()
     lab.end(lab.send(b"decided"), ROLLBACK)
@@ -84,7 +82,7 @@ def test_the_copy_and_the_note_that_closes_the_first_are_one_write() -> None:
     assert op.log_offset == copy.log_offset + copy.size
 
 
-def test_a_half_message_is_left_alone_until_it_is_old_enough() -> None:
+def test_a_half_message_is_not_checked_before_its_age() -> None:
     lab = Lab.new()
     lab.send()
 
@@ -92,7 +90,7 @@ def test_a_half_message_is_left_alone_until_it_is_old_enough() -> None:
     assert len(lab.check(1)) == 1
 
 
-def test_what_was_decided_is_not_asked_about() -> None:
+def test_a_decided_transaction_is_not_checked() -> None:
     lab = Lab.new()
     lab.end(lab.send(b"yes"))
     lab.end(lab.send(b"no"), ROLLBACK)
@@ -100,7 +98,7 @@ def test_what_was_decided_is_not_asked_about() -> None:
     assert lab.check() == []
 
 
-def test_the_answer_to_a_question_decides() -> None:
+def test_the_answer_to_a_check_decides_the_transaction() -> None:
     lab = Lab.new()
     for body in (b"yes", b"no"):
         lab.send(body)
@@ -114,7 +112,7 @@ def test_the_answer_to_a_question_decides() -> None:
     assert lab.transactions.checks.checks_sent == 2
 
 
-def test_after_so_many_questions_a_transaction_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_the_maximum_of_checks_a_transaction_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     lab = Lab.new(transaction=TransactionSettings(max_checks=3))
     lab.send(b"undecided", DELAY="2")
 
@@ -133,7 +131,7 @@ def test_after_so_many_questions_a_transaction_is_given_up(caplog: pytest.LogCap
     assert lab.check() == []
 
 
-def test_the_copy_before_it_is_given_up_can_still_be_decided() -> None:
+def test_the_copy_before_the_last_can_still_be_decided() -> None:
     lab = Lab.new(transaction=TransactionSettings(max_checks=1))
     lab.send()
     (copy,) = lab.check()
@@ -157,7 +155,7 @@ def test_a_transaction_is_not_kept_longer_than_the_log() -> None:
     assert len(lab.messages(CHECK_MAX_TIME_TOPIC, 0)) == 1
 
 
-def test_while_no_producer_is_connected_nothing_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_connected_producer_checks_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     lab = Lab.new(transaction=TransactionSettings(max_checks=1))
     place = lab.send()
     lab.connected.clear()
@@ -177,7 +175,7 @@ def test_while_no_producer_is_connected_nothing_is_counted(caplog: pytest.LogCap
     assert place.queue_offset == 0
 
 
-def test_one_that_has_to_wait_does_not_hold_up_the_others() -> None:
+def test_a_waiting_transaction_does_not_delay_the_others() -> None:
     lab = Lab.new()
     lab.send(b"patient", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
     lab.send(b"elsewhere", PGROUP="Other")
@@ -189,7 +187,7 @@ def test_one_that_has_to_wait_does_not_hold_up_the_others() -> None:
     assert lab.transactions.checks.unreachable == 1
 
 
-def test_a_line_that_breaks_at_the_last_moment_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_lost_at_the_last_moment_affects_no_other_check(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Producer):
         def oneway(self, command: Command) -> None:
             raise ConnectionLost("gone")
@@ -206,7 +204,7 @@ def test_a_line_that_breaks_at_the_last_moment_harms_nobody(caplog: pytest.LogCa
     assert lab.transactions.checks.checks_sent == 1
 
 
-def test_many_are_asked_about_in_batches() -> None:
+def test_many_transactions_are_checked_in_batches() -> None:
     lab = Lab.new()
     for number in range(100):
         lab.send(str(number).encode())
@@ -228,7 +226,7 @@ class SlowClock(FakeClock):
         return super().monotonic() + self.looks * 0.03
 
 
-def test_a_long_run_pauses_for_others_and_respects_what_they_decide() -> None:
+def test_a_long_run_pauses_and_respects_decisions_made_in_between() -> None:
     lab = Lab.new()
     places = [lab.send(str(number).encode()) for number in range(200)]
     lab.clock.advance_ms(6_000)
@@ -248,7 +246,7 @@ def test_a_long_run_pauses_for_others_and_respects_what_they_decide() -> None:
     assert "KEY-199" not in asked
 
 
-def test_what_waits_too_long_moves_on_when_too_many_came_behind_it() -> None:
+def test_an_old_half_message_is_stored_again_when_many_follow() -> None:
     lab = Lab.new()
     lab.transactions.checks._max_span = 10
     lab.connected.clear()
@@ -263,7 +261,7 @@ def test_what_waits_too_long_moves_on_when_too_many_came_behind_it() -> None:
     assert lab.transactions.ledger.start == 13
 
 
-def test_a_copy_that_moved_on_is_as_old_as_its_transaction() -> None:
+def test_a_copy_is_as_old_as_its_transaction() -> None:
     lab = Lab.new(retention_hours=1)
     lab.transactions.checks._max_span = 0
     lab.connected.clear()
@@ -275,7 +273,7 @@ def test_a_copy_that_moved_on_is_as_old_as_its_transaction() -> None:
     assert len(lab.check(6_000)) == 1
 
 
-def test_a_half_message_that_cannot_be_stored_again_does_not_keep_others_from_it(
+def test_a_half_message_that_cannot_be_copied_does_not_block_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     lab = Lab.new()
@@ -292,7 +290,7 @@ def test_a_half_message_that_cannot_be_stored_again_does_not_keep_others_from_it
     assert [one.transaction_id for one in lab.transactions.undecided(10)] == ["KEY-large", "KEY-small"]
 
 
-def test_when_the_disk_refuses_nobody_is_asked_and_the_next_run_does_it() -> None:
+def test_a_disk_error_sends_no_checks_and_the_next_run_sends_them() -> None:
     lab = Lab.new()
     lab.send()
     lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
@@ -306,7 +304,7 @@ def test_when_the_disk_refuses_nobody_is_asked_and_the_next_run_does_it() -> Non
     assert lab.message(copy).properties["TRANSACTION_CHECK_TIMES"] == "1"
 
 
-def test_a_half_message_that_is_damaged_is_told_and_passed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_half_message_is_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     lab = Lab.new()
     place = lab.send(b"damaged")
     lab.send(b"sound")
@@ -322,7 +320,7 @@ def test_a_half_message_that_is_damaged_is_told_and_passed(caplog: pytest.LogCap
 # after a start
 
 
-def test_checks_go_on_after_a_restart() -> None:
+def test_checks_continue_after_a_restart() -> None:
     lab = Lab.new()
     lab.send(b"one")
     lab.check()
@@ -339,7 +337,7 @@ def test_checks_go_on_after_a_restart() -> None:
     ]
 
 
-def test_after_a_crash_a_transaction_is_asked_about_once_although_the_offsets_are_old() -> None:
+def test_after_a_crash_a_transaction_is_checked_once_although_the_offsets_are_old() -> None:
     lab = Lab.new()
     lab.send()
     lab.check()
@@ -351,7 +349,7 @@ def test_after_a_crash_a_transaction_is_asked_about_once_although_the_offsets_ar
     assert len(again.check()) == 1
 
 
-def test_a_commit_whose_note_was_lost_is_not_asked_about() -> None:
+def test_a_commit_with_a_lost_op_message_is_not_checked() -> None:
     lab = Lab.new()
     lab.end(lab.send())
 
@@ -362,7 +360,7 @@ def test_a_commit_whose_note_was_lost_is_not_asked_about() -> None:
     assert len(again.delivered()) == 1
 
 
-def test_of_two_copies_that_a_crash_left_open_only_the_newest_is_asked_about() -> None:
+def test_of_two_open_copies_after_a_crash_only_the_newest_is_checked() -> None:
     lab = Lab.new()
     lab.send()
     (copy,) = lab.check()
@@ -375,7 +373,7 @@ def test_of_two_copies_that_a_crash_left_open_only_the_newest_is_asked_about() -
     assert len(again.transactions.undecided(10)) == 1
 
 
-def test_while_the_index_is_behind_nothing_from_before_the_start_is_asked_about(
+def test_transactions_from_before_the_start_are_not_checked_until_the_index_is_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lab = Lab.new()

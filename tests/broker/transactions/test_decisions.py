@@ -31,7 +31,7 @@ def test_a_committed_message_reaches_its_queue() -> None:
     assert lab.transactions.decisions.committed == 1
 
 
-def test_a_message_that_was_rolled_back_reaches_nobody() -> None:
+def test_a_rolled_back_message_is_never_delivered() -> None:
     lab = Lab.new()
 
     lab.end(lab.send(), ROLLBACK)
@@ -41,7 +41,7 @@ def test_a_message_that_was_rolled_back_reaches_nobody() -> None:
     assert lab.transactions.decisions.rolled_back == 1
 
 
-def test_a_producer_that_does_not_know_leaves_it_open() -> None:
+def test_a_producer_that_does_not_know_leaves_the_transaction_open() -> None:
     lab = Lab.new()
 
     lab.end(lab.send(), UNKNOWN)
@@ -51,14 +51,14 @@ def test_a_producer_that_does_not_know_leaves_it_open() -> None:
 
 
 @pytest.mark.parametrize("state", [1, 4, -1, 9])
-def test_what_is_no_decision_is_refused(state: int) -> None:
+def test_an_invalid_decision_is_refused(state: int) -> None:
     lab = Lab.new()
 
     with pytest.raises(InvalidParameter, match="is not a decision"):
         lab.end(lab.send(), state)
 
 
-def test_another_group_may_not_decide() -> None:
+def test_another_group_may_not_decide_a_transaction() -> None:
     lab = Lab.new()
     place = lab.send()
 
@@ -69,7 +69,7 @@ def test_another_group_may_not_decide() -> None:
     assert len(lab.transactions.undecided(10)) == 1
 
 
-def test_both_offsets_must_be_those_of_the_half_message() -> None:
+def test_both_offsets_must_match_the_half_message() -> None:
     lab = Lab.new()
     place = lab.send()
 
@@ -92,7 +92,7 @@ def test_a_decision_that_names_another_transaction_is_refused() -> None:
     assert lab.delivered() == [b"mine"]
 
 
-def test_a_message_that_is_no_half_message_cannot_be_committed() -> None:
+def test_a_plain_message_cannot_be_committed() -> None:
     lab = Lab.new()
     draft = lab.draft()
     draft.sys_flag = 0
@@ -104,7 +104,7 @@ def test_a_message_that_is_no_half_message_cannot_be_committed() -> None:
     assert len(lab.delivered()) == 1
 
 
-def test_a_half_message_that_is_damaged_cannot_be_committed() -> None:
+def test_a_damaged_half_message_cannot_be_committed() -> None:
     lab = Lab.new()
     place = lab.send()
     lab.damage(place)
@@ -115,7 +115,7 @@ def test_a_half_message_that_is_damaged_cannot_be_committed() -> None:
     assert lab.delivered() == []
 
 
-def test_a_body_that_looks_like_a_half_message_is_none() -> None:
+def test_a_body_that_looks_like_a_half_message_is_not_one() -> None:
     lab = Lab.new()
     record = lab.store.record(lab.send().log_offset)
     assert record is not None
@@ -128,7 +128,7 @@ def test_a_body_that_looks_like_a_half_message_is_none() -> None:
 
 
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK])
-def test_a_decision_that_comes_twice_counts_once(state: int) -> None:
+def test_a_repeated_decision_counts_once(state: int) -> None:
     lab = Lab.new()
     place = lab.send()
 
@@ -139,7 +139,7 @@ def test_a_decision_that_comes_twice_counts_once(state: int) -> None:
     assert lab.transactions.decisions.repeated == 1
 
 
-def test_the_opposite_decision_comes_too_late() -> None:
+def test_the_opposite_decision_is_refused() -> None:
     lab = Lab.new()
     yes, no = lab.send(b"yes"), lab.send(b"no")
     lab.end(yes)
@@ -153,7 +153,7 @@ def test_the_opposite_decision_comes_too_late() -> None:
     assert lab.delivered() == [b"yes"]
 
 
-def test_without_an_index_the_opposite_decision_changes_nothing_either() -> None:
+def test_without_an_index_the_opposite_decision_has_no_effect() -> None:
     lab = Lab.new(index_enabled=False)
     place = lab.send()
     lab.end(place, ROLLBACK)
@@ -163,7 +163,7 @@ def test_without_an_index_the_opposite_decision_changes_nothing_either() -> None
     assert lab.delivered() == []
 
 
-def test_the_producers_own_word_may_come_after_it_was_asked() -> None:
+def test_the_decision_of_the_producer_may_arrive_after_a_check() -> None:
     lab = Lab.new()
     place = lab.send()
     (copy,) = lab.check()
@@ -177,7 +177,7 @@ def test_the_producers_own_word_may_come_after_it_was_asked() -> None:
     assert lab.check() == []
 
 
-def test_an_answer_about_an_older_copy_is_an_answer() -> None:
+def test_an_answer_about_an_older_copy_is_accepted() -> None:
     lab = Lab.new()
     place = lab.send()
     (first,) = lab.check()
@@ -202,7 +202,7 @@ def test_two_sends_with_the_same_key_are_two_transactions() -> None:
     assert lab.delivered() == [b"two", b"one"]
 
 
-def test_who_asks_to_be_left_alone_decides_within_that_time() -> None:
+def test_a_producer_with_an_immunity_time_decides_within_that_time() -> None:
     lab = Lab.new()
     in_time = lab.send(b"in time", CHECK_IMMUNITY_TIME_IN_SECONDS="10")
     late = lab.send(b"late", CHECK_IMMUNITY_TIME_IN_SECONDS="10")
@@ -223,13 +223,13 @@ def test_who_asks_to_be_left_alone_decides_within_that_time() -> None:
     ("text", "expected"),
     [("10", 10_000), ("0", 0), ("-1", None), ("soon", None), ("9" * 12, None), ("999999999", 31_536_000_000)],
 )
-def test_only_a_number_of_seconds_is_a_time_to_be_left_alone(text: str, expected: int | None) -> None:
+def test_only_a_number_of_seconds_is_an_immunity_time(text: str, expected: int | None) -> None:
     lab = Lab.new()
 
     assert immunity_ms(lab.message(lab.send(CHECK_IMMUNITY_TIME_IN_SECONDS=text))) == expected
 
 
-def test_a_delayed_message_is_delayed_from_its_commit_on() -> None:
+def test_the_delay_of_a_message_starts_with_its_commit() -> None:
     lab = Lab.new()
     place = lab.send(DELAY="3")
     assert lab.message(place).topic == HALF_TOPIC
@@ -242,7 +242,7 @@ def test_a_delayed_message_is_delayed_from_its_commit_on() -> None:
     assert (waiting.sys_flag, waiting.properties["REAL_TOPIC"]) == (8, "T")
 
 
-def test_when_its_topic_is_gone_the_transaction_stays_open() -> None:
+def test_a_transaction_of_a_deleted_topic_stays_open() -> None:
     lab = Lab.new()
     place = lab.send()
     lab.topics.delete("T", 0)
@@ -253,7 +253,7 @@ def test_when_its_topic_is_gone_the_transaction_stays_open() -> None:
     assert len(lab.transactions.undecided(10)) == 1
 
 
-def test_when_the_disk_refuses_the_transaction_stays_open() -> None:
+def test_a_disk_error_leaves_the_transaction_open() -> None:
     lab = Lab.new()
     place = lab.send()
     lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
@@ -270,7 +270,7 @@ def test_when_the_disk_refuses_the_transaction_stays_open() -> None:
 # after a start
 
 
-def test_what_was_noted_before_a_crash_is_not_committed_again() -> None:
+def test_a_recorded_decision_is_not_committed_again_after_a_crash() -> None:
     lab = Lab.new()
     place = lab.send()
     lab.end(place)
@@ -283,7 +283,7 @@ def test_what_was_noted_before_a_crash_is_not_committed_again() -> None:
     assert again.transactions.undecided(10) == []
 
 
-def test_a_commit_whose_note_was_lost_is_found_by_its_key() -> None:
+def test_a_commit_with_a_lost_op_message_is_found_by_its_key() -> None:
     lab = Lab.new()
     place = lab.send()
     lab.end(place)
@@ -296,7 +296,7 @@ def test_a_commit_whose_note_was_lost_is_found_by_its_key() -> None:
     assert again.transactions.undecided(10) == []
 
 
-def test_a_delayed_commit_whose_note_was_lost_is_found_too() -> None:
+def test_a_delayed_commit_with_a_lost_op_message_is_found() -> None:
     lab = Lab.new()
     place = lab.send(DELAY="3")
     lab.end(place)
@@ -307,7 +307,7 @@ def test_a_delayed_commit_whose_note_was_lost_is_found_too() -> None:
     assert len(again.messages(SCHEDULE_TOPIC, 2)) == 1
 
 
-def test_without_an_index_it_may_be_committed_again_after_a_crash_and_never_lost() -> None:
+def test_without_an_index_a_commit_may_be_repeated_after_a_crash_but_not_lost() -> None:
     lab = Lab.new(index_enabled=False)
     place = lab.send()
     lab.end(place)
@@ -330,7 +330,7 @@ def test_a_transaction_from_before_a_restart_can_be_decided() -> None:
     assert again.transactions.undecided(10) == []
 
 
-def test_of_two_copies_that_a_crash_left_open_one_decision_closes_both() -> None:
+def test_one_decision_closes_two_open_copies_after_a_crash() -> None:
     lab = Lab.new()
     lab.send()
     (copy,) = lab.check()
@@ -345,7 +345,7 @@ def test_of_two_copies_that_a_crash_left_open_one_decision_closes_both() -> None
     assert again.transactions.undecided(10) == []
 
 
-def test_what_cannot_be_stored_leaves_the_transaction_open() -> None:
+def test_a_message_that_cannot_be_stored_leaves_the_transaction_open() -> None:
     lab = Lab.new()
     place = lab.send(TIMER_DELAY_SEC="never")
 
@@ -355,7 +355,7 @@ def test_what_cannot_be_stored_leaves_the_transaction_open() -> None:
     assert [one.producer_group for one in lab.transactions.undecided(10)] == [GROUP]
 
 
-def test_a_half_message_is_committed_though_the_limit_is_lower_by_now() -> None:
+def test_a_half_message_is_committed_although_the_limit_was_lowered() -> None:
     lab = Lab.new(max_message_bytes=8_000)
     place = lab.send(b"x" * 6_000)
     lab.opened.run_workers()

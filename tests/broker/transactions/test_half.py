@@ -41,7 +41,7 @@ def stored_half(**properties: str) -> StoredMessage:
     return lab.message(lab.appender.append(as_half(made(**properties))))
 
 
-def test_a_half_message_says_where_it_is_meant_to_go() -> None:
+def test_a_half_message_names_its_destination() -> None:
     draft = as_half(made())
 
     assert (draft.topic, draft.queue_id) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
@@ -56,7 +56,7 @@ def test_a_half_message_says_where_it_is_meant_to_go() -> None:
     }
 
 
-def test_what_only_the_broker_may_say_of_a_transaction_is_not_taken_from_a_client() -> None:
+def test_transaction_properties_of_the_broker_are_not_accepted_from_a_client() -> None:
     draft = as_half(made(TRANSACTION_CHECK_TIMES="99", TRAN_PREPARED_QUEUE_OFFSET="0", REAL_TOPIC="Other"))
 
     assert "TRANSACTION_CHECK_TIMES" not in draft.properties
@@ -64,7 +64,7 @@ def test_what_only_the_broker_may_say_of_a_transaction_is_not_taken_from_a_clien
     assert draft.properties["REAL_TOPIC"] == "T"
 
 
-def test_a_transaction_that_nobody_could_decide_is_refused() -> None:
+def test_a_transaction_without_a_producer_group_is_refused() -> None:
     draft = made()
     del draft.properties["PGROUP"]
 
@@ -73,7 +73,7 @@ def test_a_transaction_that_nobody_could_decide_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("spare", "fits"), [(128, True), (127, False)])
-def test_properties_must_leave_room_for_what_is_added_later(spare: int, fits: bool) -> None:
+def test_properties_must_have_space_for_later_additions(spare: int, fits: bool) -> None:
     base = len(format_properties(as_half(made(x="y")).properties))
     draft = made(x="y" * (MAX_BYTES - base - spare + 1))
 
@@ -86,7 +86,7 @@ def test_properties_must_leave_room_for_what_is_added_later(spare: int, fits: bo
             as_half(draft)
 
 
-def test_a_committed_message_is_the_one_that_was_sent() -> None:
+def test_a_committed_message_equals_the_sent_one() -> None:
     half = stored_half()
 
     draft = committed(half)
@@ -97,7 +97,7 @@ def test_a_committed_message_is_the_one_that_was_sent() -> None:
     assert draft.properties == half.properties
 
 
-def test_copies_count_how_often_was_asked_and_remember_the_first() -> None:
+def test_copies_count_the_checks_and_remember_the_first_copy() -> None:
     half = stored_half()
 
     assert renewed(half, is_check=True).properties == half.properties | {
@@ -107,7 +107,7 @@ def test_copies_count_how_often_was_asked_and_remember_the_first() -> None:
     assert "TRANSACTION_CHECK_TIMES" not in renewed(half, is_check=False).properties
 
 
-def test_the_tie_between_copies_never_leaves_the_half_topic() -> None:
+def test_the_link_between_copies_is_never_delivered() -> None:
     lab = Lab.new()
     lab.send()
     (place,) = lab.check()
@@ -120,7 +120,7 @@ def test_the_tie_between_copies_never_leaves_the_half_topic() -> None:
         assert "TRAN_PREPARED_QUEUE_OFFSET" not in properties
 
 
-def test_what_was_given_up_begins_anew_when_it_is_resumed() -> None:
+def test_a_resumed_transaction_restarts_its_checks() -> None:
     half = stored_half(TRANSACTION_CHECK_TIMES="15")
 
     assert given_up(half).topic == "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -128,7 +128,7 @@ def test_what_was_given_up_begins_anew_when_it_is_resumed() -> None:
     assert resumed(half).properties["TRANSACTION_CHECK_TIMES"] == "0"
 
 
-def test_a_half_message_that_does_not_say_where_it_goes_cannot_be_committed() -> None:
+def test_a_half_message_without_destination_cannot_be_committed() -> None:
     lab = Lab.new()
     draft = as_half(lab.draft())
     del draft.properties["REAL_QID"]
@@ -185,7 +185,7 @@ def assert_alike(ours: StoredMessage, theirs: StoredMessage, version: str) -> No
 
 @needs_golden
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
-def test_producers_are_asked_and_consumers_served_as_by_apache(version: str) -> None:
+def test_checks_and_deliveries_match_apache(version: str) -> None:
     lab, places = replayed(version)
     first, then = decisions(version)[:4], decisions(version)[4:]
     for decision in first:
@@ -207,7 +207,7 @@ def test_producers_are_asked_and_consumers_served_as_by_apache(version: str) -> 
 
 @needs_golden
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
-def test_a_question_has_the_fields_of_apache_and_the_message_as_it_will_be(version: str) -> None:
+def test_a_check_has_the_fields_of_apache_and_the_final_message(version: str) -> None:
     lab, places = replayed(version)
 
     for theirs, message in asked(version):

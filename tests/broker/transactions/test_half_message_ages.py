@@ -8,7 +8,7 @@ HOUR_MS = 3600 * 1000
 YEAR_MS = 365 * 24 * HOUR_MS
 
 
-def test_a_half_message_is_as_old_as_the_first_mark_behind_it() -> None:
+def test_a_half_message_is_as_old_as_the_first_time_mark_after_it() -> None:
     ages = HalfMessageAges()
     ages.record(3, 10.0)
     ages.record(3, 11.0)
@@ -18,7 +18,7 @@ def test_a_half_message_is_as_old_as_the_first_mark_behind_it() -> None:
     assert [ages.older_than(age_ms, 30.0) for age_ms in (0, 10_000, 10_001, 20_000, 20_001)] == [5, 5, 3, 3, 0]
 
 
-def test_without_marks_nothing_is_old() -> None:
+def test_without_time_marks_nothing_is_old() -> None:
     ages = HalfMessageAges()
     ages.record(3, 10.0)
     ages.clear()
@@ -26,7 +26,7 @@ def test_without_marks_nothing_is_old() -> None:
     assert (ages.age_ms(0, 99.0), ages.older_than(0, 99.0)) == (0, 0)
 
 
-def test_marks_are_bounded_and_age_is_never_overstated() -> None:
+def test_time_marks_are_limited_and_never_overstate_an_age() -> None:
     ages = HalfMessageAges()
     for second in range(10 * MAX_MARKS):
         ages.record(second + 1, float(second))
@@ -38,7 +38,7 @@ def test_marks_are_bounded_and_age_is_never_overstated() -> None:
     assert known == sorted(known, reverse=True)
 
 
-def test_after_the_clock_was_set_back_producers_are_asked_all_the_same() -> None:
+def test_checks_continue_after_the_clock_was_set_back() -> None:
     lab = Lab.new()
     lab.send(b"before")
     lab.clock.step_ms(-HOUR_MS)
@@ -55,7 +55,7 @@ def test_after_the_clock_was_set_back_producers_are_asked_all_the_same() -> None
     assert lab.check() == []
 
 
-def test_a_clock_that_was_once_a_year_ahead_does_not_keep_transactions_open_for_a_year() -> None:
+def test_a_past_forward_clock_error_does_not_keep_transactions_open() -> None:
     lab = Lab.new()
     lab.clock.step_ms(YEAR_MS)
     lab.send(b"early")
@@ -70,7 +70,7 @@ def test_a_clock_that_was_once_a_year_ahead_does_not_keep_transactions_open_for_
     assert again.transactions.ledger.open_count == 0
 
 
-def test_the_time_to_be_left_alone_is_kept_by_the_clock_that_cannot_be_set() -> None:
+def test_the_immunity_time_uses_the_monotonic_clock() -> None:
     lab = Lab.new()
     lab.clock.step_ms(HOUR_MS)
     lab.send(CHECK_IMMUNITY_TIME_IN_SECONDS="60")
@@ -79,7 +79,7 @@ def test_the_time_to_be_left_alone_is_kept_by_the_clock_that_cannot_be_set() -> 
     assert [len(lab.check(20_000)) for _ in range(5)] == [0, 0, 0, 1, 1]
 
 
-def test_once_the_clock_is_where_it_was_ages_are_told_by_it_again() -> None:
+def test_after_a_clock_error_ages_use_the_wall_clock_again() -> None:
     lab = Lab.new()
     lab.send(b"before")
     lab.clock.step_ms(-60_000)

@@ -143,11 +143,11 @@ def quiet() -> Iterator[None]:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.sampled_from(("everything", "any", "nothing")))
-def test_committed_messages_arrive_once_and_others_never(seed: int, survives: Survives) -> None:
+def test_committed_messages_are_delivered_once_and_others_never(seed: int, survives: Survives) -> None:
     History(seed, survives).play(60).finish().verify()
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.sampled_from(("everything", "any")))
-def test_without_an_index_committed_messages_arrive_at_least_once(seed: int, survives: Survives) -> None:
+def test_without_an_index_committed_messages_are_delivered_at_least_once(seed: int, survives: Survives) -> None:
     History(seed, survives, with_index=False).play(60).finish().verify(at_most=1_000)

@@ -46,7 +46,7 @@ def test_a_half_message_is_open_until_it_is_closed() -> None:
     assert not ledger.is_open(-1)
 
 
-def test_a_broker_without_any_transaction_has_nothing_open() -> None:
+def test_a_broker_without_transactions_has_no_open_half_message() -> None:
     lab = Lab.new()
     ledger = ledger_of(lab)
 
@@ -57,7 +57,7 @@ def test_a_broker_without_any_transaction_has_nothing_open() -> None:
     assert lab.offsets.topics_of(TRANSACTION_CHECK_GROUP) == []
 
 
-def test_what_was_closed_is_noted_together() -> None:
+def test_decisions_are_recorded_together() -> None:
     lab, ledger = filled(3)
 
     ledger.close([0, 2])
@@ -70,7 +70,7 @@ def test_what_was_closed_is_noted_together() -> None:
     assert op.packed_born_host == lab.store.store_host
 
 
-def test_closing_twice_is_noted_once() -> None:
+def test_a_repeated_decision_is_recorded_once() -> None:
     lab, ledger = filled(1)
 
     ledger.close([0])
@@ -80,7 +80,7 @@ def test_closing_twice_is_noted_once() -> None:
     assert ops(lab) == [b"0,"]
 
 
-def test_enough_to_note_is_noted_at_once() -> None:
+def test_many_decisions_are_recorded_at_once() -> None:
     lab, _ = filled(4)
     ledger = ledger_of(lab, BrokerSettings(transaction=TransactionSettings(op_batch_bytes=6)))
 
@@ -91,7 +91,7 @@ def test_enough_to_note_is_noted_at_once() -> None:
     assert ops(lab) == [b"0,1,2,"]
 
 
-def test_no_note_is_longer_than_it_may_be() -> None:
+def test_op_messages_have_a_size_limit() -> None:
     lab, _ = filled(30)
     ledger = ledger_of(lab, BrokerSettings(transaction=TransactionSettings(op_batch_bytes=20)))
 
@@ -101,7 +101,7 @@ def test_no_note_is_longer_than_it_may_be() -> None:
     assert b"".join(ops(lab)) == "".join(f"{number}," for number in range(30)).encode()
 
 
-def test_a_decision_stands_although_it_cannot_be_noted_now(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_decision_is_valid_although_it_cannot_be_recorded_yet(caplog: pytest.LogCaptureFixture) -> None:
     lab, _ = filled(1)
     ledger = ledger_of(lab, BrokerSettings(transaction=TransactionSettings(op_batch_bytes=1)))
     lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
@@ -116,7 +116,7 @@ def test_a_decision_stands_although_it_cannot_be_noted_now(caplog: pytest.LogCap
     assert ops(lab) == [b"0,"]
 
 
-def test_notes_are_found_after_a_restart() -> None:
+def test_op_messages_are_found_after_a_restart() -> None:
     lab, ledger = filled(5)
     ledger.close([1, 3])
     ledger.write_ops()
@@ -124,7 +124,7 @@ def test_notes_are_found_after_a_restart() -> None:
     assert open_ones(ledger_of(lab.crash())) == [0, 2, 4]
 
 
-def test_the_start_moves_to_the_first_that_is_open_and_is_saved_when_the_log_is_safe() -> None:
+def test_the_start_is_the_first_open_half_message_and_is_saved_after_a_sync() -> None:
     lab, ledger = filled(5)
     ledger.close([0, 1, 3])
     ledger.write_ops()
@@ -140,7 +140,7 @@ def test_the_start_moves_to_the_first_that_is_open_and_is_saved_when_the_log_is_
     assert lab.offsets.stored(TRANSACTION_CHECK_GROUP, OP_HALF_TOPIC, 0) == 0
 
 
-def test_notes_that_speak_only_of_what_is_passed_are_not_read_again() -> None:
+def test_op_messages_about_earlier_half_messages_are_not_read_again() -> None:
     lab, ledger = filled(4)
     for offset in (0, 2, 1):
         ledger.close([offset])
@@ -155,7 +155,7 @@ def test_notes_that_speak_only_of_what_is_passed_are_not_read_again() -> None:
     assert (again.start, open_ones(again)) == (3, [3])
 
 
-def test_offsets_that_are_ahead_of_a_log_that_lost_its_end_are_put_right() -> None:
+def test_offsets_ahead_of_a_truncated_log_are_corrected() -> None:
     lab, _ = filled(2)
     lab.offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, 100)
     lab.offsets.commit(TRANSACTION_CHECK_GROUP, OP_HALF_TOPIC, 0, 100)
@@ -169,7 +169,7 @@ def test_offsets_that_are_ahead_of_a_log_that_lost_its_end_are_put_right() -> No
     assert lab.offsets.stored(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0) == 2
 
 
-def test_a_note_about_what_is_not_there_takes_no_memory() -> None:
+def test_an_op_message_about_a_missing_half_message_needs_no_memory() -> None:
     lab, _ = filled(1)
     op = lab.draft(b"1000000000000000,", OP_HALF_TOPIC, 0, TAGS="d")
     op.sys_flag = 0
@@ -187,7 +187,7 @@ def test_a_million_half_messages_take_a_megabyte() -> None:
     assert ledger.next_open(1, 2_000_000) == 1_000_000
 
 
-def test_whoever_reads_both_topics_comes_to_the_same_answer() -> None:
+def test_every_reader_of_both_topics_gets_the_same_result() -> None:
     lab = Lab.new()
     places = [lab.send(str(number).encode()) for number in range(6)]
     lab.end(places[0])

@@ -39,7 +39,7 @@ def given_up(lab: Lab, body: bytes = b"body") -> str:
     return lab.messages(CHECK_MAX_TIME_TOPIC, 0)[-1].offset_id
 
 
-def test_the_list_of_undecided_transactions_is_as_long_as_it_may_be() -> None:
+def test_the_list_of_undecided_transactions_has_a_limit() -> None:
     lab = Lab.new()
     for number in range(5):
         lab.send(str(number).encode())
@@ -49,7 +49,7 @@ def test_the_list_of_undecided_transactions_is_as_long_as_it_may_be() -> None:
     assert {(one.topic, one.producer_group, one.checks) for one in lab.transactions.undecided(100)} == {("T", GROUP, 1)}
 
 
-def test_stopping_notes_what_was_decided_and_never_fails(caplog: pytest.LogCaptureFixture) -> None:
+def test_stopping_records_decisions_and_never_fails(caplog: pytest.LogCaptureFixture) -> None:
     lab = Lab.new()
     lab.end(lab.send(b"one"))
     lab.opened.disk.fail("write", errno.ENOSPC, "*/commitlog/*")
@@ -63,7 +63,7 @@ def test_stopping_notes_what_was_decided_and_never_fails(caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("by_key", [True, False])
-def test_what_was_given_up_can_be_resumed(by_key: bool) -> None:
+def test_a_given_up_transaction_can_be_resumed(by_key: bool) -> None:
     lab = Lab.new()
     offset_id = given_up(lab)
 
@@ -76,7 +76,7 @@ def test_what_was_given_up_can_be_resumed(by_key: bool) -> None:
     assert lab.delivered() == [b"body"]
 
 
-def test_a_transaction_is_resumed_once_each_time_that_it_was_given_up() -> None:
+def test_a_transaction_can_be_resumed_each_time_it_was_given_up() -> None:
     lab = Lab.new()
     lab.transactions.resume(given_up(lab))
 
@@ -90,7 +90,7 @@ def test_a_transaction_is_resumed_once_each_time_that_it_was_given_up() -> None:
 
 
 @pytest.mark.parametrize("message_id", ["", "no such id", "0" * 32, "F" * 32, "7F00000100002A9F0000000000000003"])
-def test_only_what_was_given_up_can_be_resumed(message_id: str) -> None:
+def test_only_a_given_up_transaction_can_be_resumed(message_id: str) -> None:
     lab = Lab.new()
     given_up(lab)
 
@@ -98,7 +98,7 @@ def test_only_what_was_given_up_can_be_resumed(message_id: str) -> None:
         lab.transactions.resume(message_id)
 
 
-def test_a_message_that_is_still_open_needs_no_resuming() -> None:
+def test_an_open_transaction_cannot_be_resumed() -> None:
     lab = Lab.new()
     half = lab.message(lab.send())
 
@@ -117,7 +117,7 @@ def test_half_and_op_topics_can_be_read_like_any_other() -> None:
     assert OP_HALF_TOPIC in lab.topics
 
 
-def test_a_half_message_that_the_pool_has_still_to_write_is_on_its_way() -> None:
+def test_a_half_message_in_the_transient_pool_is_reported_as_pending() -> None:
     lab = Lab.new(transient_pool=True, pool_buffers=4, pool_buffer_bytes=64 * 1024)
     place = lab.send()
     decision = EndTransaction(GROUP, place.queue_offset, place.log_offset, int(COMMIT), "")
@@ -130,7 +130,7 @@ def test_a_half_message_that_the_pool_has_still_to_write_is_on_its_way() -> None
     assert lab.transactions.undecided(10) == []
 
 
-def test_producers_are_asked_in_turn_while_they_can_take_it() -> None:
+def test_producers_that_can_accept_checks_take_turns() -> None:
     async def main() -> None:
         network, peers = MemoryNetwork(), [Peer(), Peer()]
         await network.listen(lambda: Recorder().connection, SERVER)
@@ -160,7 +160,7 @@ def test_producers_are_asked_in_turn_while_they_can_take_it() -> None:
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_the_transactions_of_an_apache_store_are_carried_on(version: str, kind: str, tmp_path: Path) -> None:
+def test_transactions_of_an_apache_store_are_continued(version: str, kind: str, tmp_path: Path) -> None:
     golden = GoldenStore(restore(version, kind, tmp_path), FakeClock(start_ms=SOON_AFTER_MS))
     offsets = OffsetTable()
     offsets.restore(ConsumerOffsets.decode((tmp_path / "config" / "consumerOffset.json").read_bytes()))

@@ -56,7 +56,7 @@ def test_brokers_count_changes_of_topics_groups_and_members() -> None:
     run(main())
 
 
-def test_the_spelling_of_a_4_9_broker_is_understood() -> None:
+def test_the_field_names_of_a_4_9_broker_are_understood() -> None:
     place = BrokerAddress("broker-a", "DefaultCluster", 0, Address("10.0.1.1", 10911))
 
     old = read_state(place, {"putTps": "3.5 0.0 0.0", "getTransferedTps": "7.0 0.0 0.0"})

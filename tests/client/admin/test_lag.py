@@ -23,7 +23,7 @@ Q = MessageQueue("T", "broker-a", 0)
         (0, 10, 11, None, 0, None),
     ],
 )
-def test_lag_in_messages(
+def test_lag_is_counted_in_messages(
     begin: int | None, end: int, committed: int | None, messages: int | None, lost: int, following: int | None
 ) -> None:
     lag = queue_lag(Q, begin, end, committed)

@@ -74,7 +74,7 @@ def test_a_range_of_a_queue_is_read() -> None:
     run(main())
 
 
-def test_groups_that_have_passed_a_message_are_listed() -> None:
+def test_groups_whose_offset_is_after_a_message_are_listed() -> None:
     async def main() -> None:
         async with real_cluster() as c, admin_of(c) as admin:
             await c.send("T", b"1", b"2", queue=0)

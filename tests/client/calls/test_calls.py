@@ -290,7 +290,7 @@ def with_brokers(test: Callable[[Cluster, Brokers], Awaitable[None]], **options:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.code}")
-def test_a_call_sends_what_java_sends_and_reads_the_answer(row: Row) -> None:
+def test_a_call_has_the_fields_of_java_and_returns_the_answer(row: Row) -> None:
     async def test(c: Cluster, brokers: Brokers) -> None:
         c.broker.answers[row.code] = ignore if row.oneway else lambda cmd: cmd.reply(ext=row.answer, body=row.body)
 
@@ -309,7 +309,7 @@ def test_a_call_sends_what_java_sends_and_reads_the_answer(row: Row) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 19, 20, 21])
-def test_a_pull_has_four_outcomes(code: int) -> None:
+def test_a_pull_has_four_results(code: int) -> None:
     async def test(c: Cluster, brokers: Brokers) -> None:
         c.broker.answers[RequestCode.PULL_MESSAGE] = lambda cmd: cmd.reply(code, "FOUND", PULLED, RECORD)
 
@@ -322,7 +322,7 @@ def test_a_pull_has_four_outcomes(code: int) -> None:
     with_brokers(test)
 
 
-def test_a_pull_that_fails_is_raised_and_one_that_is_held_may_take_its_time() -> None:
+def test_a_failed_pull_raises_and_a_held_pull_may_wait_longer() -> None:
     async def test(c: Cluster, brokers: Brokers) -> None:
         c.broker.answers[RequestCode.LITE_PULL_MESSAGE] = refuse(26)
         with pytest.raises(GroupNotFound):
@@ -345,9 +345,7 @@ def test_a_pull_that_fails_is_raised_and_one_that_is_held_may_take_its_time() ->
         (lambda b: b.state.settings(A), 26, 1, ServerFailed),
     ],
 )
-def test_a_failure_is_raised_as_the_error_it_stands_for(
-    call: Call, code: int, refusal: int, error: type[Exception]
-) -> None:
+def test_a_response_code_is_raised_as_its_error(call: Call, code: int, refusal: int, error: type[Exception]) -> None:
     async def test(c: Cluster, brokers: Brokers) -> None:
         c.broker.answers[code] = refuse(refusal)
 
@@ -357,7 +355,7 @@ def test_a_failure_is_raised_as_the_error_it_stands_for(
     with_brokers(test)
 
 
-def test_two_failures_only_mean_that_nothing_is_there() -> None:
+def test_only_two_codes_mean_that_an_object_is_missing() -> None:
     async def test(c: Cluster, brokers: Brokers) -> None:
         c.broker.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = refuse(1, "no consumer for this group")
         c.broker.answers[RequestCode.QUERY_CONSUMER_OFFSET] = refuse(22)
@@ -379,7 +377,7 @@ def test_a_target_may_be_an_address() -> None:
     with_brokers(test)
 
 
-def test_clients_that_poll_by_themselves_mark_every_request() -> None:
+def test_lite_pull_and_pull_clients_mark_every_request() -> None:
     async def test(c: Cluster, brokers: Brokers) -> None:
         c.broker.answers[RequestCode.GET_MAX_OFFSET] = lambda command: command.reply(ext={"offset": "1"})
         await brokers.offsets.largest(QUEUE)

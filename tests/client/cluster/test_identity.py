@@ -13,14 +13,14 @@ from pocketmq.errors import WrongState
 from pocketmq.model.message_id import UniqueId
 
 
-def test_a_client_id_is_made_as_javas() -> None:
+def test_a_client_id_has_the_form_of_java() -> None:
     settings = ClientSettings(client_ip="10.0.0.9")
 
     assert re.fullmatch(rf"10\.0\.0\.9@{os.getpid()}#\d+", identity.client_id(settings))
     assert identity.client_id(settings, stream=True) == identity.client_id(settings) + "@STREAM"
 
 
-def test_instance_and_unit_names_are_part_of_it() -> None:
+def test_instance_and_unit_names_are_part_of_the_client_id() -> None:
     settings = ClientSettings(client_ip="10.0.0.9", instance_name="two", unit_name="hz")
 
     assert identity.client_id(settings) == "10.0.0.9@two@hz"
@@ -33,7 +33,7 @@ def test_the_default_address_is_that_of_this_machine() -> None:
     assert identity.client_ip(ClientSettings()) is ip
 
 
-def test_message_ids_carry_address_and_process_and_never_repeat() -> None:
+def test_message_ids_contain_address_and_process_and_never_repeat() -> None:
     ids = identity.unique_ids("10.0.0.9")
 
     given = [ids.next(1_700_000_000_000) for _ in range(1000)]
@@ -67,13 +67,13 @@ print("fine")
 """
 
 
-def test_the_child_of_a_fork_is_somebody_else() -> None:
+def test_a_forked_child_has_a_new_identity() -> None:
     done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.stdout, done.returncode) == ("fine\n", 0), done.stdout + done.stderr
 
 
-def test_the_same_process_is_fine() -> None:
+def test_the_same_process_keeps_its_identity() -> None:
     identity.require_same_process(identity.generation(), "producer")
     with pytest.raises(WrongState, match="this consumer was created before a fork"):
         identity.require_same_process(identity.generation() + 1, "consumer")

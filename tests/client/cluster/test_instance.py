@@ -101,7 +101,7 @@ def test_clients_with_the_same_name_share_one_instance() -> None:
     run(main())
 
 
-def test_instances_that_cannot_be_shared_have_client_ids_of_their_own() -> None:
+def test_instances_that_cannot_be_shared_have_separate_client_ids() -> None:
     async def main() -> None:
         async with cluster() as c:
             await c.network.listen(c.name_server._new_connection, Address("localhost", 9876))
@@ -285,7 +285,7 @@ def test_a_leaving_member_is_unregistered() -> None:
     run(main())
 
 
-def test_leaving_does_not_wait_long_for_a_broker_that_is_silent() -> None:
+def test_leaving_a_silent_broker_takes_a_limited_time() -> None:
     async def main() -> None:
         async with cluster() as c:
             c.broker.answers[RequestCode.UNREGISTER_CLIENT] = ignore
@@ -353,7 +353,7 @@ def test_producers_are_notified_of_deleted_routes() -> None:
     run(main())
 
 
-def test_where_to_read_from() -> None:
+def test_a_slave_is_read_from_if_the_master_suggests_it() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = join(c)
@@ -375,7 +375,7 @@ def test_where_to_read_from() -> None:
     run(main())
 
 
-def test_work_beside_ends_with_the_instance() -> None:
+def test_background_tasks_end_with_the_instance() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = join(c)

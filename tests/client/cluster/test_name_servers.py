@@ -36,14 +36,14 @@ A, B = Address("a", 9876), Address("b", 9876)
         ("b", {"NAMESRV_ADDR": "a"}, (B,)),
     ],
 )
-def test_addresses_are_given_in_code_or_by_the_environment(
+def test_addresses_come_from_the_argument_or_the_environment(
     given: str | list[str] | None, environ: dict[str, str], found: tuple[Address, ...]
 ) -> None:
     assert parse_name_servers(given, environ) == found
 
 
 @pytest.mark.parametrize("given", [None, "", " ; ", []])
-def test_no_address_is_an_error_that_says_what_to_do(given: str | list[str] | None) -> None:
+def test_a_missing_address_is_an_error_with_advice(given: str | list[str] | None) -> None:
     with pytest.raises(InvalidSetting, match=r"pass name_servers='host:9876'.*NAMESRV_ADDR"):
         parse_name_servers(given, {})
 
@@ -95,7 +95,7 @@ def test_one_name_server_is_used_until_it_fails() -> None:
     with_two(test)
 
 
-def test_an_answer_that_says_no_is_an_answer() -> None:
+def test_a_negative_answer_ends_the_search() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         first.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = refuse(17, "no route")
         answer(second)
@@ -121,7 +121,7 @@ def test_when_all_fail_the_error_names_each_failure() -> None:
     with_two(test)
 
 
-def test_when_all_are_silent_the_time_is_up() -> None:
+def test_silent_name_servers_cause_a_timeout() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         for server in (first, second):
             server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = ignore
@@ -161,7 +161,7 @@ def test_a_broker_in_the_name_servers_is_recognised() -> None:
     with_two(test)
 
 
-def test_a_broker_among_name_servers_is_passed_over() -> None:
+def test_a_broker_among_name_servers_is_skipped() -> None:
     async def test(asked: NameServers, first: FakeServer, second: FakeServer) -> None:
         answer(second)
 

@@ -95,7 +95,7 @@ def test_a_send_waits_for_a_broker_that_restarts(way: Way, options: dict[str, in
     run(main())
 
 
-def test_a_broker_that_stays_away_fails_the_send_at_its_deadline_and_is_not_hammered() -> None:
+def test_an_unavailable_broker_fails_the_send_at_its_deadline_with_few_connection_attempts() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await producer.send("T", b"before")
@@ -144,7 +144,7 @@ ORDERED: dict[str, Callable[[AsyncProducer, bytes], "asyncio.Future[SendResult]"
 @pytest.mark.parametrize("step_s", [0.0002, 0.003])
 @pytest.mark.parametrize("options", [{}, {"linger_ms": 5}, {"hooks": [Watching()]}], ids=["plain", "linger", "hooks"])
 @pytest.mark.parametrize("way", ORDERED)
-def test_messages_to_a_chosen_queue_stay_in_order_when_its_broker_comes_back(
+def test_messages_to_a_chosen_queue_stay_in_order_when_its_broker_returns(
     way: str, options: dict[str, Any], step_s: float
 ) -> None:
     async def main() -> None:
@@ -168,7 +168,7 @@ def test_messages_to_a_chosen_queue_stay_in_order_when_its_broker_comes_back(
     run(main())
 
 
-def test_a_message_that_is_given_up_lets_those_behind_it_go() -> None:
+def test_a_cancelled_message_does_not_block_those_after_it() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await producer.send("T", b"before", queue=QUEUE)
@@ -190,7 +190,7 @@ def test_a_message_that_is_given_up_lets_those_behind_it_go() -> None:
     run(main())
 
 
-def test_a_crowd_of_sends_waits_for_one_connection() -> None:
+def test_many_sends_wait_for_one_connection() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await producer.send("T", b"before")
@@ -287,7 +287,7 @@ def test_a_first_send_waits_for_a_name_server_that_restarts(way: Way) -> None:
     run(main())
 
 
-def test_a_name_server_that_stays_away_fails_the_send_at_its_deadline() -> None:
+def test_an_unavailable_name_server_fails_the_send_at_its_deadline() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             c.name_server.close()
@@ -301,7 +301,7 @@ def test_a_name_server_that_stays_away_fails_the_send_at_its_deadline() -> None:
     run(main())
 
 
-def test_nothing_waits_after_the_last_client_has_left() -> None:
+def test_after_the_last_client_stopped_no_task_waits() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = Instance.join(ProducerSettings(name_servers="10.0.0.1:9876"), c.dependencies)

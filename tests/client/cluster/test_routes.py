@@ -34,14 +34,14 @@ def test_queues_are_in_the_order_of_broker_names() -> None:
     assert route.readable == (MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0))
 
 
-def test_permission_bits_and_missing_masters_take_queues_away() -> None:
+def test_queues_without_permission_or_master_are_excluded() -> None:
     route = route_of("T", data(QueueData("a", 1, 1, 4), QueueData("b", 1, 1, 2), QueueData("d", 1, 1, 6)))
 
     assert route.writable == (MessageQueue("T", "b", 0),)
     assert route.readable == (MessageQueue("T", "a", 0), MessageQueue("T", "d", 0))
 
 
-def test_a_configured_order_of_queues_wins() -> None:
+def test_a_configured_order_of_queues_is_used() -> None:
     route = route_of("T", data(QueueData("a", 4, 4, 6), conf="b:2;a:1;nonsense;c:x"))
 
     assert route.ordered
@@ -78,7 +78,7 @@ def test_a_route_is_queried_once_and_refreshed_every_30_s() -> None:
     run(main())
 
 
-def test_brokers_are_learned_from_routes_and_forgotten_with_them() -> None:
+def test_brokers_are_added_and_removed_with_their_routes() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c:
             instance = joined(c)
@@ -111,7 +111,7 @@ def test_an_unused_route_is_deleted_after_some_polls() -> None:
     run(main())
 
 
-def test_an_unknown_topic_takes_the_route_of_the_template_until_it_is_there() -> None:
+def test_an_unknown_topic_uses_the_route_of_the_template_until_it_exists() -> None:
     async def main() -> None:
         async with cluster(topics=()) as c:
             c.add_topic("TBW102", 8, 7)
@@ -132,7 +132,7 @@ def test_an_unknown_topic_takes_the_route_of_the_template_until_it_is_there() ->
     run(main())
 
 
-def test_without_a_template_the_error_says_what_to_do() -> None:
+def test_without_a_template_the_error_has_advice() -> None:
     async def main() -> None:
         async with cluster(topics=()) as c:
             instance = joined(c)
@@ -147,7 +147,7 @@ def test_without_a_template_the_error_says_what_to_do() -> None:
     run(main())
 
 
-def test_routes_stay_as_they_are_while_no_name_server_answers(caplog: pytest.LogCaptureFixture) -> None:
+def test_routes_are_unchanged_while_no_name_server_answers(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = joined(c)
@@ -174,7 +174,7 @@ def test_routes_stay_as_they_are_while_no_name_server_answers(caplog: pytest.Log
     assert "route refresh failed" in told[0]
 
 
-def test_a_name_server_that_forgot_a_topic_changes_nothing() -> None:
+def test_a_name_server_that_lost_a_topic_changes_nothing() -> None:
     async def main() -> None:
         async with cluster() as c:
             instance = joined(c)

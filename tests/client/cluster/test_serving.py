@@ -83,7 +83,7 @@ def command(code: RequestCode, header: Fields, body: bytes = b"") -> Command:
     return Command(code, header.encode(), body)
 
 
-def test_a_changed_group_is_shared_out_again() -> None:
+def test_a_changed_group_causes_a_rebalance() -> None:
     async def main() -> None:
         async with asked() as (broker, consumer):
             for group in ("CG", "other", "CG"):

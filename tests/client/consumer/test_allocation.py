@@ -66,7 +66,7 @@ def allocator(strategy: AllocationStrategy, queues: list[MessageQueue], members:
 
 
 @pytest.mark.parametrize(("name", "layout", "members", "expected"), JAVA_SHARES)
-def test_every_strategy_gives_what_java_gives(name: str, layout: str, members: str, expected: str) -> None:
+def test_every_strategy_has_the_same_result_as_in_java(name: str, layout: str, members: str, expected: str) -> None:
     queues, everybody = queues_of(layout), members.split(" ")
     Random(7).shuffle(queues)
     Random(8).shuffle(everybody)
@@ -74,7 +74,7 @@ def test_every_strategy_gives_what_java_gives(name: str, layout: str, members: s
     assert allocator(named(name), queues, everybody) == expected
 
 
-def test_the_ring_agrees_with_the_published_vector() -> None:
+def test_the_hash_ring_matches_a_published_vector() -> None:
     queues = [MessageQueue("T", "b-a", number) for number in range(6)]
 
     assert allocator(ConsistentHash(), queues, ["c1", "c2", "c3"]) == "acabbc"
@@ -93,7 +93,7 @@ def java_set_order(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
 
 
 @needs_golden
-def test_average_gives_what_mqadmin_shows() -> None:
+def test_average_has_the_same_result_as_mqadmin() -> None:
     screen = (GOLDEN / "mqadmin" / "5.3.3" / "allocateMQ.txt").read_text()
     shown = json.loads(next(line for line in screen.splitlines() if line.startswith("{")))["result"]
     members = ["10.0.0.1", "10.0.0.2"]
@@ -106,7 +106,7 @@ def test_average_gives_what_mqadmin_shows() -> None:
 
 @needs_golden
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
-def test_real_members_pull_only_what_average_gives_them(version: str) -> None:
+def test_real_members_pull_only_the_queues_that_average_allocates(version: str) -> None:
     queues = {"MembersTopic": 2, "%RETRY%CG_members": 1}
     client_ids: dict[str, str] = {}
     members: dict[str, list[str]] = {}
@@ -159,7 +159,9 @@ def test_average_strategies_differ_by_one_queue_at_most(
 
 
 @given(LAYOUTS, st.sets(NAMES, min_size=2, max_size=6))
-def test_on_the_ring_only_the_queues_of_a_leaver_move(layout: dict[str, int], members: set[str]) -> None:
+def test_with_consistent_hashing_only_the_queues_of_a_leaving_member_move(
+    layout: dict[str, int], members: set[str]
+) -> None:
     queues = [MessageQueue("T", broker, number) for broker, count in layout.items() for number in range(count)]
     leaver, *others = sorted(members)
     ring = ConsistentHash()
@@ -185,13 +187,13 @@ def test_nearby_allocates_every_queue(machine_rooms: list[str], count: int) -> N
     assert readers == Counter(queues)
 
 
-def test_a_member_that_the_group_does_not_know_yet_reads_nothing() -> None:
+def test_a_member_unknown_to_the_group_reads_nothing() -> None:
     assert allocate(AVERAGE, queues_of("a:4"), ["c1", "c2"], "c3") == []
     assert allocate(AVERAGE, queues_of("a:4"), [], "c3") == []
     assert allocate(AVERAGE, [], ["c3"], "c3") == []
 
 
-def test_members_and_queues_that_are_named_twice_count_once() -> None:
+def test_members_and_queues_named_twice_count_once() -> None:
     queues = queues_of("a:4")
 
     assert allocate(AVERAGE, queues * 2, ["c1", "c2", "c1"], "c1") == queues[:2]
@@ -210,12 +212,12 @@ def test_strategies_have_the_names_of_rocketmq(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "avg", "CONFIG", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY-AVG"])
-def test_an_unknown_strategy_or_one_that_lacks_something_is_refused_with_the_names_there_are(name: str) -> None:
+def test_an_unknown_or_incomplete_strategy_is_refused_with_the_known_names(name: str) -> None:
     with pytest.raises(InvalidSetting, match="AVG_BY_CIRCLE, CONSISTENT_HASH"):
         strategy_named(name)
 
 
-def test_nearby_takes_no_unknown_inner_strategy() -> None:
+def test_nearby_refuses_an_unknown_inner_strategy() -> None:
     with pytest.raises(InvalidSetting):
         named("MACHINE_ROOM_NEARBY-NONE")
 
@@ -233,7 +235,7 @@ def test_machine_room_requires_machine_rooms(machine_rooms: Sequence[str]) -> No
         MachineRoom(machine_rooms)
 
 
-def test_a_ring_may_have_other_positions_and_hashes() -> None:
+def test_a_hash_ring_may_have_other_positions_and_hashes() -> None:
     places = {"c1-0": 10, "c2-0": 20, "c3-0": 30}
     places |= {queue.java_text(): 10 * queue.queue_id + 5 for queue in queues_of("a:4")}
     ring = ConsistentHash(1, places.__getitem__)
@@ -241,7 +243,7 @@ def test_a_ring_may_have_other_positions_and_hashes() -> None:
     assert allocator(ring, queues_of("a:4"), ["c1", "c2", "c3"]) == "abca"
 
 
-def test_a_ring_needs_nodes() -> None:
+def test_a_hash_ring_needs_nodes() -> None:
     with pytest.raises(InvalidSetting, match="at least 1"):
         ConsistentHash(0)
 
@@ -267,7 +269,7 @@ class Broken:
         return self._given
 
 
-def test_a_strategy_of_the_users_own_is_followed() -> None:
+def test_a_strategy_of_the_user_is_applied() -> None:
     assert allocator(FirstOnly(), queues_of("a:3"), ["c2", "c1"]) == "aaa"
 
 
@@ -278,6 +280,6 @@ def test_a_strategy_of_the_users_own_is_followed() -> None:
         ([MessageQueue("Orders", "a", 0), MessageQueue("Orders", "a", 0)], "a queue twice"),
     ],
 )
-def test_a_strategy_that_gives_nonsense_is_named(given: list[MessageQueue], said: str) -> None:
+def test_a_strategy_with_an_invalid_result_is_named(given: list[MessageQueue], said: str) -> None:
     with pytest.raises(UsageError, match=f"BROKEN returned .*{said}"):
         allocate(Broken(given), queues_of("a:1"), ["c1"], "c1")

@@ -9,7 +9,7 @@ from pocketmq.errors import WrongState
 from pocketmq.testing import run
 
 
-def test_a_stop_while_it_is_being_started_undoes_the_start() -> None:
+def test_a_stop_during_the_start_undoes_the_start() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             consumer = c.push_consumer()
@@ -27,7 +27,7 @@ def test_a_stop_while_it_is_being_started_undoes_the_start() -> None:
     run(main())
 
 
-def test_a_second_start_is_refused_and_does_the_first_no_harm() -> None:
+def test_a_second_start_is_refused_and_does_not_affect_the_first() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket()

@@ -48,7 +48,7 @@ def test_a_push_consumer_may_be_unsubscribed_before_its_start(server: Server) ->
         assert topics_of(consumer) == {"Wanted"}
 
 
-def test_a_push_consumer_without_any_listener_left_does_not_start(server: Server) -> None:
+def test_a_push_consumer_without_listeners_does_not_start(server: Server) -> None:
     consumer = PushConsumer(server.name_server, group="push-none")
     consumer.on("Unwanted")(ignore)
     consumer.unsubscribe("Unwanted")
@@ -105,7 +105,7 @@ def test_queues_may_be_assigned_before_the_start(server: Server) -> None:
         assert [message.body for message in consumer.poll(DEADLINE_S)] == [b"1"]
 
 
-def test_what_is_wrong_is_said_before_the_start_and_leaves_nothing_behind(server: Server) -> None:
+def test_mistakes_are_reported_before_the_start_and_leave_nothing_running(server: Server) -> None:
     consumer = PushConsumer(server.name_server, group="push-wrong")
     consumer.on("Right")(ignore)
 
@@ -138,7 +138,7 @@ def test_a_stopped_consumer_cannot_be_configured(server: Server, tell: Callable[
         tell(consumer)
 
 
-def test_a_consumer_tells_where_it_is_in_its_life(server: Server) -> None:
+def test_a_consumer_reports_its_state(server: Server) -> None:
     consumer = PullConsumer(server.name_server, group="life")
     assert (consumer.is_new, consumer.is_running) == (True, False)
 
@@ -149,7 +149,7 @@ def test_a_consumer_tells_where_it_is_in_its_life(server: Server) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_configuration_before_and_after_a_fork_holds_in_the_child(server: Server) -> None:
+def test_a_configuration_before_and_after_a_fork_applies_in_the_child(server: Server) -> None:
     consumer = PushConsumer(server.name_server, group="told-twice")
     consumer.subscribe("Before", ignore)
     consumer.subscribe("Unwanted", ignore)

@@ -15,7 +15,7 @@ MAX_CALLS = 40
 MAX_MODULES = 14
 
 
-def test_a_message_takes_few_calls_from_the_answer_to_its_pull_to_its_recorded_offset() -> None:
+def test_a_message_needs_few_calls_from_its_pull_to_its_recorded_offset() -> None:
     async def main(server: Server, producer: Producer) -> list[tuple[int, int, str]]:
         tracer = PathTracer(begins=PullRun.answered, aside=PullRun.continue_run)
         consumer = AsyncPushConsumer(

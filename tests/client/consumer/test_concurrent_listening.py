@@ -24,7 +24,7 @@ from pocketmq.model.message import StoredMessage
 from pocketmq.testing import FakeClock, run
 
 
-def test_what_waits_behind_a_call_that_hangs_gets_another_worker() -> None:
+def test_calls_that_wait_for_a_hanging_call_get_another_worker() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[bytes] = []
@@ -70,7 +70,7 @@ def test_queues_take_turns() -> None:
     run(main())
 
 
-def test_no_more_calls_are_under_way_than_there_are_workers() -> None:
+def test_the_number_of_running_calls_is_limited_by_the_workers() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             await c.send("T", *(b"%d" % number for number in range(60)))
@@ -93,7 +93,7 @@ def test_no_more_calls_are_under_way_than_there_are_workers() -> None:
     run(main())
 
 
-def test_the_smallest_offset_in_work_is_what_is_committed() -> None:
+def test_the_smallest_offset_in_work_is_committed() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             gate = asyncio.Event()
@@ -118,7 +118,7 @@ def test_the_smallest_offset_in_work_is_what_is_committed() -> None:
     run(main())
 
 
-def test_jobs_behind_one_that_hangs_in_the_same_thread_make_way_for_others() -> None:
+def test_jobs_after_a_hanging_one_in_the_same_thread_leave_it_to_others() -> None:
     async def main() -> None:
         submitted = Submitted()
         listening, queues = listening_to(submitted, queues=4, workers=3)
@@ -161,7 +161,7 @@ def test_a_released_queue_starts_no_more_calls() -> None:
     run(main())
 
 
-def test_listeners_have_enough_when_some_pulls_wait_behind_what_they_are_at() -> None:
+def test_pulls_pause_when_enough_messages_wait_for_listeners() -> None:
     async def main() -> None:
         listening, (owned,) = listening_to(Submitted(), workers=3)
         owned.put(run_of(0, 67))
@@ -195,7 +195,7 @@ def test_a_message_is_retried_locally_after_an_unexpected_error_of_its_send_back
     run(main())
 
 
-def test_of_overdue_messages_what_is_done_while_others_are_sent_back_is_not_sent_back() -> None:
+def test_an_overdue_message_that_completes_is_not_sent_back() -> None:
     class Slow:
         def __init__(self) -> None:
             self.sent: list[int] = []

@@ -49,7 +49,7 @@ AGAIN = Verdict(False)
         (KeyError("bad"), Verdict(False, 0, "KeyError: 'bad'")),
     ],
 )
-def test_what_a_listener_returns_or_raises_holds_for_all_its_messages(result: Any, verdict: Verdict) -> None:
+def test_the_result_of_a_listener_applies_to_all_its_messages(result: Any, verdict: Verdict) -> None:
     assert verdicts(result, 1) == [verdict]
     assert verdicts(result, 3) == [verdict] * 3
     assert verdict.is_dead is isinstance(result, DeadLetter)
@@ -80,7 +80,7 @@ def test_a_list_of_the_wrong_length_is_refused(count: int) -> None:
 
 
 @pytest.mark.parametrize("result", ["RECONSUME_LATER", b"ok", 0, 1, 200, {"ok": True}, object(), 1.0, {SUCCESS}])
-def test_anything_else_is_refused_because_it_may_mean_a_failure(result: Any) -> None:
+def test_other_results_are_refused_because_they_may_mean_a_failure(result: Any) -> None:
     with pytest.raises(UsageError, match="the listener returned"):
         verdicts(result, 1)
 
@@ -99,7 +99,7 @@ def test_a_delay_level_below_zero_is_refused() -> None:
         RetryLater(delay_level=-1)
 
 
-def test_verdicts_that_are_raised_read_well() -> None:
+def test_raised_results_have_a_readable_text() -> None:
     assert str(DeadLetter("no such customer")) == "no such customer"
     assert str(RetryLater("locked")) == "locked"
     assert Suspend("locked").wait_ms == 1000
@@ -111,7 +111,7 @@ def batch(*times: int) -> list[StoredMessage]:
     return [stored(offset, times=count) for offset, count in enumerate(times)]
 
 
-def test_an_orderly_listener_that_is_content_is_done() -> None:
+def test_an_orderly_listener_without_an_error_has_succeeded() -> None:
     assert orderly_verdict(None, batch(0, 0), UNLIMITED) == OrderlyVerdict()
     assert orderly_verdict(SUCCESS, [], UNLIMITED) == OrderlyVerdict()
 
@@ -134,19 +134,19 @@ def test_an_orderly_listener_that_is_content_is_done() -> None:
         (Suspend(wait_ms=30_001), 30_000),
     ],
 )
-def test_an_orderly_listener_that_failed_gets_the_same_again_after_a_moment(result: Any, wait_ms: int) -> None:
+def test_a_failed_ordered_message_is_delivered_again_after_a_pause(result: Any, wait_ms: int) -> None:
     messages = batch(0, 7)
 
     assert orderly_verdict(result, messages, UNLIMITED) == OrderlyVerdict((), tuple(messages), wait_ms)
 
 
-def test_the_moment_may_be_another_one() -> None:
+def test_the_pause_can_be_set() -> None:
     assert orderly_verdict(LATER, batch(0), 16, suspend_ms=200).wait_ms == 200
     assert orderly_verdict(Suspend(wait_ms=50), batch(0), 16, suspend_ms=200).wait_ms == 50
 
 
 @pytest.mark.parametrize(("times", "is_dead"), [(2, False), (3, True), (4, True)])
-def test_after_its_last_attempt_a_message_is_a_dead_letter_and_the_queue_goes_on(times: int, is_dead: bool) -> None:
+def test_after_its_last_attempt_a_message_is_a_dead_letter_and_the_queue_continues(times: int, is_dead: bool) -> None:
     messages = batch(times)
 
     verdict = orderly_verdict(LATER, messages, 3)
@@ -157,7 +157,7 @@ def test_after_its_last_attempt_a_message_is_a_dead_letter_and_the_queue_goes_on
         assert verdict == OrderlyVerdict((), tuple(messages), 1000)
 
 
-def test_an_orderly_listener_may_give_up_at_once() -> None:
+def test_an_orderly_listener_may_create_a_dead_letter_at_once() -> None:
     messages = batch(0, 0)
 
     assert orderly_verdict(DeadLetter("x"), messages, UNLIMITED) == OrderlyVerdict(
@@ -165,7 +165,7 @@ def test_an_orderly_listener_may_give_up_at_once() -> None:
     )
 
 
-def test_from_the_first_that_may_be_tried_again_all_come_again() -> None:
+def test_all_messages_from_the_first_retried_one_are_delivered_again() -> None:
     messages = batch(3, 1, 3, 0)
 
     verdict = orderly_verdict(ValueError("x"), messages, 3)
@@ -174,7 +174,7 @@ def test_from_the_first_that_may_be_tried_again_all_come_again() -> None:
     assert verdict.again == tuple(messages[1:])
 
 
-def test_of_results_one_by_one_only_those_before_the_first_failure_count() -> None:
+def test_of_single_results_only_those_before_the_first_failure_count() -> None:
     messages = batch(0, 0, 0, 0)
 
     verdict = orderly_verdict([SUCCESS, DeadLetter("x"), LATER, SUCCESS], messages, 16)
@@ -193,7 +193,7 @@ def test_of_results_one_by_one_only_those_before_the_first_failure_count() -> No
         (ValueError("x"), ConsumeOutcome.CR_THROW_EXCEPTION),
     ],
 )
-def test_an_administrator_learns_how_a_message_was_consumed_directly(result: Any, outcome: ConsumeOutcome) -> None:
+def test_an_administrator_gets_the_result_of_a_direct_consumption(result: Any, outcome: ConsumeOutcome) -> None:
     assert direct_outcome(result) is outcome
 
 
@@ -212,7 +212,7 @@ def test_an_administrator_learns_how_a_message_was_consumed_directly(result: Any
         (AckIndex(-1), 10, Outcome.FAILED),
     ],
 )
-def test_a_trace_record_says_how_a_listener_ended(result: Any, took_ms: int, outcome: Outcome) -> None:
+def test_a_trace_record_has_the_result_of_a_listener(result: Any, took_ms: int, outcome: Outcome) -> None:
     assert traced_outcome(result, took_ms, 900) is outcome
 
 
@@ -267,7 +267,7 @@ class Mute:
         raise AttributeError("never set")
 
 
-def test_what_cannot_say_what_it_is_counts_as_what_it_is() -> None:
+def test_an_object_without_a_text_is_reported_by_its_type() -> None:
     assert verdicts(Speechless(), 2) == [Verdict(False, 0, "Speechless: Speechless without text")] * 2
     assert orderly_verdict(Speechless(), [stored(1)], UNLIMITED).again == (stored(1),)
     result: Any = Mute()
@@ -275,13 +275,13 @@ def test_what_cannot_say_what_it_is_counts_as_what_it_is() -> None:
         verdicts(result, 1)
 
 
-def test_an_error_may_be_the_reason() -> None:
+def test_a_reason_may_be_an_exception() -> None:
     error: Any = ValueError("no such customer")
     assert verdicts(DeadLetter(error), 1) == [Verdict(False, -1, "no such customer")]
     assert verdicts(RetryLater(error), 1) == verdicts(Suspend(error), 1) == [Verdict(False, 0, "no such customer")]
 
 
-def test_numbers_that_are_none_are_refused() -> None:
+def test_invalid_numbers_are_refused() -> None:
     text: Any = "2"
     for wrong in (
         lambda: RetryLater(delay_level=text),

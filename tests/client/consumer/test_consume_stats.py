@@ -28,7 +28,7 @@ def test_before_the_first_sample_everything_counts_since_the_start() -> None:
     assert stats.status("T", 105.0) == status, "to be asked changes nothing"
 
 
-def test_pulls_that_found_nothing_were_held_on_purpose() -> None:
+def test_empty_pulls_do_not_count_as_slow() -> None:
     stats = ConsumeStats(now=0.0)
     stats.record_pull("T", 0, 15.0)
     stats.record_pull("T", 10, 0.002)
@@ -36,7 +36,7 @@ def test_pulls_that_found_nothing_were_held_on_purpose() -> None:
     assert stats.status("T", 10.0).pull_rt == 2.0
 
 
-def test_failures_older_than_an_hour_are_forgotten() -> None:
+def test_failures_older_than_an_hour_are_removed() -> None:
     stats = ConsumeStats(now=0.0)
     stats.record_consumed("T", 0, 9, 0.1)
     for tick in range(1, 400):

@@ -37,7 +37,7 @@ def push(**options: Any) -> PushSettings:
     return settings_of(PushSettings, "127.0.0.1:9876", {"group": "G", **options})
 
 
-def test_defaults_are_rocketmqs() -> None:
+def test_defaults_are_those_of_rocketmq() -> None:
     settings = push()
 
     assert (settings.workers, settings.pull_batch, settings.pull_batch_bytes) == (20, 32, 262_144)
@@ -67,7 +67,7 @@ def test_defaults_are_rocketmqs() -> None:
         ("1970-01-01T00:00:07+00:00", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 7000),
     ],
 )
-def test_where_a_new_group_begins(start_at: Any, where: ConsumeFromWhere, time_ms: int) -> None:
+def test_the_start_position_of_a_new_group_can_be_set(start_at: Any, where: ConsumeFromWhere, time_ms: int) -> None:
     settings = push(start_at=start_at)
 
     assert (settings.from_where, settings.start_time_ms(NOW_MS)) == (where, time_ms)
@@ -134,7 +134,7 @@ def test_where_a_new_group_begins(start_at: Any, where: ConsumeFromWhere, time_m
         ({"broadcast": True, "offset_store": Nowhere(), "local_offsets": "/tmp"}, "no effect with an offset_store"),
     ],
 )
-def test_what_can_never_work_is_refused(options: dict[str, Any], said: str) -> None:
+def test_impossible_settings_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSetting, match=said):
         push(**options)
 
@@ -147,12 +147,12 @@ def test_what_can_never_work_is_refused(options: dict[str, Any], said: str) -> N
         ({"group": "DEFAULT_CONSUMER"}, "DEFAULT_CONSUMER"),
     ],
 )
-def test_a_pull_consumer_refuses_them_as_well(options: dict[str, Any], said: str) -> None:
+def test_a_pull_consumer_refuses_impossible_settings(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSetting, match=said):
         settings_of(PullSettings, None, {"group": "G", **options})
 
 
-def test_a_lite_pull_consumer_refuses_them_as_well() -> None:
+def test_a_lite_pull_consumer_refuses_impossible_settings() -> None:
     with pytest.raises(InvalidSetting, match="pull_batch=1024"):
         LitePullSettings(group="G", pull_batch=1025)
     with pytest.raises(InvalidSetting, match="pull_wait_ms = 20000 must not be above pull_timeout_ms = 19999"):
@@ -160,7 +160,7 @@ def test_a_lite_pull_consumer_refuses_them_as_well() -> None:
 
 
 @pytest.mark.parametrize("name", ["topic", "tags", "sql", "batch_size"])
-def test_an_argument_of_a_subscription_is_no_option(name: str) -> None:
+def test_an_argument_of_subscribe_is_not_an_option(name: str) -> None:
     options: dict[str, Any] = {"group": "G", name: 1}
 
     with pytest.raises(InvalidSetting, match=rf"no option '{name}'; it is an argument of on\(\) and subscribe\(\)"):
@@ -182,27 +182,27 @@ def test_a_blocking_consumer_does_not_choose_its_thread() -> None:
             kind("127.0.0.1:9876", group="G", own_thread=True)
 
 
-def test_what_is_at_a_bound_is_accepted() -> None:
+def test_values_at_a_limit_are_accepted() -> None:
     settings = push(pull_batch=1024, pull_interval_ms=0, max_reconsume_times=-1, pull_wait_ms=30_000, workers=(1, 1000))
 
     assert worker_range(settings.workers) == (1, 1000)
     assert worker_range(push(workers=7).workers) == (7, 7)
 
 
-def test_a_group_has_a_name_that_brokers_take() -> None:
+def test_a_group_name_follows_the_rules_of_brokers() -> None:
     with pytest.raises(InvalidName, match="' '"):
         push(group="a b")
     assert push(namespace="ns").wire_group == "ns%G"
 
 
-def test_strategies_are_given_by_name_or_as_they_are() -> None:
+def test_a_strategy_is_a_name_or_an_object() -> None:
     circle = Circle()
 
     assert push(allocation="AVG_BY_CIRCLE").strategy.name == "AVG_BY_CIRCLE"
     assert push(allocation=circle).strategy is circle
 
 
-def test_a_broadcasting_consumer_has_the_same_name_after_every_start() -> None:
+def test_a_broadcasting_consumer_has_the_same_client_id_after_every_start() -> None:
     alone = RebalanceSettings(group="G", broadcast=True, client_ip="10.0.0.1")
     shared = RebalanceSettings(group="G", client_ip="10.0.0.1")
 
@@ -211,12 +211,12 @@ def test_a_broadcasting_consumer_has_the_same_name_after_every_start() -> None:
     assert PullSettings(group="G", broadcast=True).keeps_default_name
 
 
-def test_an_auto_commit_is_not_made_too_often() -> None:
+def test_the_interval_of_automatic_commits_has_a_minimum() -> None:
     with pytest.raises(InvalidSetting, match="auto_commit_ms"):
         LitePullSettings(group="G", auto_commit_ms=999)
 
 
-def test_the_words_of_the_command_line_and_of_spark_say_where_to_begin_as_well() -> None:
+def test_start_positions_of_the_command_line_and_of_spark_are_accepted() -> None:
     for words in (("first", "earliest"), ("last", "latest")):
         one, other = (PushSettings(group="G", start_at=word).from_where for word in words)
         assert one is other

@@ -104,7 +104,7 @@ def test_answers_find_their_receivers_in_any_order() -> None:
     ]
 
 
-def test_a_refusal_fails_its_receiver_only() -> None:
+def test_a_refusal_fails_only_its_receiver() -> None:
     def behave(connection: socket.socket) -> None:
         connection.sendall(answer(1, b"", ResponseCode.NO_PERMISSION) + answer(2, b"two", next_offset=7))
         wait_for_the_end(connection)
@@ -122,7 +122,7 @@ def test_a_refusal_fails_its_receiver_only() -> None:
     assert second.offsets == (7, 0, 100)
 
 
-def test_a_group_that_was_reset_is_not_led_past_messages_that_are_there() -> None:
+def test_a_reset_group_does_not_skip_existing_messages() -> None:
     def behave(connection: socket.socket) -> None:
         connection.sendall(answer(1, b"", ResponseCode.PULL_OFFSET_MOVED, next_offset=90))
         wait_for_the_end(connection)
@@ -194,7 +194,7 @@ def test_a_lost_connection_fails_all_its_receivers() -> None:
     assert all(isinstance(receiver.failure, ConnectionLost) for receiver in receivers)
 
 
-def test_a_broker_that_cannot_be_reached_fails_the_receiver() -> None:
+def test_an_unreachable_broker_fails_the_receiver() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         nobody = Address(*door.getsockname()[:2])
     connections = connections_for_pulls(SystemClock(), connect_s=3)

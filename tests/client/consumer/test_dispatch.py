@@ -77,7 +77,7 @@ def later_at_one(message: StoredMessage) -> object:
     return LATER if message.queue_offset == 1 else None
 
 
-def test_threads_are_started_as_they_are_needed_and_jobs_come_back_on_the_loop() -> None:
+def test_threads_are_started_on_demand_and_results_return_to_the_loop() -> None:
     async def main() -> None:
         done: list[tuple[Job, threading.Thread]] = []
         workers = ThreadWorkers(3, 3, SystemClock())
@@ -110,7 +110,7 @@ def listener_threads() -> int:
     return sum(thread.name.startswith("pocketmq listener") for thread in threading.enumerate())
 
 
-def test_threads_above_the_least_end_when_they_had_nothing_to_do_for_a_minute() -> None:
+def test_threads_above_the_minimum_end_after_an_idle_minute() -> None:
     async def main() -> None:
         done: list[Job] = []
         workers = ThreadWorkers(1, 4, SystemClock())
@@ -131,7 +131,7 @@ def test_threads_above_the_least_end_when_they_had_nothing_to_do_for_a_minute() 
     run(main())
 
 
-def test_the_number_of_threads_changes_while_they_work() -> None:
+def test_the_number_of_threads_can_change_while_they_work() -> None:
     async def main() -> None:
         done: list[Job] = []
         workers = ThreadWorkers(1, 1, SystemClock())
@@ -154,7 +154,7 @@ def test_the_number_of_threads_changes_while_they_work() -> None:
     asyncio.run(main())
 
 
-def test_short_jobs_of_one_turn_are_done_by_one_thread() -> None:
+def test_short_jobs_of_one_loop_iteration_run_in_one_thread() -> None:
     async def main() -> None:
         done: list[Job] = []
         threads: set[str] = set()
@@ -178,7 +178,7 @@ def test_short_jobs_of_one_turn_are_done_by_one_thread() -> None:
 
 
 @pytest.mark.parametrize("refused", [{0}, {0, 1}, {1, 2}])
-def test_a_machine_that_gives_no_thread_costs_no_job(
+def test_a_failure_to_start_a_thread_loses_no_job(
     refused: set[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts = iter(range(100))
@@ -206,7 +206,7 @@ def test_a_machine_that_gives_no_thread_costs_no_job(
     assert ("no thread for listeners could be started" in caplog.text) == (0 in refused)
 
 
-def test_workers_that_are_closed_while_they_wait_for_a_thread_start_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_closed_while_a_thread_is_missing_start_none(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[str] = []
 
     def refuse(thread: threading.Thread) -> None:
@@ -226,7 +226,7 @@ def test_workers_that_are_closed_while_they_wait_for_a_thread_start_none(monkeyp
     run(main())
 
 
-def test_jobs_of_the_loop_iteration_that_ends_the_threads_are_done() -> None:
+def test_jobs_submitted_in_the_last_loop_iteration_are_done() -> None:
     async def main() -> None:
         done: list[Job] = []
         workers = ThreadWorkers(2, 2, SystemClock())
@@ -237,7 +237,7 @@ def test_jobs_of_the_loop_iteration_that_ends_the_threads_are_done() -> None:
     asyncio.run(main())
 
 
-def test_async_listeners_run_on_the_loop_that_was_given() -> None:
+def test_async_listeners_run_on_the_given_loop() -> None:
     async def main() -> None:
         done: list[Job] = []
         loops: list[asyncio.AbstractEventLoop] = []
@@ -255,7 +255,7 @@ def test_async_listeners_run_on_the_loop_that_was_given() -> None:
     asyncio.run(main())
 
 
-def test_an_async_listener_that_waits_does_not_hold_up_the_other_jobs() -> None:
+def test_a_waiting_async_listener_does_not_delay_the_other_jobs() -> None:
     async def main() -> None:
         begun: list[int] = []
         gate = asyncio.Event()
@@ -282,7 +282,7 @@ def test_an_async_listener_that_waits_does_not_hold_up_the_other_jobs() -> None:
     asyncio.run(main())
 
 
-def test_jobs_that_never_wait_are_done_by_one_task() -> None:
+def test_async_jobs_that_never_wait_share_one_task() -> None:
     async def main() -> None:
         tasks: set[object] = set()
         done: list[Job] = []
@@ -301,7 +301,7 @@ def test_jobs_that_never_wait_are_done_by_one_task() -> None:
     asyncio.run(main())
 
 
-def test_without_a_loop_of_the_user_they_have_one_of_their_own() -> None:
+def test_without_a_loop_of_the_user_async_listeners_get_their_own() -> None:
     async def main() -> None:
         done: list[Job] = []
         loops: list[asyncio.AbstractEventLoop] = []
@@ -325,7 +325,7 @@ def test_without_a_loop_of_the_user_they_have_one_of_their_own() -> None:
     asyncio.run(main())
 
 
-def test_processes_call_listeners_that_compute_and_say_what_they_raised() -> None:
+def test_processes_call_computing_listeners_and_return_their_exceptions() -> None:
     async def main() -> None:
         done: list[Job] = []
         workers = ProcessWorkers(1)
@@ -377,7 +377,7 @@ def generates(message: StoredMessage) -> object:
     return (word for word in ["once"]) if message.queue_offset == 1 else None
 
 
-def test_what_processes_say_of_some_messages_costs_the_others_nothing() -> None:
+def test_results_of_processes_for_some_messages_do_not_affect_the_others() -> None:
     async def main() -> None:
         done: list[Job] = []
         workers = ProcessWorkers(1)
@@ -410,7 +410,7 @@ def roll_back(messages: list[StoredMessage]) -> object:
 @pytest.mark.parametrize(
     ("function", "result"), [(later_at_first, LATER), (roll_back, ROLLBACK)], ids=["later", "rollback"]
 )
-def test_nothing_of_an_ordered_batch_is_handled_behind_a_part_that_failed(
+def test_an_ordered_batch_stops_at_its_first_failed_part(
     made: Callable[[], Any], function: Any, result: object
 ) -> None:
     async def main() -> None:
@@ -445,7 +445,7 @@ async def raise_odd(message: StoredMessage) -> None:
 
 
 @pytest.mark.parametrize("listener", [raise_odd, end_own_task])
-def test_a_job_comes_back_whatever_its_async_listener_raises(listener: Any) -> None:
+def test_a_job_returns_the_exception_of_its_async_listener(listener: Any) -> None:
     async def main() -> None:
         done: list[Job] = []
         workers = LoopWorkers(asyncio.get_running_loop(), SystemClock())
@@ -464,7 +464,7 @@ async def leave_program(message: StoredMessage) -> None:
     raise SystemExit(3)
 
 
-def test_an_async_listener_ends_the_program_on_the_users_loop_and_only_fails_on_one_of_its_own() -> None:
+def test_a_fatal_exception_of_an_async_listener_ends_only_the_loop_of_the_user() -> None:
     async def main(loop: asyncio.AbstractEventLoop | None) -> None:
         done: list[Job] = []
         workers = LoopWorkers(loop, SystemClock())
@@ -482,7 +482,7 @@ def test_an_async_listener_ends_the_program_on_the_users_loop_and_only_fails_on_
         asyncio.run(on_its_loop())
 
 
-def test_closing_ends_what_async_listeners_do() -> None:
+def test_closing_cancels_async_listeners() -> None:
     async def main() -> None:
         begun: list[StoredMessage] = []
         ended: list[str] = []
@@ -505,7 +505,7 @@ def test_closing_ends_what_async_listeners_do() -> None:
     asyncio.run(main())
 
 
-def test_jobs_that_have_not_begun_when_the_workers_close_do_not_begin() -> None:
+def test_jobs_that_did_not_start_before_the_close_do_not_start() -> None:
     async def main() -> None:
         begun: list[StoredMessage] = []
 

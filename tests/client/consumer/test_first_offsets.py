@@ -59,7 +59,7 @@ def first_offsets(brokers: Brokers, from_where: ConsumeFromWhere) -> FirstOffset
 
 
 @pytest.mark.parametrize(("from_where", "offset"), [(FIRST, 10), (LAST, 99), (TIME, 50)])
-def test_a_new_group_gets_an_offset_in_every_queue_by_its_first_member(
+def test_the_first_member_of_a_new_group_sets_an_offset_in_every_queue(
     from_where: ConsumeFromWhere, offset: int
 ) -> None:
     brokers = Brokers()
@@ -69,7 +69,7 @@ def test_a_new_group_gets_an_offset_in_every_queue_by_its_first_member(
 
 
 @pytest.mark.parametrize("from_where", [FIRST, LAST, TIME])
-def test_a_stored_offset_wins_and_nothing_is_kept(from_where: ConsumeFromWhere) -> None:
+def test_a_stored_offset_is_used_and_nothing_is_saved(from_where: ConsumeFromWhere) -> None:
     brokers = Brokers()
     brokers.kept[QUEUES[0]] = 77
 
@@ -93,7 +93,7 @@ def test_a_queue_that_is_younger_than_the_group_is_read_from_its_first_message()
     assert brokers.kept == {QUEUES[0]: 77, QUEUES[1]: 10}
 
 
-def test_a_queue_that_comes_while_the_consumer_runs_is_read_from_its_first_message() -> None:
+def test_a_queue_added_at_run_time_is_read_from_its_first_message() -> None:
     async def main() -> None:
         brokers = Brokers()
         first = first_offsets(brokers, LAST)
@@ -108,7 +108,7 @@ def test_a_queue_that_comes_while_the_consumer_runs_is_read_from_its_first_messa
     run(main())
 
 
-def test_a_broker_that_is_away_costs_only_its_own_queues() -> None:
+def test_an_unavailable_broker_affects_only_its_own_queues() -> None:
     async def main() -> None:
         brokers = Brokers()
         brokers.away = {QUEUES[2]}
@@ -122,7 +122,7 @@ def test_a_broker_that_is_away_costs_only_its_own_queues() -> None:
     run(main())
 
 
-def test_an_old_group_waits_once_for_all_queues_that_it_has_no_offset_for() -> None:
+def test_an_old_group_waits_once_for_all_queues_without_an_offset() -> None:
     async def main() -> None:
         brokers = Brokers()
         queues = [MessageQueue("T", "broker-a", number) for number in range(50)]
@@ -136,7 +136,7 @@ def test_an_old_group_waits_once_for_all_queues_that_it_has_no_offset_for() -> N
     run(main())
 
 
-def test_what_another_member_keeps_in_that_time_is_found() -> None:
+def test_an_offset_saved_by_another_member_in_between_is_used() -> None:
     async def main() -> None:
         brokers = Brokers()
         brokers.kept[QUEUES[0]] = 77

@@ -44,7 +44,7 @@ def test_a_queue_pauses_when_its_span_is_too_long(last: int, cause: PauseCause |
     assert pause_cause(limits(), queue, NOW) == cause
 
 
-def test_an_ordered_queue_minds_its_lock_and_not_its_span() -> None:
+def test_an_ordered_queue_is_limited_by_its_lock_and_not_by_its_span() -> None:
     queue = process_queue(NOW, is_orderly=True)
     queue.put([stored(0), stored(9000)])
     ours = limits()
@@ -57,7 +57,7 @@ def test_an_ordered_queue_minds_its_lock_and_not_its_span() -> None:
 
 
 @pytest.mark.parametrize(("held", "cause"), [(9999, None), (10_000, None), (10_001, PauseCause.ALL_MESSAGES)])
-def test_a_lite_consumer_also_counts_what_all_its_queues_hold(held: int, cause: PauseCause | None) -> None:
+def test_a_lite_consumer_also_counts_the_messages_of_all_queues(held: int, cause: PauseCause | None) -> None:
     ours = LitePullSettings(group="G").limits_of_queue(1)
 
     assert pause_cause(ours, holding(1), NOW, all_messages=held) == cause
@@ -81,7 +81,7 @@ def test_a_paused_consumer_pulls_nothing() -> None:
         ({"max_span": 7}, 4, QueueLimits(1000, 100 * MIB, 7)),
     ],
 )
-def test_the_limit_of_a_topic_is_divided_among_the_queues_that_are_owned(
+def test_the_limit_of_a_topic_is_divided_among_the_owned_queues(
     options: dict[str, int], owned: int, expected: QueueLimits
 ) -> None:
     assert limits(owned, **options) == expected

@@ -31,7 +31,7 @@ async def administrator(c: RealCluster) -> AsyncIterator[Instance]:
     await instance.leave()
 
 
-def test_a_consumer_tells_what_it_does() -> None:
+def test_a_consumer_reports_its_running_info() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, administrator(c) as admin:
             basket = Basket(lambda message: LATER if message.body == b"bad" else None)
@@ -59,7 +59,7 @@ def test_a_consumer_tells_what_it_does() -> None:
     run(main())
 
 
-def test_a_consumer_tells_where_it_is() -> None:
+def test_a_consumer_reports_its_offsets() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, administrator(c) as admin:
             basket = Basket()
@@ -121,7 +121,7 @@ def test_a_member_without_listeners_consumes_nothing_on_request() -> None:
 
 
 @pytest.mark.parametrize("by_broker", [True, False])
-def test_a_group_is_moved_while_it_reads(by_broker: bool) -> None:
+def test_a_reset_moves_a_running_group(by_broker: bool) -> None:
     async def main() -> None:
         async with real_cluster(queues=1, server_side_reset=by_broker) as c, administrator(c) as admin:
             basket = Basket()
@@ -142,7 +142,7 @@ def test_a_group_is_moved_while_it_reads(by_broker: bool) -> None:
     run(main())
 
 
-def test_hooks_hear_of_every_call() -> None:
+def test_hooks_are_called_for_every_call_of_a_listener() -> None:
     async def main() -> None:
         events: list[tuple[str, ConsumeEvent]] = []
 

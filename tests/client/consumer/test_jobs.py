@@ -43,7 +43,7 @@ def done(made: Job) -> list[int]:
         (0, 20, 0.0, 1),
     ],
 )
-def test_short_calls_travel_together_and_longer_ones_unless_a_worker_would_have_nothing(
+def test_short_calls_share_a_job_unless_a_worker_is_idle(
     waiting: int, workers: int, mean_s: float | None, calls: int
 ) -> None:
     assert calls_per_job(waiting, workers, mean_s) == calls
@@ -74,7 +74,7 @@ def test_short_jobs_share_a_worker(expected_s: list[float | None], sizes: list[i
     assert all(one.shares_worker is (len(group) > 1) for group in found for one in group)
 
 
-def test_calls_are_made_in_order_and_collected_once() -> None:
+def test_calls_run_in_order_and_are_collected_once() -> None:
     results = [False, True, None, SUCCESS, LATER]
     made = job(lambda message: results[message.queue_offset], 5)
 
@@ -88,7 +88,7 @@ def test_calls_are_made_in_order_and_collected_once() -> None:
     assert made.withdraw() == []
 
 
-def test_batches_are_called_with_lists_and_collected_as_messages() -> None:
+def test_batch_listeners_get_lists_and_their_results_apply_to_messages() -> None:
     seen: list[list[int]] = []
 
     def handle(messages: list[StoredMessage]) -> object:
@@ -123,14 +123,14 @@ def test_the_time_of_all_calls_is_counted_once() -> None:
     assert (rest.calls, rest.took_s) == (2, 3.0)
 
 
-def test_a_job_that_did_not_begin_has_nothing_to_tell() -> None:
+def test_a_job_that_did_not_start_has_no_results() -> None:
     made = job(lambda message: None, 2)
 
     assert made.collect(99.0) == ([], [], 0, 0.0)
     assert [message.queue_offset for message in made.withdraw()] == [1, 0]
 
 
-def test_calls_that_have_not_begun_can_be_withdrawn() -> None:
+def test_calls_that_did_not_start_can_be_withdrawn() -> None:
     made: Job
 
     def handle(message: StoredMessage) -> None:
@@ -143,7 +143,7 @@ def test_calls_that_have_not_begun_can_be_withdrawn() -> None:
     assert done(made) == [0, 1]
 
 
-def test_an_ordered_job_ends_with_the_first_that_is_no_plain_success() -> None:
+def test_an_ordered_job_ends_with_the_first_result_other_than_success() -> None:
     made = job(lambda message: LATER if message.queue_offset else None, 4, stops_at_failure=True)
 
     made.run(lambda: 0.0)
@@ -155,7 +155,7 @@ def test_an_ordered_job_ends_with_the_first_that_is_no_plain_success() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
-def test_whatever_a_function_raises_is_its_result(kind: type[BaseException]) -> None:
+def test_any_exception_of_a_function_is_its_result(kind: type[BaseException]) -> None:
     def handle(message: StoredMessage) -> None:
         raise kind("x")
 
@@ -176,7 +176,7 @@ def test_a_plain_function_that_returns_a_coroutine_is_an_error() -> None:
     assert "async def" in str(call.result)
 
 
-def test_something_cancelled_inside_a_listener_is_a_failure_and_not_the_end_of_the_worker() -> None:
+def test_a_cancellation_inside_a_listener_is_a_failure_and_does_not_end_the_worker() -> None:
     async def main() -> None:
         async def handle(message: StoredMessage) -> None:
             inner = asyncio.get_running_loop().create_future()

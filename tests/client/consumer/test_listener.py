@@ -103,13 +103,13 @@ def with_default(order: Order, retries: int = 3) -> None: ...
         (with_default, (Order(7, "x"),)),
     ],
 )
-def test_a_function_is_called_with_what_it_asks_for(
+def test_a_function_gets_the_arguments_of_its_signature(
     function: Callable[..., Any], arguments: tuple[object, ...]
 ) -> None:
     assert Listener(function).arguments([BODY]) == arguments
 
 
-def test_a_model_reads_the_body_itself() -> None:
+def test_a_model_type_decodes_the_body_itself() -> None:
     (made,) = Listener(model).arguments([BODY])
 
     assert made.id == 7
@@ -121,14 +121,14 @@ class Handler:
     async def __call__(self, message: StoredMessage) -> None: ...
 
 
-def test_methods_and_objects_are_listeners_too() -> None:
+def test_methods_and_callable_objects_can_be_listeners() -> None:
     assert Listener(Handler().method).arguments([BODY]) == (Order(7, "x"),)
     called = Listener(Handler())
     assert called.arguments([BODY]) == (BODY,)
     assert called.is_async
 
 
-def test_batches_come_as_lists() -> None:
+def test_batches_are_passed_as_lists() -> None:
     def messages(messages: list[StoredMessage]) -> None: ...
 
     def plain(messages: list) -> None: ...  # type: ignore[type-arg]
@@ -170,27 +170,25 @@ def unreadable(value: Callable[[], None]) -> None: ...
         ("no function", None, "expected a function"),
     ],
 )
-def test_what_cannot_be_a_listener_is_refused_when_it_is_registered(
-    function: Any, batch_size: int | None, said: str
-) -> None:
+def test_an_invalid_listener_is_refused_at_its_registration(function: Any, batch_size: int | None, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Listener(function, batch_size)
 
 
 @pytest.mark.parametrize("size", [0, -1, True])
-def test_a_batch_has_a_size(size: int) -> None:
+def test_a_batch_size_is_required_for_lists(size: int) -> None:
     with pytest.raises(InvalidSetting, match="batch_size"):
         Listener(bare, size)
 
 
-def test_a_body_that_cannot_be_read_fails_when_it_is_called() -> None:
+def test_a_body_that_cannot_be_decoded_fails_the_call() -> None:
     with pytest.raises(msgspec.MsgspecError):
         Listener(order).arguments([stored(0, b"no json")])
     with pytest.raises(UnicodeDecodeError):
         Listener(text).arguments([stored(0, b"\xff")])
 
 
-def test_messages_are_seen_as_they_were_sent() -> None:
+def test_messages_are_passed_as_they_were_sent() -> None:
     compressed = stored(0, zlib.compress(b"long"), topic="%RETRY%ns%G", properties={"RETRY_TOPIC": "ns%T"}, sys_flag=1)
 
     seen = for_user(compressed, "ns")
@@ -201,7 +199,7 @@ def test_messages_are_seen_as_they_were_sent() -> None:
         for_user(stored(0, b"damaged", sys_flag=1), None)
 
 
-def test_a_function_that_wants_messages_is_called_with_them_unless_something_is_to_be_read_first() -> None:
+def test_a_function_for_messages_is_called_directly_unless_a_body_must_be_decoded() -> None:
     def handle(message: StoredMessage) -> str:
         return message.topic
 
@@ -219,7 +217,7 @@ def test_a_function_that_wants_messages_is_called_with_them_unless_something_is_
     assert Listener(handle_bytes).caller([packed])(packed) == b"long"
 
 
-def test_units_are_messages_or_lists_of_some() -> None:
+def test_a_call_gets_one_message_or_a_list() -> None:
     def handle(message: list[StoredMessage]) -> int:
         return len(message)
 
@@ -231,7 +229,7 @@ def test_units_are_messages_or_lists_of_some() -> None:
     assert [Listener(handle, 2).caller(messages)(unit) for unit in units] == [2, 2, 1]
 
 
-def test_a_model_of_pydantic_is_read_and_one_that_does_not_fit_says_why() -> None:
+def test_a_pydantic_model_is_decoded_and_a_mismatch_names_the_field() -> None:
     pydantic = pytest.importorskip("pydantic")
     model = pydantic.create_model("Bill", id=(int, ...))
 

@@ -24,7 +24,7 @@ DEADLINE_S = 20.0
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def test_polled_messages_are_committed_when_the_user_comes_back() -> None:
+def test_the_next_poll_commits_the_messages_of_the_last_one() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, c.lite_consumer(start_at="first") as consumer:
             await consumer.subscribe("T")
@@ -41,7 +41,7 @@ def test_polled_messages_are_committed_when_the_user_comes_back() -> None:
     run(main())
 
 
-def test_a_user_that_leaves_in_peace_is_done_with_what_he_has() -> None:
+def test_a_user_that_stops_cleanly_has_committed_the_returned_messages() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"0", b"1", b"2", b"3")
@@ -54,7 +54,7 @@ def test_a_user_that_leaves_in_peace_is_done_with_what_he_has() -> None:
     run(main())
 
 
-def test_a_user_that_fails_gets_his_last_messages_again() -> None:
+def test_a_user_that_fails_gets_the_last_messages_again() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"0", b"1", b"2", b"3")
@@ -103,7 +103,7 @@ def test_without_auto_commit_only_commit_commits() -> None:
     run(main())
 
 
-def test_a_commit_in_an_iteration_is_of_what_was_got_so_far() -> None:
+def test_a_commit_during_an_iteration_covers_the_returned_messages() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"0", b"1", b"2", b"3")
@@ -123,7 +123,7 @@ def test_a_commit_in_an_iteration_is_of_what_was_got_so_far() -> None:
 
 
 @pytest.mark.parametrize("again", ["iterate", "poll"])
-def test_what_an_iteration_that_was_left_has_not_given_comes_with_the_next(again: str) -> None:
+def test_messages_left_by_an_interrupted_iteration_are_returned_by_the_next(again: str) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"0", b"1", b"2", b"3")
@@ -143,7 +143,7 @@ def test_what_an_iteration_that_was_left_has_not_given_comes_with_the_next(again
     run(main())
 
 
-def test_messages_that_did_not_reach_who_gave_up_waiting_come_again(tmp_path: Path) -> None:
+def test_messages_of_a_cancelled_poll_are_returned_again(tmp_path: Path) -> None:
     async def main(name_server: str) -> list[bytes]:
         async with AsyncLitePullConsumer(name_server, group="G", start_at="first") as consumer:
             await consumer.subscribe("T")
@@ -172,7 +172,7 @@ def test_messages_that_did_not_reach_who_gave_up_waiting_come_again(tmp_path: Pa
         assert sorted(asyncio.run(main(server.name_server))) == [b"0", b"1", b"2"]
 
 
-def test_members_share_queues_and_hear_of_it() -> None:
+def test_members_share_queues_and_are_notified_of_changes() -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:
             told: list[tuple[str, int, int]] = []
@@ -200,7 +200,7 @@ def test_members_share_queues_and_hear_of_it() -> None:
     run(main())
 
 
-def test_queues_may_be_assigned_instead() -> None:
+def test_queues_may_be_assigned_instead_of_subscribed() -> None:
     async def main() -> None:
         async with real_cluster(queues=3) as c:
             for queue in range(3):
@@ -246,7 +246,7 @@ def test_assigned_queues_may_be_filtered() -> None:
     run(main())
 
 
-def test_a_user_goes_where_he_wants() -> None:
+def test_a_user_can_seek() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"0", b"1")
@@ -279,7 +279,7 @@ def test_a_user_goes_where_he_wants() -> None:
     run(main())
 
 
-def test_assigned_queues_can_be_moved_in_and_paused_at_once() -> None:
+def test_assigned_queues_can_be_moved_and_paused_at_once() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             await c.send("T", b"0", b"1", queue=0)
@@ -305,7 +305,7 @@ def test_assigned_queues_can_be_moved_in_and_paused_at_once() -> None:
     run(main())
 
 
-def test_what_was_polled_before_a_seek_is_not_committed_after_it() -> None:
+def test_messages_polled_before_a_seek_are_not_committed_after_it() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", *(b"%d" % number for number in range(10)))
@@ -320,7 +320,7 @@ def test_what_was_polled_before_a_seek_is_not_committed_after_it() -> None:
     run(main())
 
 
-def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
+def test_a_paused_queue_returns_nothing_until_it_is_resumed() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, c.lite_consumer(start_at="first") as consumer:
             await consumer.subscribe("T")
@@ -336,7 +336,7 @@ def test_a_paused_queue_gives_nothing_until_it_is_resumed() -> None:
     run(main())
 
 
-def test_pulling_ahead_is_bounded() -> None:
+def test_pulling_ahead_has_a_limit() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             await c.send("T", *(b"%d" % number for number in range(300)))
@@ -355,7 +355,7 @@ def test_pulling_ahead_is_bounded() -> None:
     run(main())
 
 
-def test_offsets_that_are_gone_are_passed_over() -> None:
+def test_deleted_offsets_are_skipped() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"0", b"1")
@@ -369,7 +369,7 @@ def test_offsets_that_are_gone_are_passed_over() -> None:
     run(main())
 
 
-def test_a_namespace_appears_in_no_name() -> None:
+def test_returned_names_contain_no_namespace() -> None:
     async def main() -> None:
         async with real_cluster(topics=("ns%T",), queues=1) as c:
             async with (
@@ -389,7 +389,7 @@ def test_a_namespace_appears_in_no_name() -> None:
     run(main())
 
 
-def test_a_broken_filter_is_refused() -> None:
+def test_an_invalid_filter_is_refused() -> None:
     async def main() -> None:
         async with real_cluster(property_filter=True) as c, c.lite_consumer() as consumer:
             with pytest.raises(InvalidExpression, match="a >>> 1"):
@@ -426,7 +426,7 @@ def test_iteration_ends_when_the_consumer_is_stopped() -> None:
 
 
 @pytest.mark.parametrize("not_a_queue", [3, "T", None])
-def test_what_is_not_a_queue_is_refused(not_a_queue: Any) -> None:
+def test_an_argument_that_is_not_a_queue_is_refused(not_a_queue: Any) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, c.lite_consumer() as consumer:
             for call in (

@@ -33,25 +33,25 @@ def write(files: FaultyFiles, name: str, data: bytes) -> None:
         file.write_at(0, data)
 
 
-def test_the_file_lies_where_java_puts_it() -> None:
+def test_the_file_has_the_path_of_javas_client() -> None:
     root = Path("/home/user/.rocketmq_offsets")
 
     assert offsets_folder(root, "10.0.0.1@DEFAULT", "shop") == FOLDER
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a\0b"])
-def test_a_name_that_would_lead_elsewhere_is_refused(name: str) -> None:
+def test_a_name_that_would_change_the_folder_is_refused(name: str) -> None:
     with pytest.raises(InvalidSetting, match="client id"):
         offsets_folder(Path("/root"), name, "shop")
     with pytest.raises(InvalidSetting, match="group"):
         offsets_folder(Path("/root"), "10.0.0.1@x", name)
 
 
-def test_nothing_was_saved_at_first(files: FaultyFiles) -> None:
+def test_a_missing_file_has_no_offsets(files: FaultyFiles) -> None:
     assert LocalOffsetFile(files, FOLDER).load().offset_table == {}
 
 
-def test_the_file_is_what_java_writes(files: FaultyFiles) -> None:
+def test_the_file_has_the_form_of_javas_client(files: FaultyFiles) -> None:
     LocalOffsetFile(files, FOLDER).save({Q3: 12})
 
     assert files.read(FOLDER / FILE) == JAVA_TEXT
@@ -64,13 +64,13 @@ def test_the_file_is_what_java_writes(files: FaultyFiles) -> None:
         b'{"offsetTable":{{"topic":"Orders","brokerName":"broker-a","queueId":3}:12,{"brokerName":"broker-a","queueId":1,"topic":"Orders"}:7}}',
     ],
 )
-def test_what_java_wrote_is_read(files: FaultyFiles, text: bytes) -> None:
+def test_a_file_of_javas_client_can_be_read(files: FaultyFiles, text: bytes) -> None:
     write(files, FILE, text)
 
     assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 12, Q1: 7}
 
 
-def test_a_save_leaves_the_queues_of_others_alone(files: FaultyFiles) -> None:
+def test_a_save_keeps_the_queues_of_other_members(files: FaultyFiles) -> None:
     LocalOffsetFile(files, FOLDER).save({Q3: 12})
     LocalOffsetFile(files, FOLDER).save({Q1: 7})
     LocalOffsetFile(files, FOLDER).save({Q3: 13})
@@ -92,7 +92,7 @@ def test_a_damaged_file_is_replaced_by_its_backup(files: FaultyFiles, damage: by
     assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 12, Q1: 1}
 
 
-def test_damage_to_both_is_an_error_and_not_overwritten(files: FaultyFiles) -> None:
+def test_damage_to_file_and_backup_is_an_error_and_not_overwritten(files: FaultyFiles) -> None:
     write(files, FILE, b"{")
     write(files, FILE + ".bak", b"{")
 
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
         LocalOffsetFile(DiskFiles(), tmp_path / "file" / "client" / "shop").save({Q3: 1})
 
 
-def test_a_full_disk_leaves_what_was_saved(files: FaultyFiles) -> None:
+def test_a_full_disk_keeps_the_saved_offsets(files: FaultyFiles) -> None:
     file = LocalOffsetFile(files, FOLDER)
     file.save({Q3: 12})
     files.fail("write", errno.ENOSPC)
@@ -121,14 +121,14 @@ def test_a_full_disk_leaves_what_was_saved(files: FaultyFiles) -> None:
     assert LocalOffsetFile(files, FOLDER).load().offset_table == {Q3: 12}
 
 
-def test_what_was_saved_survives_a_power_loss_even_the_first_time(files: FaultyFiles) -> None:
+def test_saved_offsets_survive_a_power_loss_even_the_first_ones(files: FaultyFiles) -> None:
     LocalOffsetFile(files, FOLDER).save({Q3: 12})
 
     for seed in range(20):
         assert LocalOffsetFile(files.crash(Random(seed)), FOLDER).load().offset_table == {Q3: 12}
 
 
-def test_it_works_on_a_real_disk(tmp_path: Path) -> None:
+def test_local_offsets_work_on_a_real_disk(tmp_path: Path) -> None:
     folder = offsets_folder(tmp_path, "10.0.0.1@DEFAULT", "shop")
     LocalOffsetFile(DiskFiles(), folder).save({Q3: 12, Q1: 7})
 

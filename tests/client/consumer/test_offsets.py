@@ -58,7 +58,7 @@ def remote() -> tuple[Calls, Offsets]:
     return calls, Offsets(RemoteOffsets(cast("OffsetCalls", calls), "G"))
 
 
-def test_an_offset_only_advances_unless_it_is_moved() -> None:
+def test_an_offset_only_increases_unless_it_is_reset() -> None:
     _, offsets = remote()
 
     offsets.advance(A, 5)
@@ -70,7 +70,7 @@ def test_an_offset_only_advances_unless_it_is_moved() -> None:
     assert offsets.get(A) is None
 
 
-def test_only_what_is_noted_is_kept_and_only_of_the_queues_that_are_named() -> None:
+def test_only_changed_offsets_of_the_named_queues_are_saved() -> None:
     async def main() -> None:
         calls, offsets = remote()
         offsets.move(A, 1)
@@ -86,7 +86,7 @@ def test_only_what_is_noted_is_kept_and_only_of_the_queues_that_are_named() -> N
     run(main())
 
 
-def test_a_broker_that_is_away_does_not_cost_the_offsets_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unavailable_broker_does_not_affect_the_offsets_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         calls, offsets = remote()
         calls.away = {A}
@@ -125,7 +125,7 @@ def test_a_failure_at_the_stop_is_logged_with_what_follows(caplog: pytest.LogCap
     ]
 
 
-def test_the_first_offset_of_a_group_in_a_topic_of_a_broker_comes_before_the_others() -> None:
+def test_the_first_offset_of_a_group_in_a_topic_is_sent_before_the_others() -> None:
     """Apache's brokers lose one of two first ones that come at once."""
     queues = [MessageQueue(topic, broker, number) for topic in "TU" for broker in ("a", "b") for number in range(3)]
 
@@ -186,7 +186,7 @@ def test_a_file_keeps_offsets_over_a_restart() -> None:
     run(main())
 
 
-def test_saves_at_the_same_time_lose_nothing() -> None:
+def test_concurrent_saves_lose_nothing() -> None:
     async def main() -> None:
         files = FaultyFiles()
         offsets = local(files)
@@ -198,7 +198,7 @@ def test_saves_at_the_same_time_lose_nothing() -> None:
     run(main())
 
 
-def test_what_did_not_change_is_not_written_again() -> None:
+def test_unchanged_offsets_are_not_written_again() -> None:
     class File:
         def __init__(self) -> None:
             self.saved: list[Mapping[MessageQueue, int]] = []
@@ -221,7 +221,7 @@ def test_what_did_not_change_is_not_written_again() -> None:
     run(main())
 
 
-def test_a_disk_error_is_raised_when_it_matters() -> None:
+def test_a_disk_error_is_raised_on_an_explicit_commit() -> None:
     async def main() -> None:
         files = FaultyFiles()
         offsets = local(files)
@@ -235,7 +235,7 @@ def test_a_disk_error_is_raised_when_it_matters() -> None:
     run(main())
 
 
-def test_a_client_id_that_leads_elsewhere_is_refused() -> None:
+def test_a_client_id_that_would_change_the_folder_is_refused() -> None:
     with pytest.raises(InvalidSetting):
         offset_store(cast("OffsetCalls", Calls()), "G", LocalFolder(FaultyFiles(), "/home", "../../etc"))
 
@@ -264,7 +264,7 @@ class Shelf(OffsetStore):
 
 
 @pytest.mark.parametrize("namespace", [None, "ns"])
-def test_offsets_of_a_push_consumer_are_kept_by_the_store_that_it_was_given(namespace: str | None) -> None:
+def test_a_push_consumer_saves_its_offsets_in_the_given_store(namespace: str | None) -> None:
     async def main() -> None:
         topic = "ns%T" if namespace else "T"
         async with real_cluster(topics=(topic,), queues=1) as c:
@@ -284,7 +284,7 @@ def test_offsets_of_a_push_consumer_are_kept_by_the_store_that_it_was_given(name
     run(main())
 
 
-def test_those_of_lite_pull_and_pull_consumers_too() -> None:
+def test_lite_pull_and_pull_consumers_use_the_given_store_too() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             shelf, place = Shelf(), MessageQueue("T", "broker-a", 0)
@@ -303,7 +303,7 @@ def test_those_of_lite_pull_and_pull_consumers_too() -> None:
     run(main())
 
 
-def test_a_store_that_fails_is_tried_again_and_costs_no_message(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_store_is_called_again_and_loses_no_message(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             shelf, basket = Shelf(), Basket()
@@ -343,7 +343,7 @@ class Giving(Shelf):
         return self._given
 
 
-def test_what_a_store_does_wrong_is_an_error_of_the_store() -> None:
+def test_an_invalid_result_of_a_store_is_an_error_of_the_store() -> None:
     async def main() -> None:
         place = MessageQueue("T", "broker-a", 0)
         wrong = [(Giving(given), f"it returned {given!r} for T@broker-a:0") for given in ("5", True, 5.0, 2**63)]
@@ -356,6 +356,6 @@ def test_what_a_store_does_wrong_is_an_error_of_the_store() -> None:
     run(main())
 
 
-def test_what_is_no_store_is_refused() -> None:
+def test_an_invalid_store_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="inherits from OffsetStore"):
         PushSettings(group="G", offset_store=cast("OffsetStore", {}))

@@ -78,7 +78,7 @@ def test_queues_are_locked_and_the_locks_are_renewed_and_released() -> None:
     run(main())
 
 
-def test_a_failure_holds_its_queue_up_and_no_other() -> None:
+def test_a_failure_blocks_only_its_own_queue() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             basket = Basket(lambda message: LATER if message.body == b"bad" and message.reconsume_times < 3 else None)
@@ -106,7 +106,7 @@ def test_a_failure_holds_its_queue_up_and_no_other() -> None:
         (ValueError("x"), 1.0),
     ],
 )
-def test_a_listener_says_how_long_its_queue_rests(answer: Exception, wait_s: float) -> None:
+def test_a_listener_chooses_the_pause_of_its_queue(answer: Exception, wait_s: float) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket(lambda message: None if message.reconsume_times else answer)
@@ -120,7 +120,7 @@ def test_a_listener_says_how_long_its_queue_rests(answer: Exception, wait_s: flo
     run(main())
 
 
-def test_a_message_that_was_tried_too_often_is_a_dead_letter_and_the_next_one_comes() -> None:
+def test_after_the_last_attempt_a_message_is_a_dead_letter_and_the_next_is_delivered() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket(lambda message: LATER if message.body == b"bad" else None)
@@ -138,7 +138,7 @@ def test_a_message_that_was_tried_too_often_is_a_dead_letter_and_the_next_one_co
     run(main())
 
 
-def test_a_listener_gives_a_message_up() -> None:
+def test_a_listener_can_make_a_message_a_dead_letter() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
 
@@ -158,7 +158,7 @@ def test_a_listener_gives_a_message_up() -> None:
     run(main())
 
 
-def test_of_a_batch_all_from_the_first_failure_on_come_again() -> None:
+def test_all_messages_of_a_batch_from_the_first_failure_on_are_delivered_again() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", *(b"%d" % number for number in range(6)))
@@ -178,7 +178,7 @@ def test_of_a_batch_all_from_the_first_failure_on_come_again() -> None:
     run(main())
 
 
-def test_order_is_kept_while_members_come_and_go() -> None:
+def test_order_is_kept_while_members_join_and_leave() -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:
             order = Order(took_s=0.03)
@@ -206,7 +206,7 @@ def test_order_is_kept_while_members_come_and_go() -> None:
     run(main())
 
 
-def test_a_queue_is_not_given_up_while_a_listener_works_on_it() -> None:
+def test_a_queue_is_not_released_while_its_listener_runs() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             order = Order(took_s=7)
@@ -225,7 +225,7 @@ def test_a_queue_is_not_given_up_while_a_listener_works_on_it() -> None:
     run(main())
 
 
-def test_nothing_is_consumed_once_the_lock_may_be_lost() -> None:
+def test_nothing_is_consumed_after_the_lock_may_have_expired() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             order = Order(took_s=0.5)
@@ -247,7 +247,7 @@ def test_nothing_is_consumed_once_the_lock_may_be_lost() -> None:
     run(main())
 
 
-def test_a_turn_ends_after_a_minute_and_others_come_first() -> None:
+def test_a_queue_pauses_after_a_minute_in_favour_of_others() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             order = Order(took_s=1)
@@ -294,7 +294,7 @@ def test_a_restarted_queue_waits_for_the_running_listener() -> None:
     run(main())
 
 
-def test_a_restarted_queue_is_not_released_while_the_earlier_listener_works_on_it() -> None:
+def test_a_restarted_queue_is_not_released_while_the_earlier_listener_runs() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             order = Order(took_s=30)
@@ -347,7 +347,7 @@ def manual(c: RealCluster, listener: Any, **options: Any) -> AsyncPushConsumer:
     return member(c, listener, auto_commit=False, persist_ms=1_000, suspend_ms=100, **options)
 
 
-def test_what_is_done_is_committed_when_the_listener_says_so() -> None:
+def test_processed_messages_are_committed_when_the_listener_returns_commit() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             offsets: list[int] = []
@@ -374,7 +374,7 @@ def test_what_is_done_is_committed_when_the_listener_says_so() -> None:
     run(main())
 
 
-def test_a_rollback_lets_all_come_again_that_was_not_committed() -> None:
+def test_a_rollback_delivers_all_uncommitted_messages_again() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[tuple[int, int]] = []
@@ -394,7 +394,7 @@ def test_a_rollback_lets_all_come_again_that_was_not_committed() -> None:
     run(main())
 
 
-def test_a_failure_is_that_of_its_own_message_only() -> None:
+def test_a_failure_affects_only_its_own_message() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[tuple[int, int]] = []
@@ -437,7 +437,7 @@ def test_a_queue_with_uncommitted_messages_moves_to_another_member() -> None:
     run(main())
 
 
-def test_a_rollback_of_a_consumer_that_commits_by_itself_is_an_error_and_comes_again(
+def test_a_rollback_with_automatic_commits_is_an_error_and_delivers_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:

@@ -26,7 +26,7 @@ def offsets(messages: list[StoredMessage]) -> list[int]:
     return [message.queue_offset for message in messages]
 
 
-def test_an_empty_queue_has_nothing_to_commit(queue: ProcessQueue) -> None:
+def test_an_empty_queue_commits_nothing(queue: ProcessQueue) -> None:
     assert (queue.count, queue.body_bytes, queue.span, queue.commit_offset) == (0, 0, 0, None)
     assert queue.take(10, NOW) == []
     assert queue.finish([], NOW) is None
@@ -52,16 +52,14 @@ def test_take_returns_messages_in_order_and_in_batches(queue: ProcessQueue) -> N
         ([11, 12, 10], [10, 10, 13]),
     ],
 )
-def test_what_is_committed_is_the_smallest_offset_in_flight(
-    queue: ProcessQueue, order: list[int], commits: list[int]
-) -> None:
+def test_the_smallest_offset_in_flight_is_committed(queue: ProcessQueue, order: list[int], commits: list[int]) -> None:
     queue.put(run_of(10, 13))
     queue.take(3, NOW)
 
     assert [queue.finish([stored(offset)], NOW) for offset in order] == commits
 
 
-def test_gaps_that_a_filter_left_are_committed_with_what_surrounds_them(queue: ProcessQueue) -> None:
+def test_gaps_of_a_filter_are_committed_with_the_messages_around_them(queue: ProcessQueue) -> None:
     queue.put([stored(10), stored(50), stored(51)])
 
     assert queue.span == 41
@@ -69,7 +67,7 @@ def test_gaps_that_a_filter_left_are_committed_with_what_surrounds_them(queue: P
     assert queue.finish(queue.take(2, NOW), NOW) == 52
 
 
-def test_a_batch_may_be_of_several_pulls_and_end_within_one(queue: ProcessQueue) -> None:
+def test_a_batch_may_span_several_pulls(queue: ProcessQueue) -> None:
     for start in (10, 13, 16):
         queue.put(run_of(start, start + 3))
 
@@ -81,7 +79,7 @@ def test_a_batch_may_be_of_several_pulls_and_end_within_one(queue: ProcessQueue)
     assert (queue.waiting, queue.consuming, queue.body_bytes) == (2, 0, 8)
 
 
-def test_messages_that_wait_hold_the_commit_back(queue: ProcessQueue) -> None:
+def test_waiting_messages_delay_the_commit(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 20))
 
     assert queue.finish(queue.take(4, NOW), NOW) == 14
@@ -111,7 +109,7 @@ def test_bytes_are_those_of_the_bodies_in_flight(queue: ProcessQueue) -> None:
     assert queue.body_bytes == 0
 
 
-def test_a_message_that_comes_a_second_time_is_left_out(queue: ProcessQueue) -> None:
+def test_a_message_pulled_twice_is_dropped(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 13))
     queue.finish(queue.take(1, NOW), NOW)
 
@@ -128,7 +126,7 @@ def test_a_message_is_finished_once_and_only_while_it_is_consumed(queue: Process
     assert (queue.count, queue.body_bytes) == (2, 8)
 
 
-def test_requeued_messages_come_before_the_others(queue: ProcessQueue) -> None:
+def test_requeued_messages_are_delivered_before_the_others(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 16))
     batch = queue.take(3, NOW)
 
@@ -140,7 +138,7 @@ def test_requeued_messages_come_before_the_others(queue: ProcessQueue) -> None:
     assert queue.commit_offset == 10
 
 
-def test_an_orderly_batch_is_committed_as_a_whole(queue: ProcessQueue) -> None:
+def test_an_orderly_batch_is_committed_completely(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 16))
     queue.take(2, NOW)
     queue.take(1, NOW)
@@ -150,7 +148,7 @@ def test_an_orderly_batch_is_committed_as_a_whole(queue: ProcessQueue) -> None:
     assert (queue.count, queue.consuming) == (3, 0)
 
 
-def test_an_orderly_batch_that_is_rolled_back_comes_again_in_order(queue: ProcessQueue) -> None:
+def test_a_rolled_back_orderly_batch_is_delivered_again_in_order(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 16))
     queue.take(2, NOW)
     queue.take(2, NOW)
@@ -161,7 +159,7 @@ def test_an_orderly_batch_that_is_rolled_back_comes_again_in_order(queue: Proces
     assert offsets(queue.take(9, NOW)) == [10, 11, 12, 13, 14, 15]
 
 
-def test_a_dropped_queue_takes_and_gives_nothing_and_commits_nothing(queue: ProcessQueue) -> None:
+def test_a_dropped_queue_accepts_returns_and_commits_nothing(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 13))
     batch = queue.take(1, NOW)
 
@@ -184,7 +182,7 @@ def test_a_message_is_overdue_when_its_listener_takes_longer_than_the_timeout(
     assert offsets(queue.overdue(NOW + passed, 900.0)) == ([10] if is_overdue else [])
 
 
-def test_only_the_head_is_looked_at_for_overdue_messages(queue: ProcessQueue) -> None:
+def test_only_the_first_message_is_checked_for_the_timeout(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 15))
     queue.take(1, NOW + 950)
     queue.take(2, NOW)
@@ -194,7 +192,7 @@ def test_only_the_head_is_looked_at_for_overdue_messages(queue: ProcessQueue) ->
     assert offsets(queue.overdue(NOW + 1000, 900.0)) == [11, 12]
 
 
-def test_what_is_done_does_not_hide_the_overdue_ones_behind_it(queue: ProcessQueue) -> None:
+def test_completed_messages_do_not_hide_later_overdue_ones(queue: ProcessQueue) -> None:
     queue.put(run_of(10, 14))
     queue.take(4, NOW)
     queue.finish([stored(11), stored(12)], NOW)
@@ -202,7 +200,7 @@ def test_what_is_done_does_not_hide_the_overdue_ones_behind_it(queue: ProcessQue
     assert offsets(queue.overdue(NOW + 1000, 900.0)) == [10, 13]
 
 
-def test_a_clean_up_takes_sixteen_at_most(queue: ProcessQueue) -> None:
+def test_a_clean_up_handles_at_most_sixteen_messages(queue: ProcessQueue) -> None:
     queue.put(run_of(0, 40))
     queue.take(40, NOW)
 
@@ -222,7 +220,7 @@ def test_a_requeued_message_has_the_full_consume_timeout_again(queue: ProcessQue
 
 
 @pytest.mark.parametrize(("passed", "held"), [(-0.001, True), (0.0, True), (0.001, False)])
-def test_a_lock_is_believed_for_half_a_minute(queue: ProcessQueue, passed: float, held: bool) -> None:
+def test_a_lock_is_used_for_half_a_minute(queue: ProcessQueue, passed: float, held: bool) -> None:
     assert not queue.is_locked(NOW)
 
     queue.lock(NOW)
@@ -249,7 +247,7 @@ class RefusedMeanwhile(ProcessQueue):
         return found
 
 
-def test_a_thread_may_ask_for_the_lock_while_the_loop_loses_it() -> None:
+def test_a_thread_may_read_the_lock_while_the_loop_loses_it() -> None:
     queue = RefusedMeanwhile(PullPosition(MessageQueue("T", "b", 0), 0), Unobserved(), NOW, is_orderly=True)
     queue.lock(NOW)
 

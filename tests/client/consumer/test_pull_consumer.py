@@ -17,7 +17,7 @@ from pocketmq.testing import run
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def test_pulls_say_what_they_found() -> None:
+def test_results_of_pulls_have_their_status() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c, c.pull_consumer() as consumer:
             for number, tag in enumerate("ABABA"):
@@ -88,7 +88,7 @@ def test_pulls_are_filtered_by_sql() -> None:
     run(main())
 
 
-def test_a_pull_by_sql_gets_nothing_from_a_broker_that_does_not_filter_so() -> None:
+def test_a_broker_without_sql_filters_refuses_a_pull_by_sql() -> None:
     async def main() -> None:
         async with real_cluster(queues=1, property_filter=False) as c, c.pull_consumer() as consumer:
             await c.send("T", b"1")
@@ -136,7 +136,7 @@ def test_offsets_are_queried_and_committed() -> None:
     run(main())
 
 
-def test_a_broadcasting_pull_consumer_keeps_its_offsets_itself() -> None:
+def test_a_broadcasting_pull_consumer_stores_its_own_offsets() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             async with c.pull_consumer(broadcast=True, local_offsets="/home") as consumer:
@@ -148,7 +148,7 @@ def test_a_broadcasting_pull_consumer_keeps_its_offsets_itself() -> None:
     run(main())
 
 
-def test_a_message_is_sent_back_and_comes_again() -> None:
+def test_a_message_that_is_sent_back_is_delivered_again() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"1", b"2")
@@ -168,7 +168,7 @@ def test_a_message_is_sent_back_and_comes_again() -> None:
     run(main())
 
 
-def test_a_message_of_a_namespace_comes_again_to_its_topic_though_its_broker_does_not_take_it_back() -> None:
+def test_a_message_of_a_namespace_is_retried_although_its_broker_refuses_it() -> None:
     async def main() -> None:
         async with real_cluster(queues=1, topics=("ns%T",)) as c:
             async with c.producer(namespace="ns") as producer:
@@ -188,7 +188,7 @@ def test_a_message_of_a_namespace_comes_again_to_its_topic_though_its_broker_doe
     run(main())
 
 
-def test_a_second_listener_gets_the_allocated_queues_too() -> None:
+def test_a_second_listener_also_gets_the_allocated_queues() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, c.pull_consumer() as consumer:
             first: list[int] = []
@@ -220,7 +220,7 @@ def test_the_listener_gets_the_allocated_queues_after_every_change() -> None:
     run(main())
 
 
-def test_namespaces_are_on_the_wire_only() -> None:
+def test_namespaces_are_only_visible_on_the_wire() -> None:
     async def main() -> None:
         async with (
             real_cluster(topics=("ns%T",), queues=1) as c,
@@ -238,7 +238,7 @@ def test_namespaces_are_on_the_wire_only() -> None:
 # scheduled pulls
 
 
-def test_a_task_is_called_for_each_queue_of_the_share_until_the_queue_moves() -> None:
+def test_a_task_is_called_for_each_allocated_queue_until_the_queue_moves() -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:
             calls: dict[str, list[int]] = {"a": [], "b": []}
@@ -268,7 +268,7 @@ def test_a_task_is_called_for_each_queue_of_the_share_until_the_queue_moves() ->
     run(main())
 
 
-def test_a_task_that_says_nothing_is_called_soon_and_one_that_fails_after_a_second(
+def test_a_task_without_a_result_is_called_soon_and_a_failed_one_after_a_second(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:

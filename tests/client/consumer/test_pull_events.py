@@ -24,7 +24,7 @@ class Recorder(Hooks):
         self.events.append(event)
 
 
-def test_hooks_hear_names_as_users_know_them() -> None:
+def test_hooks_get_names_without_the_namespace() -> None:
     recorder = Recorder()
     events = PullEvents(HookList([recorder]), "G", "dev")
 
@@ -39,7 +39,7 @@ def test_hooks_hear_names_as_users_know_them() -> None:
     ]
 
 
-def test_there_are_no_events_without_hooks() -> None:
+def test_without_hooks_no_events_are_created() -> None:
     hooks = HookList([Hooks()])
     events = PullEvents(hooks, "G", None)
 

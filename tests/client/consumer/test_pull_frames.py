@@ -64,7 +64,7 @@ def decoded(frame: bytes) -> Command:
     credentials=credentials,
     is_marked=some.booleans(),
 )
-def test_a_template_gives_what_the_long_way_gives(
+def test_a_template_gives_the_same_bytes_as_the_encoder(
     group: str,
     topic: str,
     broker_name: str,
@@ -87,7 +87,7 @@ def test_a_template_gives_what_the_long_way_gives(
 
 @pytest.mark.parametrize("token", [None, "of today"])
 @pytest.mark.parametrize("version", [Version.V4_9_3, Version.V4_9_4, VERSION])
-def test_servers_old_and_new_take_the_signature_of_each_pull(version: int, token: str | None) -> None:
+def test_old_and_new_servers_accept_the_signature_of_each_pull(version: int, token: str | None) -> None:
     rpc = links_of(Credentials("key", "secret", token))
     write = pull_writer(rpc, PULL, header("G", "T", "*", 0, 0, 0), "broker-a")
 
@@ -101,14 +101,14 @@ def test_servers_old_and_new_take_the_signature_of_each_pull(version: int, token
     assert len({(pull.ext or {})[SIGNATURE] for pull in pulls}) == 3
 
 
-def test_who_prints_a_writer_does_not_see_the_secret() -> None:
+def test_the_repr_of_a_writer_hides_the_secret() -> None:
     write = pull_writer(links_of(Credentials("key", "of nobody")), PULL, header("G", "T", "*", 0, 0, 0), "broker-a")
 
     assert "of nobody" not in repr(write)
 
 
 @needs_golden
-def test_a_pull_of_javas_client_has_the_signature_that_ours_would_have() -> None:
+def test_a_pull_has_the_same_signature_as_javas_client() -> None:
     versions = set()
     for frame in captured("wire/*/*/acl.jsonl"):
         ext = frame.command.ext or {}

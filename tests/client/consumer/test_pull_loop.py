@@ -120,7 +120,7 @@ def gaps(times: list[float]) -> list[float]:
     return [round(later - earlier, 2) for earlier, later in itertools.pairwise(times)]
 
 
-def test_one_pull_of_a_queue_is_under_way_at_a_time() -> None:
+def test_a_queue_has_one_pull_in_flight() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             broker.messages = 100
@@ -133,7 +133,7 @@ def test_one_pull_of_a_queue_is_under_way_at_a_time() -> None:
     run(main())
 
 
-def test_pulls_tell_how_far_the_group_is_once_that_is_more_than_nothing() -> None:
+def test_pulls_contain_the_committed_offset_of_the_group() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             broker.messages = 40
@@ -159,7 +159,7 @@ def test_pulls_tell_how_far_the_group_is_once_that_is_more_than_nothing() -> Non
         (ResponseCode.SUBSCRIPTION_NOT_LATEST, 1.0),
     ],
 )
-def test_a_refused_pull_is_made_again_after_a_while(code: int, wait_s: float) -> None:
+def test_a_refused_pull_is_repeated_after_a_pause(code: int, wait_s: float) -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             broker.script(PULL, refuse(code), refuse(code))
@@ -172,7 +172,7 @@ def test_a_refused_pull_is_made_again_after_a_while(code: int, wait_s: float) ->
 
 
 @pytest.mark.parametrize("code", [ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST])
-def test_a_broker_that_does_not_know_the_subscription_hears_it_again(code: int) -> None:
+def test_a_broker_without_the_subscription_gets_it_again(code: int) -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer), consumer:
             await asyncio.sleep(5)
@@ -184,7 +184,7 @@ def test_a_broker_that_does_not_know_the_subscription_hears_it_again(code: int) 
     run(main())
 
 
-def test_a_lost_connection_is_made_again_and_pulls_continue() -> None:
+def test_a_lost_connection_is_opened_again_and_pulls_continue() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             async with consumer:
@@ -197,7 +197,7 @@ def test_a_lost_connection_is_made_again_and_pulls_continue() -> None:
     run(main())
 
 
-def test_a_broker_that_asks_to_slow_down_after_a_failure_is_still_asked_whether_its_log_is_the_same() -> None:
+def test_after_a_failure_a_busy_broker_is_still_checked_for_a_changed_log() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             broker.messages = 10
@@ -212,7 +212,7 @@ def test_a_broker_that_asks_to_slow_down_after_a_failure_is_still_asked_whether_
     run(main())
 
 
-def test_an_offset_that_does_not_exist_is_repaired_for_the_whole_group() -> None:
+def test_an_illegal_offset_is_corrected_for_the_group() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             broker.committed, broker.messages = 500, 40
@@ -227,7 +227,7 @@ def test_an_offset_that_does_not_exist_is_repaired_for_the_whole_group() -> None
     run(main())
 
 
-def test_what_the_filter_passes_over_counts_as_handled() -> None:
+def test_filtered_messages_count_as_processed() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             broker.messages = 900
@@ -242,7 +242,7 @@ def test_what_the_filter_passes_over_counts_as_handled() -> None:
     run(main())
 
 
-def test_what_the_filter_passes_over_is_not_committed_past_a_message_in_work() -> None:
+def test_filtered_messages_are_not_committed_past_a_message_in_work() -> None:
     async def main() -> None:
         gate = asyncio.Event()
 
@@ -257,7 +257,7 @@ def test_what_the_filter_passes_over_is_not_committed_past_a_message_in_work() -
     run(main())
 
 
-def test_a_slave_is_pulled_on_suggestion_but_gets_no_offsets() -> None:
+def test_a_suggested_slave_is_pulled_but_gets_no_offsets() -> None:
     async def main() -> None:
         async with pulled() as (c, broker, consumer):
             slave = PulledBroker(FakeBroker(c.network, "10.0.0.77:10911", "broker-a"))
@@ -278,7 +278,7 @@ def test_a_slave_is_pulled_on_suggestion_but_gets_no_offsets() -> None:
     run(main())
 
 
-def test_the_master_is_pulled_again_when_the_slave_that_was_suggested_is_gone() -> None:
+def test_the_master_is_pulled_again_when_the_suggested_slave_is_missing() -> None:
     async def main() -> None:
         async with pulled() as (c, broker, consumer):
             slave = FakeBroker(c.network, "10.0.0.77:10911", "broker-a")
@@ -306,7 +306,7 @@ def with_slave(c: Cluster, broker: PulledBroker, slave: FakeBroker, ids: tuple[i
 
 
 @pytest.mark.parametrize("ids", [(1,), (0, 1)], ids=["out of the route", "in the route"])
-def test_while_the_master_is_away_the_offsets_are_read_and_kept_at_its_slave(ids: tuple[int, ...]) -> None:
+def test_while_the_master_is_unavailable_its_slave_keeps_the_offsets(ids: tuple[int, ...]) -> None:
     async def main() -> None:
         async with pulled() as (c, broker, consumer):
             slave = PulledBroker(FakeBroker(c.network, "10.0.0.77:10911", "broker-a"))
@@ -326,7 +326,7 @@ def test_while_the_master_is_away_the_offsets_are_read_and_kept_at_its_slave(ids
     run(main())
 
 
-def test_an_ordered_consumer_takes_no_queue_without_the_lock_of_the_master() -> None:
+def test_an_ordered_consumer_needs_the_lock_of_the_master() -> None:
     async def main() -> None:
         async with pulled(ordered=True) as (c, broker, consumer):
             slave = PulledBroker(FakeBroker(c.network, "10.0.0.77:10911", "broker-a"))
@@ -343,7 +343,7 @@ def test_an_ordered_consumer_takes_no_queue_without_the_lock_of_the_master() -> 
     run(main())
 
 
-def test_the_route_is_asked_for_again_when_the_broker_of_a_queue_is_unknown() -> None:
+def test_an_unknown_broker_of_a_queue_causes_a_route_query() -> None:
     async def main() -> None:
         async with pulled() as (c, broker, consumer):
             broker.messages = 5
@@ -363,7 +363,7 @@ def test_the_route_is_asked_for_again_when_the_broker_of_a_queue_is_unknown() ->
     run(main())
 
 
-def test_an_sql_filter_is_not_sent_to_a_broker_that_is_older_than_it() -> None:
+def test_an_sql_filter_is_not_sent_to_a_broker_without_sql92() -> None:
     async def main() -> None:
         async with pulled() as (c, broker, _):
             broker.version = 231
@@ -385,7 +385,7 @@ def test_an_sql_filter_is_not_sent_to_a_broker_that_is_older_than_it() -> None:
     run(main())
 
 
-def test_a_queue_whose_pulls_are_dead_is_assigned_again() -> None:
+def test_a_queue_without_pulls_for_two_minutes_is_assigned_again() -> None:
     async def main() -> None:
         async with pulled(pull_timeout_ms=3_600_000) as (_, broker, consumer):
             async with consumer:
@@ -397,7 +397,7 @@ def test_a_queue_whose_pulls_are_dead_is_assigned_again() -> None:
     run(main())
 
 
-def test_an_interval_lies_behind_pulls_that_brought_messages() -> None:
+def test_a_pull_with_messages_is_followed_by_an_interval() -> None:
     async def main() -> None:
         async with pulled(pull_interval_ms=3_000) as (_, broker, consumer):
             broker.messages = 64
@@ -409,7 +409,7 @@ def test_an_interval_lies_behind_pulls_that_brought_messages() -> None:
     run(main())
 
 
-def test_no_interval_lies_behind_a_pull_that_brought_nothing() -> None:
+def test_an_empty_pull_is_followed_by_no_interval() -> None:
     async def main() -> None:
         async with pulled(pull_interval_ms=3_000) as (_, broker, consumer):
             nothing = broker.answer(ResponseCode.PULL_NOT_FOUND, 0)
@@ -423,7 +423,7 @@ def test_no_interval_lies_behind_a_pull_that_brought_nothing() -> None:
     run(main())
 
 
-def test_a_failed_pull_is_repeated_after_the_time_that_was_set() -> None:
+def test_a_failed_pull_is_repeated_after_the_configured_time() -> None:
     async def main() -> None:
         async with pulled(pull_retry_ms=3_000) as (_, broker, consumer):
             broker.script(PULL, refuse(ResponseCode.SYSTEM_ERROR))
@@ -435,7 +435,7 @@ def test_a_failed_pull_is_repeated_after_the_time_that_was_set() -> None:
     run(main())
 
 
-def test_an_answer_that_goes_back_behind_its_pull_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_response_that_moves_backwards_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         seen: list[bytes] = []
         async with pulled(lambda message: seen.append(message.body)) as (_, broker, consumer):
@@ -486,7 +486,7 @@ def test_pulls_include_the_filter_if_configured() -> None:
     run(main())
 
 
-def test_offsets_are_kept_every_five_seconds_after_the_first_ten() -> None:
+def test_offsets_are_committed_every_five_seconds_after_the_first_ten() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer):
             broker.messages = 3
@@ -501,7 +501,7 @@ def test_offsets_are_kept_every_five_seconds_after_the_first_ten() -> None:
     run(main())
 
 
-def test_rebalance_comes_round_every_twenty_seconds() -> None:
+def test_a_rebalance_runs_every_twenty_seconds() -> None:
     async def main() -> None:
         async with pulled() as (c, broker, consumer):
             c.add_topic("%RETRY%G", queues=0)
@@ -514,7 +514,7 @@ def test_rebalance_comes_round_every_twenty_seconds() -> None:
     run(main())
 
 
-def test_a_list_of_members_that_cannot_be_had_changes_nothing() -> None:
+def test_an_unavailable_list_of_members_changes_nothing() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer), consumer:
             await until(lambda: broker.pulls)
@@ -525,7 +525,7 @@ def test_a_list_of_members_that_cannot_be_had_changes_nothing() -> None:
     run(main())
 
 
-def test_a_member_that_the_group_does_not_know_owns_nothing() -> None:
+def test_a_member_unknown_to_the_group_owns_nothing() -> None:
     async def main() -> None:
         async with pulled() as (_, broker, consumer), consumer:
             await until(lambda: broker.pulls)

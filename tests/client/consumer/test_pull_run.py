@@ -57,7 +57,7 @@ class Script(PullLoop):
         return step
 
 
-def test_a_run_ends_with_the_first_answer_after_which_no_pull_is_sent() -> None:
+def test_a_run_ends_with_the_first_answer_that_stops_pulling() -> None:
     async def main() -> None:
         script = Script(True, True, False)
 
@@ -70,7 +70,7 @@ def test_a_run_ends_with_the_first_answer_after_which_no_pull_is_sent() -> None:
     run(main())
 
 
-def test_an_answer_that_calls_for_another_beginning_is_given() -> None:
+def test_an_answer_with_another_next_offset_is_returned() -> None:
     async def main() -> None:
         script = Script(False)
         script.is_illegal = True
@@ -82,7 +82,7 @@ def test_an_answer_that_calls_for_another_beginning_is_given() -> None:
     run(main())
 
 
-def test_what_is_raised_meanwhile_and_what_no_answer_comes_to_is_raised() -> None:
+def test_exceptions_and_lost_answers_are_raised() -> None:
     async def main() -> None:
         wrong, lost = Script(True, ValueError("of a hook")), Script()
         wrong.run_of_pulls.answered(ANSWER)
@@ -111,7 +111,7 @@ def test_a_cancelled_run_accepts_no_answer() -> None:
     run(main())
 
 
-def test_it_is_known_as_a_pull_and_wants_whole_answers() -> None:
+def test_a_run_is_shown_as_a_pull_and_needs_complete_answers() -> None:
     async def main() -> None:
         waiting = Script().run_of_pulls
 
@@ -129,7 +129,7 @@ def busy(*steps: bool | Exception) -> Script:
     return script
 
 
-def test_the_next_pull_is_held_back_until_listeners_have_no_more_than_enough() -> None:
+def test_the_next_pull_waits_until_listeners_have_few_messages() -> None:
     async def main() -> None:
         script = busy(True, True)
         owned = script.owned
@@ -166,7 +166,7 @@ def test_slow_listeners_are_not_waited_for() -> None:
     run(main())
 
 
-def test_what_a_pull_that_was_held_back_comes_to_ends_the_run() -> None:
+def test_the_result_of_a_delayed_pull_ends_the_run() -> None:
     async def main() -> None:
         script = busy(ValueError("no line"))
 
@@ -178,7 +178,7 @@ def test_what_a_pull_that_was_held_back_comes_to_ends_the_run() -> None:
     run(main())
 
 
-def test_a_pull_that_is_held_back_is_not_sent_after_the_loop_was_cancelled() -> None:
+def test_a_delayed_pull_is_not_sent_after_the_loop_was_cancelled() -> None:
     async def main() -> None:
         script = busy()
         owned = script.owned
@@ -195,7 +195,7 @@ def test_a_pull_that_is_held_back_is_not_sent_after_the_loop_was_cancelled() -> 
 
 
 @pytest.mark.parametrize("credentials", [None, Credentials("key", "secret")], ids=["unsigned", "signed"])
-def test_quick_listeners_never_wait_because_their_queue_ran_into_its_limit(credentials: Credentials | None) -> None:
+def test_quick_listeners_do_not_wait_at_the_queue_limit(credentials: Credentials | None) -> None:
     async def main() -> None:
         options: dict[str, Any] = {"workers": 2, "credentials": credentials}
         async with pulled(lambda _: asyncio.sleep(0.0002), **options) as (_, broker, consumer):
@@ -265,7 +265,7 @@ def _course(in_runs: bool) -> list[Any]:
     return [*seen, told.said]
 
 
-def test_pulls_in_a_run_say_and_do_what_pulls_do_that_are_awaited_one_by_one() -> None:
+def test_pulls_in_a_run_match_pulls_that_are_awaited_one_by_one() -> None:
     in_runs, alone = _course(in_runs=True), _course(in_runs=False)
 
     assert in_runs == alone
@@ -275,7 +275,7 @@ def test_pulls_in_a_run_say_and_do_what_pulls_do_that_are_awaited_one_by_one() -
     assert committed == 400
 
 
-def test_a_run_goes_on_without_the_task_of_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_continues_without_the_task_of_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     begin = PullRun.__init__
 
@@ -296,7 +296,7 @@ def test_a_run_goes_on_without_the_task_of_its_queue(monkeypatch: pytest.MonkeyP
     run(main())
 
 
-def test_a_pull_after_a_failure_goes_alone_and_the_queue_is_said_to_be_pulled_again(
+def test_after_a_failure_a_pull_runs_alone_and_the_recovery_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:

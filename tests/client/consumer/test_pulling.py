@@ -60,7 +60,7 @@ def left_at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return noted
 
 
-def test_a_signed_push_consumer_pulls_in_runs_and_its_group_moves_on(server: Server, left_at_once: list[bool]) -> None:
+def test_a_signed_push_consumer_pulls_in_runs_and_commits(server: Server, left_at_once: list[bool]) -> None:
     bodies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     consumer = PushConsumer(server.name_server, group="workers", credentials=ORDERS, start_at="first")
     consumer.on("orders")(lambda message: bodies.put(message.body))
@@ -74,7 +74,7 @@ def test_a_signed_push_consumer_pulls_in_runs_and_its_group_moves_on(server: Ser
         assert admin.offsets.lag("workers").of_topic("orders").messages == 0
 
 
-def test_signed_consumers_that_pull_by_themselves_get_the_same(server: Server) -> None:
+def test_signed_pull_consumers_get_the_same_answers(server: Server) -> None:
     deadline = time.monotonic() + 30
     with LitePullConsumer(server.name_server, group="workers", credentials=ORDERS, start_at="first") as lite:
         lite.subscribe("orders")
@@ -92,7 +92,7 @@ def test_signed_consumers_that_pull_by_themselves_get_the_same(server: Server) -
     assert polled == pulled == {b"%d" % number for number in range(COUNT)}
 
 
-def test_what_a_key_gives_no_right_to_is_refused_by_the_broker_in_its_own_words(server: Server) -> None:
+def test_a_forbidden_pull_is_refused_in_the_words_of_the_broker(server: Server) -> None:
     with PullConsumer(server.name_server, group="strangers", credentials=ORDERS) as consumer:
         (place, _) = consumer.queues("orders")
         for _ in range(3):  # the first one has to wait for the line, the others leave at once
@@ -103,7 +103,7 @@ def test_what_a_key_gives_no_right_to_is_refused_by_the_broker_in_its_own_words(
         wrong.queues("orders")
 
 
-def test_signed_sends_of_threads_that_wait_go_past_the_loop(server: Server) -> None:
+def test_signed_sends_of_waiting_threads_bypass_the_loop(server: Server) -> None:
     with Producer(server.name_server, credentials=ORDERS) as producer:
         results = [producer.send("orders", b"x") for _ in range(3)]
 

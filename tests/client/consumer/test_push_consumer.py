@@ -17,7 +17,7 @@ from pocketmq.testing import run
 # what comes, and where a group begins
 
 
-def test_every_message_comes_to_its_listener_once_and_is_committed() -> None:
+def test_every_message_is_passed_to_its_listener_once_and_committed() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             await c.send("T", *(b"%d" % number for number in range(100)))
@@ -36,7 +36,7 @@ def test_every_message_comes_to_its_listener_once_and_is_committed() -> None:
     run(main())
 
 
-def test_a_second_start_goes_on_where_the_group_was() -> None:
+def test_a_second_start_continues_at_the_committed_offsets() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             first, second = Basket(), Basket()
@@ -52,7 +52,7 @@ def test_a_second_start_goes_on_where_the_group_was() -> None:
     run(main())
 
 
-def test_a_new_group_begins_at_the_end_by_default() -> None:
+def test_a_new_group_starts_at_the_end_by_default() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             await c.send("T", b"old")
@@ -71,7 +71,7 @@ def test_a_new_group_begins_at_the_end_by_default() -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False], ids=["an empty topic", "a topic that is created later"])
-def test_a_new_group_gets_all_that_is_sent_after_its_start(exists: bool) -> None:
+def test_a_new_group_gets_all_messages_sent_after_its_start(exists: bool) -> None:
     async def main() -> None:
         async with real_cluster(topics=["T"] if exists else []) as c:
             basket = Basket()
@@ -92,7 +92,7 @@ def test_a_new_group_gets_all_that_is_sent_after_its_start(exists: bool) -> None
 
 
 @pytest.mark.parametrize("kind", [int, datetime, timedelta])
-def test_a_new_group_may_begin_at_a_time(kind: type) -> None:
+def test_a_new_group_may_start_at_a_time(kind: type) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             await c.send("T", b"old")
@@ -118,7 +118,7 @@ def test_a_new_group_may_begin_at_a_time(kind: type) -> None:
     run(main())
 
 
-def test_tags_are_filtered_by_the_broker_and_once_more_here() -> None:
+def test_tags_are_filtered_by_the_broker_and_again_by_the_client() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             same_hash = ("Aa", "BB")
@@ -183,7 +183,7 @@ def test_a_filter_that_the_broker_does_not_offer_is_refused_at_the_start() -> No
 # listeners and messages of all kinds
 
 
-def test_topics_have_listeners_of_their_own_also_when_messages_come_again() -> None:
+def test_topics_have_separate_listeners_also_for_retries() -> None:
     async def main() -> None:
         async with real_cluster(topics=("A", "B"), queues=1) as c:
             once = lambda message: None if message.reconsume_times else LATER  # noqa: E731
@@ -220,7 +220,7 @@ def test_a_plain_listener_is_called_in_threads() -> None:
     run(main())
 
 
-def test_compressed_bodies_are_seen_as_they_were() -> None:
+def test_compressed_bodies_are_decompressed() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             body = b"long " * 10_000
@@ -237,7 +237,7 @@ def test_compressed_bodies_are_seen_as_they_were() -> None:
     run(main())
 
 
-def test_a_namespace_is_on_the_wire_and_nowhere_else() -> None:
+def test_a_namespace_is_only_visible_on_the_wire() -> None:
     async def main() -> None:
         async with real_cluster(topics=("ns%T",), queues=1) as c:
             basket = Basket(lambda message: None if message.reconsume_times else LATER)
@@ -260,7 +260,7 @@ def test_a_namespace_is_on_the_wire_and_nowhere_else() -> None:
 # broadcasting
 
 
-def test_broadcasting_members_get_every_message_and_remember_where_they_were() -> None:
+def test_broadcasting_members_get_every_message_and_keep_their_offsets() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             baskets = [Basket(), Basket()]
@@ -287,7 +287,7 @@ def test_broadcasting_members_get_every_message_and_remember_where_they_were() -
 # use
 
 
-def test_a_consumer_is_used_as_it_should_be() -> None:
+def test_wrong_use_of_a_consumer_is_refused() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             with pytest.raises(InvalidSetting, match="did you mean 'pull_batch'"):
@@ -321,7 +321,7 @@ def test_a_consumer_is_used_as_it_should_be() -> None:
     run(main())
 
 
-def test_messages_sent_in_batches_come_one_by_one() -> None:
+def test_messages_sent_in_batches_are_passed_one_by_one() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket()
@@ -350,7 +350,7 @@ def test_a_start_with_the_address_of_a_broker_fails_at_once() -> None:
     run(main())
 
 
-def test_arguments_that_do_not_exist_are_refused_with_those_that_do() -> None:
+def test_unknown_arguments_are_refused_with_the_known_ones() -> None:
     for consumer in (AsyncPushConsumer("a:9876", group="G"), PushConsumer("a:9876", group="G")):
         with pytest.raises(UsageError, match=r"on has no argument 'tag'; did you mean 'tags'"):
             consumer.on("T", tag="a")  # type: ignore[arg-type]
@@ -389,7 +389,7 @@ def test_a_message_knows_the_queue_that_it_was_read_from() -> None:
     run(main())
 
 
-def test_messages_that_are_polled_or_pulled_know_their_queue_too() -> None:
+def test_polled_and_pulled_messages_know_their_queue() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", topics=("ns%T",), queues=2) as c:
             place = MessageQueue("T", "broker-b", 1)

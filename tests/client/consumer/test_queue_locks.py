@@ -24,7 +24,7 @@ def member(c: RealCluster, seen: list[tuple[int, int]], number: int) -> AsyncPus
     return consumer
 
 
-def test_who_was_cut_off_goes_on_behind_what_another_member_has_handled_meanwhile() -> None:
+def test_a_disconnected_member_continues_after_the_messages_that_another_handled() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[tuple[int, int]] = []
@@ -47,7 +47,7 @@ def test_who_was_cut_off_goes_on_behind_what_another_member_has_handled_meanwhil
     run(main())
 
 
-def test_who_was_cut_off_alone_goes_on_where_it_was() -> None:
+def test_a_disconnected_member_without_others_continues_at_its_offset() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[tuple[int, int]] = []
@@ -64,7 +64,7 @@ def test_who_was_cut_off_alone_goes_on_where_it_was() -> None:
     run(main())
 
 
-def test_of_calls_that_travel_together_none_is_made_once_the_lock_may_be_lost() -> None:
+def test_calls_of_a_shared_job_stop_when_the_lock_may_have_expired() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             seen: list[bytes] = []
@@ -96,7 +96,7 @@ def test_of_calls_that_travel_together_none_is_made_once_the_lock_may_be_lost() 
     run(main())
 
 
-def test_a_stop_while_queues_start_leaves_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_during_the_start_of_queues_releases_their_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:
             asked: list[MessageQueue] = []

@@ -72,7 +72,7 @@ def test_a_stopped_member_leaves_within_a_second_and_its_queues_move_at_once() -
     run(main())
 
 
-def test_a_member_that_crashed_is_replaced_when_its_connection_is_gone() -> None:
+def test_a_crashed_member_is_replaced_when_its_connection_is_lost() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             stays, crashes = member(c, 1, Basket()), member(c, 2, Basket())
@@ -89,7 +89,7 @@ def test_a_member_that_crashed_is_replaced_when_its_connection_is_gone() -> None
     run(main())
 
 
-def test_nothing_is_lost_while_members_come_and_go() -> None:
+def test_no_message_is_lost_while_members_join_and_leave() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", queues=4) as c:
             seen: Counter[bytes] = Counter()
@@ -118,7 +118,7 @@ def test_nothing_is_lost_while_members_come_and_go() -> None:
     run(main())
 
 
-def test_a_queue_changes_hands_without_a_message_being_handled_twice() -> None:
+def test_a_queue_moves_without_handling_a_message_twice() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c:
             seen: Counter[bytes] = Counter()
@@ -138,7 +138,7 @@ def test_a_queue_changes_hands_without_a_message_being_handled_twice() -> None:
     run(main())
 
 
-def test_queues_that_a_topic_gets_later_are_read_from_their_first_message() -> None:
+def test_queues_added_to_a_topic_are_read_from_their_first_message() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket()
@@ -153,7 +153,7 @@ def test_queues_that_a_topic_gets_later_are_read_from_their_first_message() -> N
     run(main())
 
 
-def test_a_broker_that_joins_while_the_group_is_away_is_read_from_its_first_message() -> None:
+def test_a_broker_added_while_the_group_is_stopped_is_read_from_its_first_message() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", queues=1) as c:
             basket = Basket()
@@ -171,7 +171,7 @@ def test_a_broker_that_joins_while_the_group_is_away_is_read_from_its_first_mess
     run(main())
 
 
-def test_two_members_of_a_new_group_begin_at_the_end_both() -> None:
+def test_both_members_of_a_new_group_start_at_the_end() -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c:
             await c.send("T", *(b"old" for _ in range(40)))
@@ -193,7 +193,7 @@ def test_two_members_of_a_new_group_begin_at_the_end_both() -> None:
     run(main())
 
 
-def test_other_strategies_share_otherwise() -> None:
+def test_other_strategies_allocate_differently() -> None:
     async def main() -> None:
         async with real_cluster(queues=5) as c:
             first, second = (member(c, number, Basket(), allocation="AVG_BY_CIRCLE") for number in (1, 2))
@@ -208,7 +208,7 @@ def test_other_strategies_share_otherwise() -> None:
     run(main())
 
 
-def test_a_broker_that_is_away_keeps_its_queues_and_goes_on_when_it_is_back() -> None:
+def test_queues_of_an_unavailable_broker_stay_allocated_and_continue_later() -> None:
     async def main() -> None:
         async with real_cluster("broker-a", "broker-b", queues=1) as c:
             basket = Basket()
@@ -233,7 +233,7 @@ def test_a_broker_that_is_away_keeps_its_queues_and_goes_on_when_it_is_back() ->
     run(main())
 
 
-def test_a_name_server_that_is_away_changes_nothing() -> None:
+def test_an_unavailable_name_server_changes_nothing() -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:
             basket = Basket()
@@ -249,7 +249,7 @@ def test_a_name_server_that_is_away_changes_nothing() -> None:
     run(main())
 
 
-def test_a_topic_without_route_is_looked_for_more_and_more_seldom() -> None:
+def test_a_topic_without_a_route_is_queried_less_and_less_often() -> None:
     async def main() -> None:
         async with real_cluster() as c:
             asked: list[float] = []
@@ -295,7 +295,7 @@ def test_offsets_are_reset_by_an_administrator() -> None:
     run(main())
 
 
-def test_a_strategy_of_the_users_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_strategy_of_the_user_is_called_again(caplog: pytest.LogCaptureFixture) -> None:
     class Moody(Circle):
         calls = 0
 
@@ -313,7 +313,7 @@ def test_a_strategy_of_the_users_that_fails_is_asked_again(caplog: pytest.LogCap
     assert "rebalance of T failed: KeyError: 'no idea'; next attempt in 1 s" in caplog.text
 
 
-def test_a_strategy_that_raises_for_one_topic_costs_no_other_topic_its_queues(
+def test_a_strategy_that_fails_for_one_topic_does_not_affect_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class NotForOrders(Circle):
@@ -340,9 +340,7 @@ def test_a_strategy_that_raises_for_one_topic_costs_no_other_topic_its_queues(
 
 
 @pytest.mark.parametrize("kind", ["push", "lite"])
-def test_a_topic_that_does_not_exist_is_warned_of_once_after_a_few_seconds(
-    kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_topic_is_logged_once_after_a_few_seconds(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     def told(words: str) -> list[str]:
         return [record.getMessage() for record in caplog.records if words in record.getMessage()]
 
@@ -366,7 +364,7 @@ def test_a_topic_that_does_not_exist_is_warned_of_once_after_a_few_seconds(
     run(main())
 
 
-def test_a_topic_that_comes_soon_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_appears_soon_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with real_cluster() as c:
             consumer = c.push_consumer()

@@ -31,7 +31,9 @@ OLD_WORDS = [
 @pytest.mark.parametrize("from_where", list(ConsumeFromWhere))
 @pytest.mark.parametrize("offset", [0, 1, 12345])
 @pytest.mark.parametrize(("is_retry", "is_later"), [(False, False), (True, False), (False, True), (True, True)])
-def test_a_stored_offset_always_wins(from_where: ConsumeFromWhere, offset: int, is_retry: bool, is_later: bool) -> None:
+def test_a_stored_offset_is_always_used(
+    from_where: ConsumeFromWhere, offset: int, is_retry: bool, is_later: bool
+) -> None:
     start = start_of(offset, from_where, is_retry=is_retry, is_later=is_later)
 
     assert start == Start(StartPosition.STORED, "the group has a committed offset", offset)
@@ -43,7 +45,7 @@ def test_a_stored_offset_always_wins(from_where: ConsumeFromWhere, offset: int, 
     + [(from_where, StartPosition.MAX) for from_where in OLD_WORDS],
 )
 @pytest.mark.parametrize("stored", [None, -1])
-def test_a_new_group_begins_at_its_start_position(
+def test_a_new_group_starts_at_its_start_position(
     from_where: ConsumeFromWhere, position: StartPosition, stored: int | None
 ) -> None:
     start = start_of(stored, from_where, is_retry=False, is_later=False)
@@ -72,7 +74,7 @@ def test_retries_are_never_skipped(from_where: ConsumeFromWhere, is_later: bool)
     ("stored", "expected"),
     [([], False), ([None, None], False), ([None, 0], False), ([-1, None], False), ([None, 1], True), ([7, 9], True)],
 )
-def test_a_group_has_begun_with_a_topic_if_it_has_an_offset_above_0(stored: list[int | None], expected: bool) -> None:
+def test_a_group_with_an_offset_above_0_has_started_reading_its_topic(stored: list[int | None], expected: bool) -> None:
     assert has_begun(stored) is expected
 
 
@@ -98,7 +100,7 @@ def test_a_timestamp_of_another_form_is_refused_with_an_example(text: str) -> No
         parse_timestamp(text)
 
 
-def test_the_time_of_a_consumer_may_be_said_in_five_ways() -> None:
+def test_a_consume_timestamp_has_five_forms() -> None:
     now_ms = 1_700_000_000_000
     moment = datetime(2023, 11, 14, 22, 0, tzinfo=UTC)
 
@@ -109,6 +111,6 @@ def test_the_time_of_a_consumer_may_be_said_in_five_ways() -> None:
     assert start_time_ms("20231114220000", now_ms) == parse_timestamp("20231114220000")
 
 
-def test_a_moment_that_no_clock_shows_is_refused() -> None:
+def test_an_impossible_time_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="0001-01-01"):
         start_time_ms(datetime(1, 1, 1), 0)

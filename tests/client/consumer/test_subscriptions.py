@@ -31,7 +31,7 @@ def test_a_subscription_by_tags_has_their_hashes(table: SubscriptionTable) -> No
     assert subscription.sub_version == NOW_MS + 1
 
 
-def test_a_subscription_by_sql_keeps_its_words(table: SubscriptionTable) -> None:
+def test_a_subscription_by_sql_keeps_its_text(table: SubscriptionTable) -> None:
     subscription = table.subscribe("Orders", "price > 5", "SQL92", now_ms=NOW_MS)
 
     assert (subscription.sub_string, subscription.expression_type) == ("price > 5", "SQL92")
@@ -46,7 +46,7 @@ def test_a_changed_filter_has_a_larger_version_even_when_the_clock_was_set_back(
     assert changed.tags_set == ("b",)
 
 
-def test_the_same_filter_again_changes_nothing(table: SubscriptionTable) -> None:
+def test_an_equal_filter_changes_nothing(table: SubscriptionTable) -> None:
     first = table.subscribe("Orders", "a || b", now_ms=NOW_MS)
 
     assert table.subscribe("Orders", "b||a", now_ms=NOW_MS + 5) is first
@@ -55,7 +55,7 @@ def test_the_same_filter_again_changes_nothing(table: SubscriptionTable) -> None
 @pytest.mark.parametrize(
     ("now_ms", "version"), [(NOW_MS - 1, NOW_MS + 1), (NOW_MS, NOW_MS + 1), (NOW_MS + 9, NOW_MS + 9)]
 )
-def test_a_new_share_raises_the_version(table: SubscriptionTable, now_ms: int, version: int) -> None:
+def test_a_changed_set_of_topics_raises_the_version(table: SubscriptionTable, now_ms: int, version: int) -> None:
     table.subscribe("Orders", "a", now_ms=NOW_MS)
 
     table.touch("Orders", now_ms)
@@ -82,7 +82,7 @@ def test_the_table_may_change_during_an_iteration(table: SubscriptionTable) -> N
         assert subscription.topic == "%RETRY%shop"
 
 
-def test_what_can_never_work_is_refused(table: SubscriptionTable) -> None:
+def test_impossible_subscriptions_are_refused(table: SubscriptionTable) -> None:
     with pytest.raises(InvalidName):
         table.subscribe("a b", now_ms=NOW_MS)
     with pytest.raises(InvalidExpression, match="contains no tag"):
@@ -104,7 +104,7 @@ def test_tags_with_the_same_hash_are_distinguished_here() -> None:
 
 
 @pytest.mark.parametrize(("expression", "kind"), [("*", "TAG"), (None, "TAG"), ("a > 5", "SQL92")])
-def test_other_filters_are_the_brokers_business(expression: str | None, kind: str) -> None:
+def test_other_filters_are_applied_by_the_broker(expression: str | None, kind: str) -> None:
     messages = [stored(0), stored(1, properties={"TAGS": "a"})]
 
     assert matching_messages(Subscription.parse("Orders", expression, kind), messages) is messages

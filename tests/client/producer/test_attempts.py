@@ -39,7 +39,7 @@ def refuse_everywhere(c: Cluster, code: int, remark: str = "refused") -> None:
 
 
 @pytest.mark.parametrize("code", [1, 14, 16, 17, 204, 205, 1500])
-def test_a_refusal_that_rocketmq_retries_is_tried_twice_more_at_another_broker(code: int) -> None:
+def test_a_retriable_refusal_is_retried_twice_at_another_broker(code: int) -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
             refuse_everywhere(c, code)
@@ -135,7 +135,7 @@ def test_a_busy_broker_that_requests_too_much_time_is_an_error_at_once() -> None
     run(main())
 
 
-def test_a_lost_line_and_a_dead_broker_lead_to_another_one() -> None:
+def test_a_lost_connection_and_an_unreachable_broker_cause_a_send_to_another() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
             await asyncio.gather(*(producer.send("T", b"x") for _ in range(8)))
@@ -148,7 +148,7 @@ def test_a_lost_line_and_a_dead_broker_lead_to_another_one() -> None:
     run(main())
 
 
-def test_a_line_that_is_lost_while_the_answer_is_awaited_leads_to_another_attempt() -> None:
+def test_losing_the_connection_during_the_wait_for_the_answer_causes_another_attempt() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
             await asyncio.gather(*(producer.send("T", b"x") for _ in range(8)))
@@ -163,7 +163,7 @@ def test_a_line_that_is_lost_while_the_answer_is_awaited_leads_to_another_attemp
     run(main())
 
 
-def test_time_is_for_all_attempts_together() -> None:
+def test_all_attempts_share_the_timeout() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer(send_timeout_ms=1000) as producer:
             await producer.send("T", b"warm")
@@ -180,7 +180,7 @@ def test_time_is_for_all_attempts_together() -> None:
     run(main())
 
 
-def test_the_time_of_one_send_can_be_given_with_it() -> None:
+def test_one_send_can_have_its_own_timeout() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             c.broker.answers[SEND] = ignore
@@ -195,7 +195,7 @@ def test_the_time_of_one_send_can_be_given_with_it() -> None:
 
 
 @pytest.mark.parametrize("destination", [{"queue": QUEUE}, {"selector": lambda q, m, k: q[1]}, {"sharding_key": "a"}])
-def test_a_queue_that_was_chosen_is_kept_to(destination: dict[str, Any]) -> None:
+def test_a_chosen_queue_is_kept_for_retries(destination: dict[str, Any]) -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
             refuse_everywhere(c, 14)
@@ -216,7 +216,7 @@ STATUSES = [
 
 
 @pytest.mark.parametrize(("code", "status"), STATUSES)
-def test_stored_but_not_safely_is_a_result(code: int, status: SendStatus) -> None:
+def test_stored_but_not_safely_is_a_result_not_an_error(code: int, status: SendStatus) -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
             for broker in c.brokers.values():
@@ -267,7 +267,7 @@ def test_slow_brokers_are_avoided_with_the_option() -> None:
     run(main())
 
 
-def test_a_dead_broker_is_left_alone_until_a_probe_reaches_it() -> None:
+def test_an_unreachable_broker_is_avoided_until_a_probe_succeeds() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer(avoid_slow_brokers=True) as producer:
             dead = c.brokers["broker-a"]
@@ -318,7 +318,7 @@ def test_hooks_run_for_every_attempt() -> None:
 
 @pytest.mark.parametrize(("version", "knows"), [(407, False), (412, False), (413, True), (479, True)])
 @pytest.mark.parametrize("options", [{"delay_ms": 5_000}, {"deliver_at_ms": 1_800_000_000_000}])
-def test_a_timed_message_is_refused_when_the_broker_would_deliver_it_at_once(
+def test_a_timed_message_is_refused_for_a_broker_without_timers(
     version: int, knows: bool, options: dict[str, int]
 ) -> None:
     async def main() -> None:

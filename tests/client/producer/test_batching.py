@@ -29,7 +29,7 @@ def bodies(command: Command) -> list[bytes]:
     return [body for _, body, _ in decode_batch(command.body)]
 
 
-def test_messages_that_come_together_travel_together() -> None:
+def test_messages_of_one_loop_iteration_are_sent_together() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5) as producer:
             results = await asyncio.gather(*(producer.send("T", b"%d" % n, keys=f"k{n}") for n in range(10)))
@@ -80,7 +80,7 @@ def test_without_linger_every_message_is_sent_alone() -> None:
     run(main())
 
 
-def test_a_message_that_cannot_share_a_batch_is_sent_alone() -> None:
+def test_a_message_that_does_not_fit_into_a_batch_is_sent_alone() -> None:
     async def main() -> None:
         async with cluster(topics=("T", "%RETRY%g")) as c, c.producer(linger_ms=5) as producer:
             await asyncio.gather(
@@ -99,7 +99,7 @@ def test_a_message_that_cannot_share_a_batch_is_sent_alone() -> None:
     run(main())
 
 
-def test_lanes_are_by_topic_chosen_queue_and_wish_to_wait() -> None:
+def test_batches_are_separate_by_topic_chosen_queue_and_sync_option() -> None:
     async def main() -> None:
         async with cluster(topics=("T", "U")) as c, c.producer(linger_ms=5) as producer:
             queue = MessageQueue("T", "broker-a", 3)
@@ -137,7 +137,7 @@ def test_the_order_of_a_queue_is_the_order_of_the_sends_also_when_brokers_are_sl
     run(main())
 
 
-def test_a_message_sent_alone_waits_for_its_turn_in_a_chosen_queue() -> None:
+def test_a_message_sent_alone_keeps_its_order_in_a_chosen_queue() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5) as producer:
             queue = MessageQueue("T", "broker-a", 1)
@@ -180,7 +180,7 @@ def test_a_timeout_of_a_send_is_kept(way: str) -> None:
     run(main())
 
 
-def test_a_batch_that_fails_fails_for_each_of_its_messages() -> None:
+def test_a_failed_batch_fails_each_of_its_messages() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5) as producer:
             c.broker.script(BATCH, refuse(13))
@@ -194,7 +194,7 @@ def test_a_batch_that_fails_fails_for_each_of_its_messages() -> None:
     run(main())
 
 
-def test_a_batch_is_tried_again_like_a_message() -> None:
+def test_a_failed_batch_is_retried_like_a_message() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer(linger_ms=5) as producer:
             for broker in c.brokers.values():
@@ -208,7 +208,7 @@ def test_a_batch_is_tried_again_like_a_message() -> None:
     run(main())
 
 
-def test_flush_sends_what_waits_and_returns_when_it_is_done() -> None:
+def test_flush_sends_all_waiting_messages_and_returns_afterwards() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=30_000) as producer:
             futures = [producer.submit("T", b"x") for _ in range(3)]
@@ -222,7 +222,7 @@ def test_flush_sends_what_waits_and_returns_when_it_is_done() -> None:
     run(main())
 
 
-def test_stopping_sends_what_waits() -> None:
+def test_stopping_sends_all_waiting_messages() -> None:
     async def main() -> None:
         async with cluster() as c:
             async with c.producer(linger_ms=30_000) as producer:
@@ -272,7 +272,7 @@ def test_a_cancelled_message_counts_as_in_flight_until_its_batch_is_done() -> No
     run(main())
 
 
-def test_back_pressure_holds_for_messages_that_wait_for_others() -> None:
+def test_back_pressure_applies_to_messages_that_wait_for_others() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=5, max_in_flight_messages=10) as producer:
             for code in (SEND, BATCH):
@@ -288,7 +288,7 @@ def test_back_pressure_holds_for_messages_that_wait_for_others() -> None:
 
 
 @pytest.mark.parametrize(("limit", "count"), [(61, 1), (63, 1), (64, 2), (95, 2), (96, 3), (1, 1)])
-def test_batches_are_as_large_as_they_may_be(limit: int, count: int) -> None:
+def test_batches_are_filled_up_to_the_limit(limit: int, count: int) -> None:
     member = Outgoing(Message("T", b"12345"), "T", "id", b"12345", "67890")
 
     assert member.batch_bytes == 32

@@ -63,7 +63,7 @@ def test_messages_are_in_flight_from_the_call_on(server: Server) -> None:
     assert producer.in_flight == 0
 
 
-def test_all_ways_to_send(producer: Producer) -> None:
+def test_every_method_of_sending_works(producer: Producer) -> None:
     producer.send("Ways", b"first")
     queue = queues_of(producer, "Ways")[0]
 
@@ -80,7 +80,7 @@ def test_all_ways_to_send(producer: Producer) -> None:
     assert len(producer.recall("Ways", handle)) == 32
 
 
-def test_eight_threads_share_it(producer: Producer) -> None:
+def test_eight_threads_share_a_producer(producer: Producer) -> None:
     def work(number: int) -> list[int]:
         queue = MessageQueue("Threads", "broker-a", number % 4)
         return [producer.send("Threads", b"%d %d" % (number, n), queue=queue).queue_offset for n in range(20)]
@@ -105,7 +105,7 @@ def test_submitting_waits_for_the_limit_and_keeps_the_order(server: Server) -> N
         assert len(set(offsets)) == 200
 
 
-def test_a_submitted_message_that_cannot_be_sent_fails(producer: Producer) -> None:
+def test_submitting_an_impossible_message_fails(producer: Producer) -> None:
     future = producer.submit("Blocking", b"")
     with pytest.raises(ValueError, match="the body is empty"):
         future.result(10)
@@ -115,7 +115,7 @@ def test_a_submitted_message_that_cannot_be_sent_fails(producer: Producer) -> No
     assert producer.submit("Blocking", b"x").result(10).is_ok
 
 
-def test_a_selector_that_fails_fails_what_was_submitted(producer: Producer) -> None:
+def test_a_failing_selector_fails_the_submitted_message(producer: Producer) -> None:
     def no_queue(queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
         raise ZeroDivisionError
 
@@ -123,7 +123,7 @@ def test_a_selector_that_fails_fails_what_was_submitted(producer: Producer) -> N
     assert isinstance(producer.submit("Blocking", b"x", selector=no_queue).exception(10), ZeroDivisionError)
 
 
-def test_a_send_does_not_overtake_what_was_submitted_to_its_queue(producer: Producer) -> None:
+def test_a_send_does_not_overtake_submitted_messages_to_its_queue(producer: Producer) -> None:
     producer.send("Blocking", b"finds the route")
     queue = queues_of(producer, "Blocking")[0]
     producer.send("Blocking", b"has a line", queue=queue)
@@ -172,14 +172,14 @@ def handed_over() -> _Submitted:
     return _Submitted(Message("Blocking", b"x"), ANY_QUEUE, None, Future())
 
 
-def test_linger_makes_batches_of_what_threads_submit(server: Server) -> None:
+def test_linger_forms_batches_of_messages_from_threads(server: Server) -> None:
     with Producer(server.name_server, group="PG_linger", linger_ms=20) as producer:
         futures = [producer.submit("Linger", b"%d" % n) for n in range(100)]
 
         assert len({future.result(10).offset_id for future in futures}) == 100
 
 
-def test_transactions_as_a_block(server: Server) -> None:
+def test_a_transaction_can_be_a_with_block(server: Server) -> None:
     asked: list[StoredMessage] = []
 
     def check(message: StoredMessage) -> bool:
@@ -209,7 +209,7 @@ def test_transactions_as_a_block(server: Server) -> None:
     assert asked[0].body == b"four"
 
 
-def test_a_listener_executes_in_the_thread_that_sends(server: Server) -> None:
+def test_a_transaction_listener_executes_in_the_sending_thread(server: Server) -> None:
     threads: list[threading.Thread] = []
 
     class Listener:
@@ -243,7 +243,7 @@ def test_a_request_without_a_reply_times_out(producer: Producer) -> None:
         producer.request("Ask", b"anybody?", timeout_s=0.3)
 
 
-def test_errors_are_those_of_the_async_one(producer: Producer) -> None:
+def test_errors_equal_those_of_the_async_producer(producer: Producer) -> None:
     with pytest.raises(TopicNotFound):
         producer.queues("NoSuchTopic")
     with pytest.raises(ValueError, match="the body is empty"):

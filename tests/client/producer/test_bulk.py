@@ -15,7 +15,7 @@ LARGE = b"large" * 1000
 QUEUE = MessageQueue("T", "broker-a", 1)
 
 
-def test_what_cannot_share_a_batch_does_not_overtake_others_to_its_queue() -> None:
+def test_messages_outside_batches_do_not_overtake_others_to_their_queue() -> None:
     async def main() -> None:
         async with real_cluster(queues=2) as c, c.producer() as producer:
             messages = [
@@ -34,7 +34,7 @@ def test_what_cannot_share_a_batch_does_not_overtake_others_to_its_queue() -> No
     run(main())
 
 
-def test_messages_with_a_sharding_key_go_where_they_go_alone() -> None:
+def test_messages_with_a_sharding_key_go_to_the_same_queue_as_single_sends() -> None:
     async def main() -> None:
         async with real_cluster(queues=4) as c, c.producer() as producer:
             keys = ["order-1", "order-2", "order-7"]

@@ -46,7 +46,7 @@ def connections(producer: Producer) -> dict[Address, int]:
     return producer._direct.connections.open_connections()
 
 
-def test_a_thread_that_waits_has_a_line_of_its_own(server: Server) -> None:
+def test_a_waiting_thread_uses_its_own_connection(server: Server) -> None:
     with Producer(server.name_server) as producer:
         producer.send("T", b"finds the route")
         assert connections(producer) == {}
@@ -56,7 +56,7 @@ def test_a_thread_that_waits_has_a_line_of_its_own(server: Server) -> None:
     assert connections(producer) == {Address.parse(server.broker_address): 1}, "as it was when it stopped"
 
 
-def test_threads_do_not_share_a_line_at_the_same_time(server: Server) -> None:
+def test_threads_do_not_use_a_connection_at_the_same_time(server: Server) -> None:
     with Producer(server.name_server) as producer:
         producer.send("T", b"finds the route")
         start = threading.Barrier(6)
@@ -73,7 +73,7 @@ def test_threads_do_not_share_a_line_at_the_same_time(server: Server) -> None:
         assert 1 <= count <= 6
 
 
-def test_when_all_lines_are_busy_the_loop_does_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_all_connections_are_busy_the_loop_sends(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking_producer, "MAX_CONNECTIONS", 0)
     with Producer(server.name_server) as producer:
         for _ in range(5):
@@ -81,7 +81,7 @@ def test_when_all_lines_are_busy_the_loop_does_it(server: Server, monkeypatch: p
         assert connections(producer) == {}
 
 
-def test_hooks_linger_and_stop_send_over_the_loop(server: Server) -> None:
+def test_hooks_linger_and_stop_use_the_loop(server: Server) -> None:
     watched: list[SendEvent] = []
 
     class Watching(Hooks):
@@ -99,7 +99,9 @@ def test_hooks_linger_and_stop_send_over_the_loop(server: Server) -> None:
         assert connections(producer) == {}
 
 
-def test_connecting_takes_no_longer_than_the_send_may(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connecting_takes_no_longer_than_the_timeout_of_the_send(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     passing = FakeClock()
     times: list[float] = []
 
@@ -123,7 +125,7 @@ def test_connecting_takes_no_longer_than_the_send_may(server: Server, monkeypatc
     assert times == [0.4, pytest.approx(0.25), 0.4], "the connecting is part of the first send"
 
 
-def test_a_refusal_is_the_same_error_and_the_line_lives_on(server: Server) -> None:
+def test_a_refusal_raises_the_same_error_and_keeps_the_connection(server: Server) -> None:
     with Producer(server.name_server, retries=0, max_message_bytes=16_000_000) as producer:
         producer.send("T", b"finds the route")
         for _ in range(2):
@@ -133,7 +135,7 @@ def test_a_refusal_is_the_same_error_and_the_line_lives_on(server: Server) -> No
         assert list(connections(producer).values()) == [1]
 
 
-def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
+def test_a_recovered_broker_is_used_again(tmp_path: Path) -> None:
     with Server(tmp_path / "one") as first:
         port = int(first.broker_address.rpartition(":")[2])
         name_port = int(first.name_server.rpartition(":")[2])
@@ -155,7 +157,7 @@ def test_a_broker_that_comes_back_is_used_again(tmp_path: Path) -> None:
         producer.stop()
 
 
-def test_a_thread_waits_for_a_broker_that_restarts_and_then_has_a_line_of_its_own_again(tmp_path: Path) -> None:
+def test_a_thread_waits_for_a_restarting_broker_and_opens_a_new_connection(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as first:
         name_server_port = Address.parse(first.name_server).port
         broker_port = Address.parse(first.broker_address).port
@@ -172,7 +174,7 @@ def test_a_thread_waits_for_a_broker_that_restarts_and_then_has_a_line_of_its_ow
             assert connections(producer).keys() == {Address.parse(second.broker_address)}
 
 
-def test_threads_do_not_connect_to_an_address_that_failed_until_the_loop_has_a_line(
+def test_threads_do_not_connect_to_a_failed_address_before_the_loop_has_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     connected = False

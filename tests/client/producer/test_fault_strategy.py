@@ -101,7 +101,7 @@ def test_a_send_that_succeeds_makes_a_broker_reachable() -> None:
     assert health.is_reachable("a")
 
 
-def test_brokers_without_a_route_are_forgotten() -> None:
+def test_brokers_without_a_route_are_removed() -> None:
     health = BrokerHealth()
     health.record_failure("a", NOW)
     health.record_failure("b", NOW)
@@ -112,7 +112,7 @@ def test_brokers_without_a_route_are_forgotten() -> None:
     assert not health.is_available("b", NOW)
 
 
-def test_every_topic_has_its_own_turn_from_its_own_start() -> None:
+def test_every_topic_has_its_own_rotation() -> None:
     starts = iter([7, 1])
     chooser = QueueChooser(lambda: next(starts))
     queues = queues_of(a=2, b=1)
@@ -124,7 +124,7 @@ def test_every_topic_has_its_own_turn_from_its_own_start() -> None:
     assert other == queues[1]
 
 
-def test_a_topic_that_was_forgotten_begins_anew() -> None:
+def test_a_removed_topic_restarts_its_rotation() -> None:
     starts = iter([0, 2])
     chooser = QueueChooser(lambda: next(starts))
     chooser.choose("T", queues_of(a=3), NOW)
@@ -143,7 +143,7 @@ def test_a_retry_uses_another_broker() -> None:
     assert chooser.choose("T", queues, NOW, last_broker="b").broker_name == "a"
 
 
-def test_a_retry_stays_where_there_is_no_other_broker_but_takes_the_next_queue() -> None:
+def test_without_another_broker_a_retry_uses_the_next_queue() -> None:
     chooser = QueueChooser(lambda: 0)
     queues = queues_of(a=3)
 
@@ -165,7 +165,7 @@ def test_a_retry_stays_where_there_is_no_other_broker_but_takes_the_next_queue()
         ("abc", "bc", "a", "a"),
     ],
 )
-def test_available_brokers_come_first_then_reachable_ones_then_whose_turn_it_is(
+def test_available_brokers_are_preferred_then_reachable_ones(
     unavailable: str, unreachable: str, last_broker: str | None, expected: str
 ) -> None:
     health = BrokerHealth()
@@ -176,7 +176,7 @@ def test_available_brokers_come_first_then_reachable_ones_then_whose_turn_it_is(
     assert chooser.choose("T", queues_of(a=1, b=1, c=1), NOW + 1, last_broker).broker_name == expected
 
 
-def test_the_turn_continues_after_the_chosen_queue() -> None:
+def test_the_rotation_continues_after_the_chosen_queue() -> None:
     health = BrokerHealth()
     health.record_failure("a", NOW)
     chooser = QueueChooser(lambda: 0, health)
@@ -188,7 +188,7 @@ def test_the_turn_continues_after_the_chosen_queue() -> None:
 
 
 @given(st.integers(1, 6), st.integers(0, 10**9), st.integers(1, 4))
-def test_a_full_turn_uses_every_queue_equally(count: int, start: int, rounds: int) -> None:
+def test_a_full_rotation_uses_every_queue_equally(count: int, start: int, rounds: int) -> None:
     chooser = QueueChooser(lambda: start, BrokerHealth())
     queues = queues_of(a=count, b=2)
 

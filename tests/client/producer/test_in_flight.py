@@ -9,7 +9,7 @@ from pocketmq.errors import TooManyCalls
 from pocketmq.testing import run
 
 
-def test_as_much_is_let_in_as_the_limit_says() -> None:
+def test_messages_are_accepted_up_to_the_limit() -> None:
     limit = InFlightLimit(3, 100)
 
     assert [limit.try_acquire(1, 10) for _ in range(4)] == [True, True, True, False]
@@ -95,7 +95,7 @@ def test_a_cancelled_admitted_waiter_counts_no_longer() -> None:
     run(main())
 
 
-def test_one_can_wait_until_nothing_is_on_its_way() -> None:
+def test_a_caller_can_wait_until_nothing_is_in_flight() -> None:
     async def main() -> None:
         limit = InFlightLimit(5, 100)
         await limit.wait_empty()
@@ -111,7 +111,7 @@ def test_one_can_wait_until_nothing_is_on_its_way() -> None:
     run(main())
 
 
-def test_it_is_watched_while_somebody_waits_for_it() -> None:
+def test_the_limit_is_checked_while_a_caller_waits() -> None:
     async def main() -> list[bool]:
         limit, watched = InFlightLimit(1, 100), []
         await limit.acquire(1, 1)

@@ -61,7 +61,7 @@ def counted_writes(producer: AsyncProducer) -> list[int]:
     return sizes
 
 
-def test_messages_of_one_turn_leave_in_one_write_and_take_turns() -> None:
+def test_messages_of_one_loop_iteration_are_one_write_and_use_queues_in_turn() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await warm(producer)
@@ -92,7 +92,7 @@ def test_messages_of_one_turn_leave_in_one_write_and_take_turns() -> None:
     tags=some.sampled_from([None, "new", "50%d"]),
     body=some.binary(min_size=1, max_size=50),
 )
-def test_what_leaves_is_what_the_long_way_sends(
+def test_batched_writes_have_the_same_bytes_as_single_sends(
     topic: str, namespace: str | None, group: str, properties: dict[str, str], tags: str | None, body: bytes
 ) -> None:
     """All but the id and the time of birth, which no two sends share."""
@@ -158,7 +158,7 @@ def stored(
 
 @pytest.mark.parametrize("kind", UNUSUAL)
 @pytest.mark.parametrize("way", ["send", "submit"])
-def test_an_answer_means_what_it_means_on_the_long_way(kind: str, way: str) -> None:
+def test_answers_have_the_same_meaning_as_for_single_sends(kind: str, way: str) -> None:
     async def outcome(hooks: tuple[Hooks, ...]) -> tuple[Any, ...]:
         async with cluster() as c, c.producer(hooks=hooks, retries=1) as producer:
             await warm(producer)
@@ -178,7 +178,7 @@ def test_an_answer_means_what_it_means_on_the_long_way(kind: str, way: str) -> N
     assert run(outcome(())) == run(outcome((Watching(),)))
 
 
-def test_nothing_unusual_overtakes_what_waits() -> None:
+def test_irregular_messages_do_not_overtake_waiting_ones() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             c.add_topic("One", queues=1)
@@ -202,7 +202,7 @@ def test_nothing_unusual_overtakes_what_waits() -> None:
     run(main())
 
 
-def test_messages_to_brokers_are_shared_out_and_lost_lines_lead_elsewhere_with_the_same_id() -> None:
+def test_messages_are_distributed_over_brokers_and_retried_elsewhere_with_the_same_id() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b") as c, c.producer() as producer:
             await asyncio.gather(*(producer.send("T", b"first") for _ in range(8)))
@@ -238,7 +238,7 @@ def test_a_refusal_is_retried_for_send_and_not_for_submit() -> None:
     run(main())
 
 
-def test_time_is_up_for_all_that_left_together_but_those_with_an_answer() -> None:
+def test_a_timeout_fails_all_unanswered_messages_of_a_write() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(send_timeout_ms=1000, retries=0) as producer:
             await warm(producer)
@@ -276,7 +276,7 @@ def test_a_cancelled_send_counts_as_in_flight_until_its_response() -> None:
     run(main())
 
 
-def test_what_is_given_up_before_there_is_a_line_is_never_sent() -> None:
+def test_a_message_cancelled_before_the_connection_exists_is_never_sent() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             await warm(producer)
@@ -292,7 +292,7 @@ def test_what_is_given_up_before_there_is_a_line_is_never_sent() -> None:
     run(main())
 
 
-def test_more_calls_than_a_line_may_have_wait_for_their_turn() -> None:
+def test_calls_above_the_limit_of_a_connection_wait() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_in_flight_calls=4) as producer:
             await warm(producer)
@@ -328,7 +328,7 @@ def test_the_in_flight_limit_holds_and_send_waits_for_it() -> None:
     run(main())
 
 
-def test_stopping_waits_for_what_is_in_the_outbox_and_takes_no_more() -> None:
+def test_stopping_waits_for_the_outbox_and_accepts_no_more() -> None:
     async def main() -> None:
         async with cluster() as c:
             producer = c.new_producer(max_in_flight_messages=1)
@@ -390,7 +390,7 @@ def test_a_busy_broker_is_an_error_and_frees_the_in_flight_limit() -> None:
     run(main())
 
 
-def test_a_changed_route_is_followed_and_a_forgotten_topic_is_found_again() -> None:
+def test_a_changed_route_is_used_and_a_removed_topic_is_queried_again() -> None:
     async def main() -> None:
         async with cluster("broker-a", "broker-b", topics=[]) as c:
             c.add_topic("T", brokers=["broker-a"])
@@ -408,7 +408,7 @@ def test_a_changed_route_is_followed_and_a_forgotten_topic_is_found_again() -> N
     run(main())
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_caches_are_limited() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             outbox = producer.member.outbox
@@ -440,7 +440,7 @@ def test_hooks_and_special_options_disable_the_plain_path(options: dict[str, Any
 
 
 @pytest.mark.parametrize("linger_ms", [0, 5])
-def test_a_queue_that_cannot_be_named_fails_only_its_own_message(linger_ms: int) -> None:
+def test_an_unencodable_queue_fails_only_its_own_message(linger_ms: int) -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(linger_ms=linger_ms) as producer:
             await warm(producer)

@@ -21,7 +21,7 @@ def packer(**options: object) -> Packer:
     return Packer(settings, UniqueIds(bytes(4), 1, 2), FakeClock())
 
 
-def test_an_id_and_the_wish_to_wait_are_added() -> None:
+def test_an_id_and_the_sync_option_are_added() -> None:
     out = packer().pack(Message("T", b"x", tags="A", properties={"a": "b"}))
 
     assert parse_properties(out.properties) == {"UNIQ_KEY": out.message_id, "WAIT": "true", "TAGS": "A", "a": "b"}
@@ -29,7 +29,7 @@ def test_an_id_and_the_wish_to_wait_are_added() -> None:
     assert (out.messages, out.message_ids) == ([out.message], [out.message_id])
 
 
-def test_a_wish_not_to_wait_is_kept() -> None:
+def test_an_explicit_sync_option_is_kept() -> None:
     out = packer().pack(Message("T", b"x", wait_stored=False))
 
     assert parse_properties(out.properties)["WAIT"] == "false"
@@ -55,7 +55,7 @@ def test_properties_have_a_limit_in_bytes(length: int, fits: bool) -> None:
             packer().pack(message)
 
 
-def test_a_batch_carries_its_messages_with_their_own_properties_and_has_no_id_that_would_hide_theirs() -> None:
+def test_a_batch_keeps_the_properties_of_its_messages_and_has_no_id_of_its_own() -> None:
     made = packer()
     members = [made.pack(Message("T", b"%d" % n, keys=f"k{n}", flag=n)) for n in range(3)]
     out = made.pack_batch(members)
@@ -68,7 +68,7 @@ def test_a_batch_carries_its_messages_with_their_own_properties_and_has_no_id_th
     assert parse_properties(out.properties) == {"WAIT": "true"}
 
 
-def test_a_message_whose_consumption_failed_is_sent_as_it_was() -> None:
+def test_a_retried_message_is_sent_unchanged() -> None:
     retry_message = RetryMessage(
         TopicName("%RETRY%g"), b"packed", 7, 0x301, {"UNIQ_KEY": "A" * 32, "DELAY": "4", "WAIT": "false"}, 2, 16
     )
@@ -80,7 +80,7 @@ def test_a_message_whose_consumption_failed_is_sent_as_it_was() -> None:
     assert parse_properties(out.properties) == retry_message.properties
 
 
-def test_a_half_message_says_so_and_whose_it_is() -> None:
+def test_a_half_message_has_its_mark_and_its_group() -> None:
     message = Message("T", b"x" * 5000)
     out = packer(group="PG", namespace="NS").pack_half(message)
 
@@ -102,6 +102,6 @@ def test_a_half_message_says_so_and_whose_it_is() -> None:
         (Message("%RETRY%g", b"x"), False, TracedType.NORMAL),
     ],
 )
-def test_what_is_postponed_or_retried_travels_alone(message: Message, shared: bool, kind: TracedType) -> None:
+def test_delayed_and_retried_messages_are_sent_alone(message: Message, shared: bool, kind: TracedType) -> None:
     assert can_share_a_batch(message) is shared
     assert traced_type(packer().pack(message)) is kind

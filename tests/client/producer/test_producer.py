@@ -53,7 +53,7 @@ def test_a_sent_message_is_stored_and_its_offset_is_returned() -> None:
     run(main())
 
 
-def test_a_message_can_be_sent_twice_and_is_two_messages() -> None:
+def test_a_message_sent_twice_is_two_messages() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             message = Message("T", b"x", tags="A")
@@ -66,7 +66,7 @@ def test_a_message_can_be_sent_twice_and_is_two_messages() -> None:
     run(main())
 
 
-def test_its_life_has_one_way() -> None:
+def test_a_producer_can_be_started_and_stopped_once() -> None:
     async def main() -> None:
         async with cluster() as c:
             producer = c.new_producer()
@@ -101,7 +101,7 @@ def test_starting_needs_no_server() -> None:
     run(main())
 
 
-def test_options_are_checked_when_it_is_made() -> None:
+def test_options_are_checked_by_the_constructor() -> None:
     with pytest.raises(InvalidSetting, match="did you mean 'group'"):
         AsyncProducer("a:9876", gruop="x")  # type: ignore[call-arg]
     for wrong, right in (
@@ -129,7 +129,7 @@ def test_options_are_checked_when_it_is_made() -> None:
         ((Message("T", b"x", flag=2**31),), "the flag 2147483648 does not fit into 32 bits"),
     ],
 )
-def test_what_no_broker_would_take_is_refused_before_it_is_sent(message: tuple[Any, ...], said: str) -> None:
+def test_an_impossible_message_is_refused_before_it_is_sent(message: tuple[Any, ...], said: str) -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_message_bytes=100, batch_bytes=100) as producer:
             with pytest.raises(UsageError, match=said):
@@ -218,7 +218,7 @@ def test_a_batch_of_one_is_a_message() -> None:
     run(main())
 
 
-def test_large_batches_are_cut_and_sent_one_after_the_other() -> None:
+def test_large_batches_are_split_and_sent_one_after_the_other() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_message_bytes=10_000, batch_bytes=10_000) as producer:
             queue = MessageQueue("T", "broker-a", 2)
@@ -270,7 +270,7 @@ def test_the_writable_queues_of_a_topic_are_returned() -> None:
     run(main())
 
 
-def test_a_namespace_is_seen_by_brokers_only() -> None:
+def test_only_brokers_see_a_namespace() -> None:
     async def main() -> None:
         async with cluster(topics=("NS%T",)) as c, c.producer(namespace="NS", group="PG") as producer:
             queues = await producer.queues("T")
@@ -308,7 +308,7 @@ def test_a_timed_message_is_recalled_by_its_handle() -> None:
     run(main())
 
 
-def test_producers_of_one_loop_share_lines_and_leave_one_by_one() -> None:
+def test_producers_of_one_loop_share_connections_and_stop_separately() -> None:
     async def main() -> None:
         async with cluster() as c:
             async with c.producer(group="A") as a:
@@ -349,7 +349,7 @@ def test_a_crash_of_a_broker_and_a_name_server_is_survived(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("options", [{}, {"linger_ms": 5}], ids=str)
-def test_bodies_that_are_no_bytes_are_written_on_every_way(options: dict[str, int]) -> None:
+def test_objects_as_bodies_are_encoded_by_every_method(options: dict[str, int]) -> None:
     body, sent = {"n": 5}, b'{"n":5}'
 
     async def main() -> None:
@@ -397,7 +397,7 @@ def test_bodies_that_are_no_bytes_are_written_on_every_way(options: dict[str, in
     ],
     ids=str,
 )
-def test_arguments_that_are_wrong_are_refused_with_what_to_give_instead(arguments: dict[str, Any], words: str) -> None:
+def test_wrong_arguments_are_refused_with_a_correct_example(arguments: dict[str, Any], words: str) -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             for send in (producer.send, producer.submit, producer.send_one_way):
@@ -446,7 +446,7 @@ BODIES = [b"a" * 600, b"b" * 600, b"c", b"d" * 600, b"e"]
 """Where a large one has to wait for the limit, a small one could still go."""
 
 
-def test_what_threads_hand_over_keeps_its_order_while_too_much_is_in_flight() -> None:
+def test_messages_of_threads_keep_their_order_at_the_in_flight_limit() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(max_in_flight_bytes=1000) as producer:
             await producer.send("T", b"first")
@@ -464,7 +464,7 @@ def test_what_threads_hand_over_keeps_its_order_while_too_much_is_in_flight() ->
     run(main())
 
 
-def test_what_threads_handed_over_is_settled_by_the_stop() -> None:
+def test_stopping_completes_the_messages_of_threads() -> None:
     async def main() -> None:
         async with cluster() as c:
             producer = c.new_producer(max_in_flight_bytes=1000)

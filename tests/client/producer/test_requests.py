@@ -91,7 +91,7 @@ def test_a_missing_reply_is_an_error_and_a_late_one_is_dropped() -> None:
     run(main())
 
 
-def test_replies_find_the_request_they_belong_to() -> None:
+def test_a_reply_is_assigned_to_its_request() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer() as producer:
             asking = [await asked(c, producer) for _ in range(5)]
@@ -104,7 +104,7 @@ def test_replies_find_the_request_they_belong_to() -> None:
     run(main())
 
 
-def test_a_compressed_reply_is_read_and_a_host_by_name_does_no_harm() -> None:
+def test_a_compressed_reply_is_read_and_a_host_name_as_address_is_accepted() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer() as producer:
             asking = await asked(c, producer)
@@ -118,7 +118,7 @@ def test_a_compressed_reply_is_read_and_a_host_by_name_does_no_harm() -> None:
     run(main())
 
 
-def test_a_request_that_cannot_be_sent_is_an_error() -> None:
+def test_a_request_that_cannot_be_sent_raises_an_error() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer(max_waiting_requests=1) as producer:
             c.broker.script(SEND, refuse(13))
@@ -134,7 +134,7 @@ def test_a_request_that_cannot_be_sent_is_an_error() -> None:
     run(main())
 
 
-def test_a_request_times_out_when_no_broker_can_be_connected() -> None:
+def test_a_request_without_a_connection_times_out() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer() as producer:
             c.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = ignore
@@ -182,7 +182,7 @@ def test_a_reply_is_sent_to_the_reply_topic_of_the_cluster() -> None:
     run(main())
 
 
-def test_a_message_that_is_no_request_cannot_be_answered() -> None:
+def test_a_message_that_is_not_a_request_cannot_be_answered() -> None:
     async def main() -> None:
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer() as producer:
             asking = await asked(c, producer)
@@ -209,7 +209,7 @@ def test_any_message_can_be_a_request() -> None:
     run(main())
 
 
-def test_a_request_gives_up_in_time_while_too_much_is_in_flight() -> None:
+def test_a_request_times_out_at_the_in_flight_limit() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         async with cluster(topics=("T", REPLY_TOPIC)) as c, c.producer(max_in_flight_messages=1) as producer:

@@ -11,11 +11,11 @@ QUEUE = MessageQueue("T", "b", 1)
 ANSWER = {"msgId": "O1", "queueId": "1", "queueOffset": "9"}
 
 
-def test_an_answer_of_rocketmq_4_is_enough() -> None:
+def test_an_answer_of_rocketmq_4_is_sufficient() -> None:
     assert result_of(Command(0, ANSWER), "U1", QUEUE) == SendResult(SendStatus.SEND_OK, "U1", "O1", QUEUE, 9)
 
 
-def test_everything_that_5_says_is_kept() -> None:
+def test_all_fields_of_an_answer_of_rocketmq_5_are_kept() -> None:
     more = {"transactionId": "U1", "recallHandle": "R", "MSG_REGION": "here", "TRACE_ON": "false"}
 
     result = result_of(Command(0, ANSWER | more), "U1", QUEUE)
@@ -34,7 +34,7 @@ def test_other_codes_are_raised() -> None:
 
 
 @pytest.mark.parametrize("ext", [None, {}, {**ANSWER, "queueId": "x"}, {**ANSWER, "queueOffset": ""}])
-def test_an_answer_without_its_fields_is_no_answer(ext: dict[str, str] | None) -> None:
+def test_an_answer_without_its_fields_is_an_error(ext: dict[str, str] | None) -> None:
     with pytest.raises(HeaderError):
         result_of(Command(0, ext), "U1", QUEUE)
 
@@ -48,7 +48,7 @@ def test_a_batch_is_a_result_for_each_message() -> None:
     ]
 
 
-def test_a_batch_that_is_kept_whole_has_one_offset_id() -> None:
+def test_a_batch_stored_as_one_record_has_one_offset_id() -> None:
     whole = SendResult(SendStatus.SEND_OK, "batch", "O1", QUEUE, 9)
 
     assert [result.offset_id for result in split_result(whole, ["U1", "U2"])] == ["O1", "O1"]

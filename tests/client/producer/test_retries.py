@@ -62,7 +62,7 @@ def test_failures_are_retried_where_rocketmq_retries(
     assert wait(EAGER, CALLBACK, is_pinned=True) is None
 
 
-def test_the_codes_are_those_of_rocketmq_without_the_one_for_busy() -> None:
+def test_the_retried_codes_are_those_of_rocketmq_except_busy() -> None:
     assert {int(code) for code in RETRIED_CODES} == {17, 14, 1, 16, 204, 205, 1500}
 
 
@@ -71,31 +71,31 @@ def test_two_retries_follow_the_first_attempt(attempts: int, wait_ms: int | None
     assert SendRetries().wait_ms(ConnectionLost(), attempts=attempts, left_ms=1) == wait_ms
 
 
-def test_none_follow_when_none_are_wanted() -> None:
+def test_without_retries_one_attempt_is_made() -> None:
     assert SendRetries(retries=0).wait_ms(ConnectionLost(), attempts=1, left_ms=3000) is None
 
 
 @pytest.mark.parametrize(("left_ms", "wait_ms"), [(1, 0), (0.5, 0), (0, None), (-1, None)])
-def test_one_budget_of_time_covers_all_attempts(left_ms: float, wait_ms: int | None) -> None:
+def test_all_attempts_share_one_timeout(left_ms: float, wait_ms: int | None) -> None:
     assert SendRetries().wait_ms(CallTimedOut(), attempts=1, left_ms=left_ms) == wait_ms
 
 
 @pytest.mark.parametrize(("left_ms", "wait_ms"), [(121, 120), (120, None), (119, None)])
-def test_a_broker_that_requests_more_time_than_is_left_is_not_retried(left_ms: int, wait_ms: int | None) -> None:
+def test_a_broker_with_a_retry_time_after_the_deadline_is_not_retried(left_ms: int, wait_ms: int | None) -> None:
     busy = error_for(ResponseCode.SYSTEM_BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy retry after: 120ms")
 
     assert EAGER.wait_ms(busy, attempts=1, left_ms=left_ms) == wait_ms
 
 
 @pytest.mark.parametrize(("attempts", "wait_ms"), [(1, 100), (2, 200), (3, 400)])
-def test_without_a_time_the_wait_doubles(attempts: int, wait_ms: int) -> None:
+def test_without_a_retry_time_the_wait_doubles(attempts: int, wait_ms: int) -> None:
     busy = error_for(ResponseCode.SYSTEM_BUSY, "[PCBUSY_CLEAN_QUEUE]broker busy")
 
     assert SendRetries(retries=5, when_busy=True).wait_ms(busy, attempts=attempts, left_ms=3000) == wait_ms
 
 
 @pytest.mark.parametrize(("chance", "wait_ms"), [(0.0, 200), (0.5, 250), (0.999, 299)])
-def test_refused_producers_come_back_spread(chance: float, wait_ms: int) -> None:
+def test_retries_of_refused_producers_are_spread(chance: float, wait_ms: int) -> None:
     busy = error_for(ResponseCode.SYSTEM_BUSY, "retry after: 200ms")
 
     assert EAGER.wait_ms(busy, attempts=1, left_ms=3000, chance=chance) == wait_ms

@@ -51,7 +51,7 @@ def test_numbers_hash_as_an_integer_or_a_long(key: int, expected: int) -> None:
     assert java_hash_of(key) == expected
 
 
-def test_without_a_key_the_sharding_key_of_the_message_counts() -> None:
+def test_without_a_key_the_sharding_key_of_the_message_is_used() -> None:
     message = Message("T", b"x", sharding_key="order-2")
 
     assert by_hash(SEVEN, message).queue_id == 5
@@ -59,13 +59,13 @@ def test_without_a_key_the_sharding_key_of_the_message_counts() -> None:
 
 
 @pytest.mark.parametrize("key", [None, 1.5, True, b"bytes", ("a",), 2**63, -(2**63) - 1])
-def test_a_key_that_java_would_hash_otherwise_is_refused(key: object) -> None:
+def test_a_key_with_another_hash_in_java_is_refused(key: object) -> None:
     with pytest.raises(UsageError, match="invalid selector key"):
         by_hash(SEVEN, MESSAGE, key)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])) | st.integers(-(2**63), 2**63 - 1), st.integers(1, 50))
-def test_any_key_finds_a_queue_and_always_the_same(key: str | int, count: int) -> None:
+def test_a_key_always_selects_the_same_queue(key: str | int, count: int) -> None:
     queues = [MessageQueue("T", "b", number) for number in range(count)]
 
     assert by_hash(queues, MESSAGE, key) == by_hash(queues, Message("T", b"y"), key)

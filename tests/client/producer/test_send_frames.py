@@ -44,7 +44,7 @@ def outgoing(
     is_batch=some.booleans(),
     is_reply=some.booleans(),
 )
-def test_a_template_gives_what_the_long_way_gives(
+def test_a_template_gives_the_same_bytes_as_the_encoder(
     body: bytes,
     properties: str,
     flag: int,
@@ -64,7 +64,7 @@ def test_a_template_gives_what_the_long_way_gives(
         assert frames.encode(out, QUEUE, born_ms, number) == encode_command(command)
 
 
-def test_the_code_says_what_is_sent() -> None:
+def test_the_request_code_shows_the_kind_of_send() -> None:
     assert code_of(outgoing()) == RequestCode.SEND_MESSAGE_V2
     assert code_of(outgoing(is_batch=True)) == RequestCode.SEND_BATCH_MESSAGE
     assert code_of(outgoing(is_reply=True)) == RequestCode.SEND_REPLY_MESSAGE_V2
@@ -88,7 +88,7 @@ def test_names_of_namespaces_and_brokers_are_kept_as_they_are() -> None:
     assert (command.ext["a"], command.ext["b"], command.ext["n"], command.opaque) == ("NS%PG", "NS%T", 'b"r%d', 7)
 
 
-def test_templates_are_bounded() -> None:
+def test_the_number_of_templates_is_limited() -> None:
     frames = SendFrames(ProducerSettings())
     out = outgoing()
 

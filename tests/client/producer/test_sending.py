@@ -27,7 +27,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 QUEUE = MessageQueue("T", "broker-a", 1)
 
 
-def test_a_broker_that_cannot_be_connected_in_time_is_an_error() -> None:
+def test_a_connect_timeout_is_an_error() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(send_timeout_ms=500, retries=0) as producer:
             c.network.partition("127.0.0.1", c.broker.address.host)
@@ -133,7 +133,7 @@ def test_an_invalid_response_is_an_error() -> None:
     run(main())
 
 
-def test_answers_may_come_in_any_order_and_lines_are_shared() -> None:
+def test_answers_may_arrive_in_any_order_and_connections_are_shared() -> None:
     async def main() -> None:
         weather = Weather(delay_s=(0.0002, 0.004), segment_bytes=(1, 700))
         async with cluster("broker-a", "broker-b", weather=weather, seed=5) as c, c.producer() as producer:
@@ -152,7 +152,7 @@ def test_answers_may_come_in_any_order_and_lines_are_shared() -> None:
     run(main())
 
 
-def test_a_line_that_cannot_be_written_to_holds_sends_back() -> None:
+def test_a_connection_with_a_full_buffer_delays_sends() -> None:
     async def main() -> None:
         weather = Weather(delay_s=(0.001, 0.001), segment_bytes=(1 << 14, 1 << 14), window_bytes=1 << 16)
         async with cluster(weather=weather) as c, c.producer(compress_over_bytes=1 << 22) as producer:
@@ -164,7 +164,7 @@ def test_a_line_that_cannot_be_written_to_holds_sends_back() -> None:
     run(main())
 
 
-def test_one_way_sends_are_made_once_and_nothing_comes_back() -> None:
+def test_one_way_sends_are_written_once_without_an_answer() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer() as producer:
             c.broker.answers[SEND] = ignore
@@ -178,7 +178,7 @@ def test_one_way_sends_are_made_once_and_nothing_comes_back() -> None:
     run(main())
 
 
-def test_a_thread_past_the_loop_gets_the_same_request_signed_or_not() -> None:
+def test_a_direct_send_of_a_thread_is_the_same_request_signed_or_not() -> None:
     async def main() -> None:
         for credentials in (None, Credentials("key", "secret")):
             async with cluster() as c, c.producer(credentials=credentials) as producer:

@@ -62,7 +62,7 @@ def test_all_messages_are_decided_after_a_cancelled_end() -> None:
 
 
 @pytest.mark.parametrize("state", [TransactionState.COMMIT, TransactionState.ROLLBACK])
-def test_a_broker_in_no_route_gets_the_decision_when_it_checks(state: TransactionState) -> None:
+def test_a_broker_without_a_route_gets_the_decision_when_it_checks(state: TransactionState) -> None:
     events: list[DecisionEvent] = []
 
     class Watching(Hooks):

@@ -18,7 +18,7 @@ from pocketmq.testing import run
 SEND = RequestCode.SEND_MESSAGE_V2
 
 
-def test_a_block_that_ends_well_commits() -> None:
+def test_a_transaction_block_without_an_error_commits() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", check=says(None)) as producer:
             async with producer.transaction("T") as tx:
@@ -111,7 +111,7 @@ def test_a_block_can_decide_before_its_end_and_only_once() -> None:
     run(main())
 
 
-def test_without_a_check_there_are_no_transactions() -> None:
+def test_transactions_need_a_check() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG") as producer:
             with pytest.raises(WrongState, match="transactions need check="):
@@ -252,12 +252,12 @@ def test_hooks_run_for_decisions() -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["yes", 8, 1.0, object()])
-def test_what_decides_nothing_is_refused(nonsense: Any) -> None:
+def test_an_invalid_decision_is_refused(nonsense: Any) -> None:
     with pytest.raises(UsageError, match="invalid transaction decision"):
         state_of(nonsense)
 
 
-def test_a_refused_half_message_is_raised_and_remembered() -> None:
+def test_a_refused_half_message_raises_its_error() -> None:
     async def main() -> None:
         async with cluster() as c, c.producer(group="PG", check=says(True)) as producer:
             c.broker.answers[SEND] = refuse(13)

@@ -146,7 +146,7 @@ def test_pauses_are_counted_by_cause() -> None:
     assert kept.value(m.PAUSED, "G", "T", "span") == 1
 
 
-def test_every_metric_is_declared_once_with_what_its_kind_needs() -> None:
+def test_every_metric_is_declared_once_with_the_fields_of_its_kind() -> None:
     assert len({metric.name for metric in m.ALL}) == len(m.ALL)
     assert all(bool(metric.buckets) == (metric.kind is m.Kind.HISTOGRAM) for metric in m.ALL)
     assert all(metric.buckets == tuple(sorted(metric.buckets)) for metric in m.ALL)

@@ -43,7 +43,7 @@ def spans() -> Spans:
     return Spans()
 
 
-def test_one_trace_leads_from_the_caller_to_the_listener(server: Server, spans: Spans) -> None:
+def test_one_trace_connects_the_caller_and_the_listener(server: Server, spans: Spans) -> None:
     tracing = OpenTelemetryTracing(spans.tracer)
     done = threading.Event()
 
@@ -80,7 +80,9 @@ def test_one_trace_leads_from_the_caller_to_the_listener(server: Server, spans: 
 
 
 @pytest.mark.parametrize("way", ["send", "submit", "one way", "many"])
-def test_every_way_of_sending_adds_the_context_and_keeps_the_message(server: Server, spans: Spans, way: str) -> None:
+def test_every_method_of_sending_adds_the_context_without_changing_the_message(
+    server: Server, spans: Spans, way: str
+) -> None:
     message = Message("traced-ways", b"1", properties={"own": "kept"})
 
     with Producer(server.name_server, hooks=[OpenTelemetryTracing(spans.tracer)]) as producer:

@@ -12,7 +12,7 @@ from tests.console.running_console import running_console
 
 
 @pytest.mark.skipif(chromium_path() is None, reason="there is no Chromium on this machine")
-def test_a_topic_is_created_in_a_browser_and_the_page_lives(name_server: str) -> None:
+def test_a_topic_created_in_a_browser_appears_on_the_live_page(name_server: str) -> None:
     with traffic(name_server), running_console(name_server) as url, chromium() as browser:
         walk = Walk(browser.new_page(), url)
 

@@ -3,7 +3,7 @@
 from tests.console.visitor import Visitor, text_of
 
 
-def test_a_broker_says_what_it_is(console: Visitor) -> None:
+def test_a_broker_shows_its_runtime_information(console: Visitor) -> None:
     page = text_of(console.get("/brokers"))
 
     assert "broker-a DefaultCluster 127.0.0.1:" in page
@@ -23,7 +23,7 @@ def test_a_setting_is_changed_while_it_runs(console: Visitor) -> None:
     console.done("/brokers/broker-a", {"key": "traceOn", "value": "true"})
 
 
-def test_what_can_only_be_set_at_the_start_is_refused(console: Visitor) -> None:
+def test_a_setting_of_the_start_is_refused(console: Visitor) -> None:
     answer = console.post("/brokers/broker-a", {"key": "storePathRootDir", "value": "/"})
 
     assert answer.status_code == 400

@@ -21,7 +21,7 @@ def test_unknown_is_a_gap_and_not_zero() -> None:
     assert path.count("M") == 2
 
 
-def test_samples_that_are_far_apart_are_not_joined() -> None:
+def test_distant_samples_are_not_connected() -> None:
     [path] = re.findall(r' d="([^"]+)"', drawn([1, 2, 3], step_s=100))
 
     assert path.count("M") == 3
@@ -35,7 +35,7 @@ def test_many_samples_are_thinned_to_the_largest() -> None:
     assert "at most 70" in picture
 
 
-def test_a_chart_without_samples_says_so() -> None:
+def test_a_chart_without_samples_shows_a_text() -> None:
     assert "no data yet" in drawn([])
     assert "in unknown" in drawn([None])
 
@@ -45,7 +45,7 @@ def test_the_scale_ends_at_a_round_number() -> None:
         assert f'<span class="scale">{told}</span>' in drawn([largest])
 
 
-def test_words_in_a_chart_are_escaped() -> None:
+def test_texts_in_a_chart_are_escaped() -> None:
     assert "<b>" not in drawn([1])
 
 

@@ -7,7 +7,7 @@ from pocketmq.console.snapshot import Snapshot
 from pocketmq.protocol.bodies.clients import ProducerInfo
 
 
-def test_consumers_come_first_and_each_group_has_its_own_row() -> None:
+def test_consumers_are_listed_first_with_a_row_for_each_group() -> None:
     member = Member(client_id="c1", address="10.0.0.1:5", language="JAVA", version=int(VERSION), brokers=("a",))
     producer = ProducerInfo("p1", "/10.0.0.2:6", "PYTHON", int(VERSION))
     snapshot = Snapshot(members={"g2": (member,), "g1": (member,)}, producers={"web": [producer]})
@@ -21,6 +21,6 @@ def test_consumers_come_first_and_each_group_has_its_own_row() -> None:
     ]
 
 
-def test_a_version_that_nobody_knows_stays_a_number() -> None:
+def test_an_unknown_version_is_shown_as_a_number() -> None:
     assert version_name(int(VERSION)).count(".") == 2
     assert version_name(99_999) == "99999"

@@ -18,7 +18,7 @@ def place_of(console: Visitor, words: str) -> str:
     raise AssertionError(f"no letter says {words!r}")
 
 
-def test_a_letter_says_why_it_died(console: Visitor) -> None:
+def test_a_dead_letter_shows_its_reason(console: Visitor) -> None:
     page = text_of(console.get(f"{GROUP}/broker-a:0:0"))
 
     assert "could not convert string to float" in page
@@ -42,7 +42,7 @@ def test_a_letter_is_edited_and_sent_again(console: Visitor) -> None:
     assert "fixed" in found
 
 
-def test_a_letter_with_a_binary_body_is_sent_as_it_is(console: Visitor) -> None:
+def test_a_dead_letter_with_a_binary_body_is_sent_unchanged(console: Visitor) -> None:
     path = place_of(console, "00000000 00 01 02 03")
     assert "sent unchanged" in text_of(console.get(path))
 
@@ -51,7 +51,7 @@ def test_a_letter_with_a_binary_body_is_sent_as_it_is(console: Visitor) -> None:
     assert "1,024" in text_of(console.get("/topics/emails/messages?key=binary-again"))
 
 
-def test_what_cannot_be_sent_is_told_and_the_edit_is_not_lost(console: Visitor) -> None:
+def test_a_failed_send_is_reported_and_keeps_the_edited_form(console: Visitor) -> None:
     path = place_of(console, '"payment": 4')
     for form in (
         {"topic": "bad topic", "body": "mine", "properties": ""},
@@ -63,7 +63,7 @@ def test_what_cannot_be_sent_is_told_and_the_edit_is_not_lost(console: Visitor) 
         assert "mine" in answer.text
 
 
-def test_all_letters_are_replayed_with_their_progress(console: Visitor) -> None:
+def test_all_dead_letters_are_replayed_with_progress(console: Visitor) -> None:
     console.done("/topics", {"name": "replayed", "queues": "1", "perm": "rw"})
 
     page = console.done(f"{GROUP}/replay", {"topic": "replayed"}, page=GROUP)

@@ -17,7 +17,7 @@ def test_the_list_shows_lag_and_dead_letters(console: Visitor) -> None:
     assert "10" in page
 
 
-def test_a_reset_shows_what_would_happen_and_does_it_when_told(console: Visitor) -> None:
+def test_a_reset_shows_its_plan_and_runs_after_confirmation(console: Visitor) -> None:
     preview = text_of(console.get("/groups/search-index/reset?topic=orders&to=latest"))
     assert "0 messages would be consumed again, 92 messages would be skipped. Nothing has changed yet." in preview
     assert "Lag 92 messages" in text_of(console.get("/groups/search-index"))
@@ -28,7 +28,7 @@ def test_a_reset_shows_what_would_happen_and_does_it_when_told(console: Visitor)
     console.wait_for("/groups/search-index", "Lag 0 messages")
 
 
-def test_a_reset_that_makes_no_sense_is_told(console: Visitor) -> None:
+def test_an_invalid_reset_is_reported(console: Visitor) -> None:
     page = text_of(console.get("/groups/billing/reset?topic=orders&to=time&time=soon"))
     assert "'soon' is not a time" in page
 

@@ -18,7 +18,7 @@ def link_to(console: Visitor, query: str) -> str:
     return found[1]
 
 
-def test_a_message_is_found_by_its_key_and_shown_whole(console: Visitor) -> None:
+def test_a_message_is_found_by_its_key_and_shown_completely(console: Visitor) -> None:
     page = text_of(console.get(link_to(console, "/topics/orders/messages?key=1007")))
 
     assert '"order": 1007' in page
@@ -56,14 +56,14 @@ def test_messages_are_filtered_by_tag_and_body(console: Visitor) -> None:
     assert "1 message, newest first" in page
 
 
-def test_a_body_is_shown_in_the_form_that_is_wanted(console: Visitor) -> None:
+def test_a_body_is_shown_in_the_selected_form(console: Visitor) -> None:
     link = link_to(console, "/topics/payments/messages?key=binary")
 
     assert "00000000 00 01 02 03" in text_of(console.get(link))
     assert "the body is not JSON" in text_of(console.get(f"{link}?form=json"))
 
 
-def test_a_huge_body_is_cut_and_can_be_downloaded(console: Visitor) -> None:
+def test_a_huge_body_is_truncated_and_can_be_downloaded(console: Visitor) -> None:
     link = link_to(console, "/topics/payments/messages?key=huge")
     page = console.get(link)
     body = console.client.get(f"{link}/body")
@@ -94,7 +94,7 @@ def test_a_timeline_is_in_the_order_of_time() -> None:
     ]
 
 
-def test_a_list_of_compressed_messages_decompresses_only_what_it_shows(console: Visitor, name_server: str) -> None:
+def test_a_list_of_compressed_messages_decompresses_only_the_shown_part(console: Visitor, name_server: str) -> None:
     many, mib = 64, 1024 * 1024
     with pocketmq.Producer(name_server, max_message_bytes=16 * mib) as producer:
         for number in range(many):

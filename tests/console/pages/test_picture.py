@@ -22,7 +22,7 @@ def test_a_picture_is_on_the_overview_as_soon_as_it_is_drawn(name_server: str, t
         assert answer.headers["content-type"] == "image/svg+xml"
 
 
-def test_what_is_no_picture_is_not_given_away(name_server: str, users: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_picture_is_not_served(name_server: str, users: Path, tmp_path: Path) -> None:
     with visitor(ConsoleSettings(picture=users), name_server) as console:
         assert "is not an SVG" in console.get("/picture", 404)
     with visitor(ConsoleSettings(picture=users, users=users), name_server) as stranger:

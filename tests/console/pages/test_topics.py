@@ -39,7 +39,7 @@ def test_a_topic_that_exists_cannot_be_created_again(console: Visitor) -> None:
     assert "is on broker broker-a already" in text_of(answer.text)
 
 
-def test_numbers_that_are_none_are_told(console: Visitor) -> None:
+def test_invalid_numbers_are_reported(console: Visitor) -> None:
     for wrong in ("0", "-1", "x", "99999", "1e3"):
         answer = console.post("/topics", {"name": "never", "queues": wrong, "perm": "rw"})
         assert answer.status_code == 400
@@ -63,7 +63,7 @@ def test_topics_are_found_by_a_part_of_their_name(console: Visitor) -> None:
     assert "emails" not in page
 
 
-def test_retries_and_dead_letters_are_shown_when_wanted(console: Visitor) -> None:
+def test_retry_and_dead_letter_topics_are_shown_on_request(console: Visitor) -> None:
     assert "%DLQ%payments-worker" not in text_of(console.get("/topics"))
     page = console.get("/topics?all=1")
     assert "%DLQ%payments-worker" in text_of(page)
@@ -71,7 +71,7 @@ def test_retries_and_dead_letters_are_shown_when_wanted(console: Visitor) -> Non
     assert "%DLQ%payments-worker" in text_of(console.get("/topics/%25DLQ%25payments-worker"))
 
 
-def test_skew_is_how_much_fuller_the_fullest_queue_is() -> None:
+def test_skew_is_the_ratio_of_the_fullest_queue_to_the_average() -> None:
     assert skew([queue(0, 10), queue(1, 10)]) == 1
     assert skew([queue(0, 30), queue(1, 0), queue(2, 0)]) == 3
     assert skew([queue(0, 0)]) is None

@@ -238,7 +238,7 @@ LOGIC: list[tuple[str, dict[str, str], Answer]] = [
     ("expression", "properties", "expected"),
     NUMBERS + TWO_PROPERTIES + TEXTS + RANGES + TRUTH + MINUS + LOGIC,
 )
-def test_the_answer(expression: str, properties: dict[str, str], expected: Answer) -> None:
+def test_an_expression_has_the_expected_answer(expression: str, properties: dict[str, str], expected: Answer) -> None:
     assert answer(expression, properties) is expected
 
 
@@ -254,7 +254,7 @@ def test_three_valued_logic(left: bool | None, right: bool | None) -> None:
     assert answer(f"NOT {words[left]}", {}) is (None if left is None else not left)
 
 
-def test_terms_are_asked_from_the_left_until_the_answer_is_certain() -> None:
+def test_terms_are_evaluated_from_the_left_until_the_result_is_certain() -> None:
     asked = []
 
     def get(name: str) -> str | None:

@@ -16,7 +16,7 @@ from pocketmq.model.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, scan
 
 
 @given(TERMS, st.lists(PROPERTIES, min_size=1, max_size=4), st.integers())
-def test_any_expression_selects_what_a_naive_evaluator_selects(
+def test_any_expression_selects_the_same_as_a_naive_evaluator(
     term: Term, messages: list[dict[str, str]], seed: int
 ) -> None:
     expression = Expression(printed(term, random.Random(seed)))
@@ -95,9 +95,7 @@ def test_any_text_is_an_expression_or_invalid(text: str, properties: dict[str, s
 
 
 @given(SOUP, PROPERTIES)
-def test_a_message_is_decided_in_as_many_looks_as_the_expression_has_words(
-    text: str, properties: dict[str, str]
-) -> None:
+def test_the_cost_of_a_message_is_linear_in_the_expression(text: str, properties: dict[str, str]) -> None:
     looks = 0
 
     def get(name: str) -> str | None:
@@ -131,13 +129,13 @@ NESTED: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("kind", NESTED)
-def test_endless_nesting_is_refused(kind: str) -> None:
+def test_unlimited_nesting_is_refused(kind: str) -> None:
     with pytest.raises(InvalidExpression):
         Expression(NESTED[kind](20_000)[:MAX_CHARACTERS])
 
 
 @pytest.mark.parametrize("kind", NESTED)
-def test_the_deepest_that_is_taken_fits_a_small_stack(kind: str) -> None:
+def test_the_deepest_accepted_expression_fits_a_small_stack(kind: str) -> None:
     taken = []
     for depth in range(1, MAX_DEPTH + 2):
         try:
@@ -176,7 +174,7 @@ def test_a_thousand_ors_and_the_longest_list_are_fine() -> None:
         assert not expression.matches({"a": "other"}.get)
 
 
-def test_only_true_is_a_match_and_what_has_no_answer_is_counted() -> None:
+def test_only_true_is_a_match_and_missing_answers_are_counted() -> None:
     expression = Expression("a > 5 AND b = 'x'")
 
     assert expression.matches({"a": "6", "b": "x"}.get) is True
@@ -187,7 +185,7 @@ def test_only_true_is_a_match_and_what_has_no_answer_is_counted() -> None:
     assert expression.failures == 1
 
 
-def test_an_expression_knows_the_properties_that_it_looks_at() -> None:
+def test_an_expression_knows_the_properties_that_it_reads() -> None:
     expression = Expression("a > 5 AND b = 'x' OR NOT c OR d IN ('y') OR e CONTAINS 'z' OR -f = a OR g IS NULL")
 
     assert expression.names == frozenset("abcdefg")

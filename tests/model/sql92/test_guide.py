@@ -31,20 +31,20 @@ def test_the_guide_has_tables() -> None:
 
 
 @pytest.mark.parametrize(("expression", "message", "expected"), ROWS)
-def test_the_answer(expression: str, message: str, expected: str) -> None:
+def test_the_examples_of_the_guide_have_the_printed_answers(expression: str, message: str, expected: str) -> None:
     pairs = (pair.partition("=")[::2] for pair in message.strip().split(", ") if pair)
 
     assert answer(expression, dict(pairs)) == expected
 
 
 @pytest.mark.parametrize(("expression", "apache", "expected"), DIFFERENCES)
-def test_where_we_differ_from_apache(expression: str, apache: str, expected: str) -> None:
+def test_the_differences_from_apache_are_as_printed(expression: str, apache: str, expected: str) -> None:
     assert (apache == "refused") is not (expected == "refused")
     assert (answer(expression, {"a": "0.1"}) == "refused") is (expected == "refused")
 
 
 @pytest.mark.parametrize("example", re.findall(r"^\|.*\| `([^`]+)` \|$", GUIDE, re.MULTILINE))
-def test_the_example_of_an_operator_is_taken(example: str) -> None:
+def test_the_example_of_each_operator_is_accepted(example: str) -> None:
     parse(example)
 
 

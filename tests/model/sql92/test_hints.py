@@ -42,7 +42,7 @@ from pocketmq.model.sql92.parser import parse
         ("a IN (1, 2)", "write '1'"),
     ],
 )
-def test_the_hint(text: str, hint: str) -> None:
+def test_an_error_has_the_expected_hint(text: str, hint: str) -> None:
     with pytest.raises(InvalidExpression) as caught:
         parse(text)
 
@@ -50,7 +50,7 @@ def test_the_hint(text: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a = 1 garbage", "a =", "a = 1)", "a 'x'", "a " + "z" * 99, "a BETWEEN 1 OR 2"])
-def test_without_a_good_guess_there_is_no_hint(text: str) -> None:
+def test_without_a_similar_word_no_hint_is_given(text: str) -> None:
     with pytest.raises(InvalidExpression) as caught:
         parse(text)
 

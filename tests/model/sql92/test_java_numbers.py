@@ -25,7 +25,7 @@ from pocketmq.model.sql92.evaluation import java_double, java_double_or_infinite
         ("１２", 12),
     ],
 )
-def test_whole_numbers(text: str, value: int) -> None:
+def test_whole_numbers_are_read_as_by_java(text: str, value: int) -> None:
     assert java_int(text) == java_long(text) == value
 
 
@@ -33,14 +33,14 @@ def test_whole_numbers(text: str, value: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "+", "-", "x", "--5", "5L", "1_000", "0x5", "5 5", "²", "𝟓", "inf", "nan", "1e", "5dd"]
 )
-def test_what_is_no_number_of_any_kind(text: str, read: Callable[[str], float]) -> None:
+def test_a_text_that_is_not_a_number_is_refused(text: str, read: Callable[[str], float]) -> None:
     with pytest.raises(ValueError, match=r"is not a"):
         read(text)
 
 
 @pytest.mark.parametrize("text", [" 5", "5 ", "5.0", "5.", "1e1", "5d", "NaN"])
 @pytest.mark.parametrize("read", [java_int, java_long])
-def test_what_is_a_number_but_not_whole(text: str, read: Callable[[str], float]) -> None:
+def test_a_fraction_is_not_a_whole_number(text: str, read: Callable[[str], float]) -> None:
     java_double(text)
 
     with pytest.raises(ValueError, match="is not a whole number"):
@@ -48,7 +48,7 @@ def test_what_is_a_number_but_not_whole(text: str, read: Callable[[str], float])
 
 
 @pytest.mark.parametrize("text", ["2147483648", "-2147483649", "3000000000"])
-def test_more_than_32_bits(text: str) -> None:
+def test_a_number_with_more_than_32_bits_is_refused(text: str) -> None:
     assert java_long(text) == int(text)
 
     with pytest.raises(ValueError, match="has more than 32 bits"):
@@ -56,7 +56,7 @@ def test_more_than_32_bits(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["9223372036854775808", "-9223372036854775809", "9" * 5000])
-def test_more_than_64_bits(text: str) -> None:
+def test_a_number_with_more_than_64_bits_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="has more than 64 bits"):
         java_long(text)
 
@@ -89,20 +89,20 @@ def test_more_than_64_bits(text: str) -> None:
         ("9" * 400, math.inf),
     ],
 )
-def test_numbers_of_any_kind(text: str, value: float) -> None:
+def test_numbers_of_any_kind_are_read(text: str, value: float) -> None:
     assert java_double(text) == value
 
 
 @pytest.mark.parametrize(
     "text", [".", "\u00a05", "infinity", "nan", "Infinityd", "0x5", "0xp1", "0x1p", "٥", "+-5", "1e+"]
 )
-def test_what_python_takes_and_java_does_not(text: str) -> None:
+def test_numbers_that_only_python_accepts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a number"):
         java_double(text)
 
 
 @pytest.mark.parametrize("text", ["NaN", "+NaN", "-NaN"])
-def test_nan_is_a_number_that_stands_above_all_finite_ones(text: str) -> None:
+def test_nan_is_above_all_finite_numbers(text: str) -> None:
     assert math.isnan(java_double(text))
     assert java_double_or_infinite(text) == math.inf
 
@@ -112,12 +112,12 @@ SORTED = [-math.inf, -1.5, -0.0, 0.0, 5e-324, 1.5, math.inf, math.nan]
 
 @pytest.mark.parametrize("left", range(len(SORTED)))
 @pytest.mark.parametrize("right", range(len(SORTED)))
-def test_java_sorts_all_numbers(left: int, right: int) -> None:
+def test_all_numbers_are_ordered_as_in_java(left: int, right: int) -> None:
     assert java_order(SORTED[left], SORTED[right]) == (left > right) - (left < right)
 
 
 @given(st.text(alphabet="0123456789+-.eExXpPdDfFNaInity_ \t", max_size=12))
-def test_what_java_takes_python_reads_the_same(text: str) -> None:
+def test_numbers_that_java_accepts_have_the_same_value(text: str) -> None:
     try:
         value = java_double(text)
     except ValueError:

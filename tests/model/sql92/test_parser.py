@@ -52,7 +52,7 @@ def equal(name: str, value: int) -> Equal:
         ("true", Truth(True)),
     ],
 )
-def test_operators(text: str, tree: Node) -> None:
+def test_operators_are_parsed(text: str, tree: Node) -> None:
     assert parse(text) == tree
 
 
@@ -74,7 +74,7 @@ def test_operators(text: str, tree: Node) -> None:
         ("a CONTAINS 'x' = TRUE", Equal(Search("CONTAINS", A, "x", True), Truth(True))),
     ],
 )
-def test_precedence(text: str, tree: Node) -> None:
+def test_operators_have_their_precedence(text: str, tree: Node) -> None:
     assert parse(text) == tree
 
 
@@ -100,7 +100,7 @@ def test_precedence(text: str, tree: Node) -> None:
         ("-TRUE", Minus(Truth(True))),
     ],
 )
-def test_literals_and_signs(text: str, number: Node) -> None:
+def test_literals_and_signs_are_parsed(text: str, number: Node) -> None:
     assert parse(f"a = {text}") == Equal(A, number)
 
 
@@ -131,7 +131,7 @@ def test_literals_and_signs(text: str, number: Node) -> None:
         ("x" * 99 + " " + "y" * 99, "line 1, column 101", "found " + "y" * 37 + "..."),
     ],
 )
-def test_an_error_says_where_it_is_and_what_could_stand_there(text: str, where: str, what: str) -> None:
+def test_an_error_has_its_position_and_the_expected_words(text: str, where: str, what: str) -> None:
     with pytest.raises(InvalidExpression) as caught:
         parse(text)
 
@@ -171,7 +171,7 @@ def test_an_error_says_where_it_is_and_what_could_stand_there(text: str, where: 
         ("a = 1e-400", "1e-400 is out of range"),
     ],
 )
-def test_what_an_operator_cannot_take_is_refused(text: str, what: str) -> None:
+def test_invalid_operands_are_refused(text: str, what: str) -> None:
     with pytest.raises(InvalidExpression) as caught:
         parse(text)
 
@@ -193,7 +193,7 @@ def test_what_an_operator_cannot_take_is_refused(text: str, what: str) -> None:
         ),
     ],
 )
-def test_length_words_and_depth_have_limits(fits: str, too_much: str, what: str) -> None:
+def test_length_tokens_and_depth_have_limits(fits: str, too_much: str, what: str) -> None:
     parse(fits)
 
     with pytest.raises(InvalidExpression, match=what):

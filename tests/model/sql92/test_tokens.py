@@ -30,7 +30,7 @@ def words(text: str) -> list[tuple[str, str]]:
         ("é\u00a0\v", [(OTHER, "é"), (OTHER, "\u00a0"), (OTHER, "\v")]),
     ],
 )
-def test_the_words_of_a_text(text: str, expected: list[tuple[str, str]]) -> None:
+def test_a_text_is_split_into_tokens(text: str, expected: list[tuple[str, str]]) -> None:
     assert words(text) == expected
 
 
@@ -46,16 +46,16 @@ def test_the_words_of_a_text(text: str, expected: list[tuple[str, str]]) -> None
         "/* 1 */ a /* 2 */ b /* 3 ***/",
     ],
 )
-def test_blanks_and_comments_only_part_words(text: str) -> None:
+def test_blanks_and_comments_separate_tokens(text: str) -> None:
     assert words(text) == [(NAME, "a"), (NAME, "b")]
 
 
-def test_a_word_knows_where_it_stands_and_the_end_is_one() -> None:
+def test_a_token_knows_its_position_and_the_end_is_a_token() -> None:
     assert list(scan(" a\n= 5 ")) == [Token(NAME, "a", 1), Token("=", "=", 3), Token(WHOLE, "5", 5), Token(END, "", 7)]
 
 
 @pytest.mark.parametrize("text", ["'never", "a = 'it''s", "/* never", "/*/"])
-def test_what_never_closes_begins_with_an_odd_character(text: str) -> None:
+def test_an_unclosed_quote_or_comment_is_reported_at_its_start(text: str) -> None:
     assert OTHER in [token.kind for token in scan(text)]
 
 

@@ -49,7 +49,7 @@ def test_every_node_is_visited_with_its_depth() -> None:
     }
 
 
-def test_a_tree_far_deeper_than_the_stack_can_be_walked() -> None:
+def test_a_tree_far_deeper_than_the_stack_can_be_traversed() -> None:
     tree: Condition = Equal(Property("a"), FIVE)
     for _ in range(50_000):
         tree = Not(tree)

@@ -147,14 +147,14 @@ def test_avro_bodies_have_the_types_of_their_schema(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\x0e", b"\xff" * 40, avro(ORDER, ROW) + b"x", b'{"id": 7}'])
-def test_a_body_that_is_not_of_the_schema_is_bad(tmp_path: Path, value: bytes) -> None:
+def test_a_body_of_another_schema_is_bad(tmp_path: Path, value: bytes) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER), "utf-8")
 
     with pytest.raises(BadBody, match="not Avro of this schema"):
         decoded(str(tmp_path / "order.avsc"), value)
 
 
-def test_avro_schemas_without_an_equal_in_spark_are_refused(tmp_path: Path) -> None:
+def test_avro_schemas_without_an_equivalent_in_spark_are_refused(tmp_path: Path) -> None:
     def message_of(schema: Any) -> str:
         (tmp_path / "bad.avsc").write_text(schema if isinstance(schema, str) else json.dumps(schema), "utf-8")
         with pytest.raises(InvalidSetting) as caught:
@@ -194,7 +194,7 @@ def test_protobuf_bodies_have_the_fields_of_their_type(tmp_path: Path) -> None:
         bodies_of(f"{tmp_path}/bad.desc", DiskFiles())
 
 
-def test_bodies_of_a_registry_are_read_as_the_latest_schema_whatever_version_wrote_them() -> None:
+def test_bodies_of_older_schemas_of_a_registry_are_read_as_the_latest() -> None:
     old = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
     new = {
         "type": "record",
@@ -229,7 +229,7 @@ def test_bodies_of_a_registry_are_read_as_the_latest_schema_whatever_version_wro
     assert requested == ["/subjects/orders-value/versions/latest", "/schemas/ids/1", "/schemas/ids/2"]
 
 
-def test_protobuf_of_a_registry_comes_with_the_schemas_that_it_imports() -> None:
+def test_protobuf_of_a_registry_is_read_with_its_imported_schemas() -> None:
     def text(file: Any) -> str:
         return b64encode(file.SerializeToString()).decode()
 
@@ -258,7 +258,7 @@ def test_protobuf_of_a_registry_comes_with_the_schemas_that_it_imports() -> None
     assert rows == [ORDER_ROW, ORDER_ROW]
 
 
-def test_a_registry_that_is_wrong_is_named() -> None:
+def test_a_wrong_registry_is_named() -> None:
     with registry(
         {"/subjects/json/versions/latest": {"schema": "{}", "schemaType": "JSON"}, "/subjects/odd/versions/latest": [1]}
     ) as schemas:
@@ -277,7 +277,7 @@ def test_a_registry_that_is_wrong_is_named() -> None:
         bodies_of(f"{address}/subjects/orders", DiskFiles())
 
 
-def test_an_executor_without_the_libraries_says_what_to_install(
+def test_an_executor_without_the_libraries_reports_the_command_to_install_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER), "utf-8")

@@ -14,18 +14,18 @@ def merged(files: list[DataFile], *, aim: int = 100, at_least: int = 2) -> list[
     return [[file.bytes for file in group] for group in groups_to_merge(files, aim_bytes=aim, at_least=at_least)]
 
 
-def test_small_files_of_a_folder_are_put_together_up_to_the_size_aimed_at() -> None:
+def test_small_files_of_a_folder_are_merged_up_to_the_target_size() -> None:
     assert merged(sized(40, 40, 40, 10)) == [[40, 40], [40, 10]]
 
 
-def test_large_files_stay_as_they_are() -> None:
+def test_large_files_are_not_merged() -> None:
     assert merged(sized(10, 50, 10, 200)) == [[10, 10]]
 
 
-def test_few_files_are_not_worth_it() -> None:
+def test_a_few_files_are_not_merged() -> None:
     assert merged(sized(10, 10), at_least=3) == []
     assert merged(sized(10)) == []
 
 
-def test_files_of_two_folders_are_never_put_together() -> None:
+def test_files_of_two_folders_are_never_merged() -> None:
     assert merged(sized(10, folder="topic=a/day=d") + sized(10, folder="topic=b/day=d")) == []

@@ -23,7 +23,7 @@ def test_a_lake_keeps_its_form() -> None:
         keep_form(LAKE, Form(format="orc"), files)
 
 
-def test_a_lake_that_ever_had_properties_is_read_with_them() -> None:
+def test_a_lake_that_once_had_properties_is_read_with_them() -> None:
     files = FaultyFiles()
 
     keep_form(LAKE, Form(properties=True), files)
@@ -33,14 +33,14 @@ def test_a_lake_that_ever_had_properties_is_read_with_them() -> None:
     assert "properties" not in Form(properties=False).schema
 
 
-def test_options_of_the_user_win() -> None:
+def test_options_of_the_user_override_defaults() -> None:
     paged = {"parquet.page.size": "4096"}
 
     assert Form(options=paged).writing == {**PARQUET_OPTIONS, **paged}
     assert Form(format="orc", options={"compression": "zlib"}).writing == {"compression": "zlib"}
 
 
-def test_a_damaged_note_is_told() -> None:
+def test_a_damaged_file_with_the_form_is_reported() -> None:
     files = FaultyFiles()
     keep_form(LAKE, Form(), files)
     with files.open(LAKE / "_manifest" / "form") as file:
@@ -51,7 +51,7 @@ def test_a_damaged_note_is_told() -> None:
     assert msgspec.json.decode(msgspec.json.encode(Form()), type=Form) == Form()
 
 
-def test_tasks_can_write_parquet_unless_an_option_or_a_codec_is_spark_s_alone() -> None:
+def test_tasks_can_write_parquet_unless_an_option_or_codec_needs_spark() -> None:
     assert Form().is_of_tasks
     assert Form(options={"compression": "ZSTD"}).codec == "zstd"
     assert not Form(options={"compression": "lzo"}).is_of_tasks
@@ -59,7 +59,7 @@ def test_tasks_can_write_parquet_unless_an_option_or_a_codec_is_spark_s_alone() 
     assert not Form(format="orc").is_of_tasks
 
 
-def test_the_name_of_a_format_of_files_may_be_written_in_capitals() -> None:
+def test_the_name_of_a_file_format_is_case_insensitive() -> None:
     settings = ArchiveSettings(topics=["orders"], lake="/lake", format="PARQUET")
 
     assert (settings.format, settings.has_manifest, settings.form) == ("parquet", True, Form())

@@ -26,20 +26,20 @@ def jars(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_formats_of_spark_and_of_its_libraries_are_taken(jars: Path) -> None:
+def test_formats_of_spark_and_of_its_libraries_are_accepted(jars: Path) -> None:
     for name in ("parquet", "orc", "json", "delta", "Delta", "hudi", "com.example.OwnFormat"):
         check_format(name, {}, {}, jars)
 
 
 @pytest.mark.parametrize("name", ["xyz", "avro", "parket", "licensed", "spark", "e", "del"])
-def test_a_format_that_no_library_has_is_refused_with_what_to_do(jars: Path, name: str) -> None:
+def test_a_format_without_a_library_is_refused_with_advice(jars: Path, name: str) -> None:
     with pytest.raises(
         InvalidSetting, match=rf"--format {name}: Spark does not have this format.*spark\.jars\.packages"
     ):
         check_format(name, {}, {}, jars)
 
 
-def test_a_format_without_room_for_the_columns_is_refused() -> None:
+def test_a_format_that_cannot_store_the_columns_is_refused() -> None:
     check_columns("csv", properties=False)
     check_columns("json", properties=True)
     with pytest.raises(InvalidSetting, match=r"--format csv cannot contain the map.*--no-properties"):
@@ -48,12 +48,12 @@ def test_a_format_without_room_for_the_columns_is_refused() -> None:
         check_columns("Text", properties=False)
 
 
-def test_libraries_that_settings_bring_and_another_spark_are_believed(jars: Path) -> None:
+def test_formats_of_configured_libraries_and_of_a_remote_spark_are_not_checked(jars: Path) -> None:
     check_format("avro", {"spark.jars.packages": "org.apache.spark:spark-avro_2.13:4.3.0"}, {}, jars)
     check_format("iceberg", {}, {"SPARK_HOME": "/opt/spark"}, jars)
 
 
-def test_the_spark_that_is_installed_has_what_it_is_said_to_have() -> None:
+def test_the_installed_spark_has_the_listed_formats() -> None:
     check_format("parquet", {}, {})
     check_format("kafka.", {}, {})
     with pytest.raises(InvalidSetting, match="--format xyz"):

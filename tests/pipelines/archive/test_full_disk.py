@@ -41,7 +41,7 @@ def _mount(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("engine", ["spark", "direct"])
-def test_a_batch_that_does_not_fit_comes_again_when_there_is_room(
+def test_a_batch_that_fails_on_a_full_disk_is_repeated_when_there_is_space(
     spark: "SparkSession", broker: Broker, small_disk: Path, engine: Literal["spark", "direct"]
 ) -> None:
     topic, lake = new_topic(broker), small_disk / "lake"

@@ -127,7 +127,7 @@ def test_a_uri_of_this_disk_is_a_path_and_others_are_checked(spark: "SparkSessio
         located("hdfs://namenode:8020/lake")
 
 
-def test_a_lake_of_hadoop_that_may_not_be_written_is_refused_by_a_dry_run(
+def test_a_dry_run_refuses_a_lake_of_hadoop_without_write_permission(
     spark: "SparkSession", broker: Broker, mounted: str
 ) -> None:
     topic = new_topic(broker)

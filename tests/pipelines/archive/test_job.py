@@ -53,7 +53,7 @@ def bodies(start: int, end: int) -> list[str]:
 
 
 @BY_BOTH
-def test_every_message_is_in_the_lake_once_and_the_manifest_says_where(
+def test_every_message_is_in_the_lake_once_and_in_the_manifest(
     spark: "SparkSession", broker: Broker, tmp_path: Path, engine: str
 ) -> None:
     topic, folder = new_topic(broker), tmp_path / "lake"
@@ -80,7 +80,7 @@ def test_every_message_is_in_the_lake_once_and_the_manifest_says_where(
 
 
 @BY_BOTH
-def test_a_run_that_breaks_off_anywhere_is_made_good_by_the_next(
+def test_a_run_interrupted_at_any_point_is_completed_by_the_next(
     spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     topic, folder = new_topic(broker), tmp_path / "lake"
@@ -113,7 +113,7 @@ def test_a_run_that_breaks_off_anywhere_is_made_good_by_the_next(
     assert DiskFiles().list(folder / "_staging") == []
 
 
-def test_a_lost_checkpoint_costs_nothing(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_a_lost_checkpoint_loses_nothing(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     topic, folder = new_topic(broker), tmp_path / "lake"
     fill(broker, topic, bodies(0, 5))
     archive(spark, settings(broker, folder, topic, checkpoint=str(tmp_path / "first")))
@@ -156,7 +156,7 @@ def test_lost_ranges_are_rows(
     assert [(row.start, row.end) for row in lost_ranges(spark, str(folder)).collect()] == [(0, 2)]
 
 
-def test_a_full_disk_is_told_and_the_next_run_goes_on(
+def test_a_full_disk_is_reported_and_the_next_run_continues(
     spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, folder = new_topic(broker), tmp_path / "lake"
@@ -177,7 +177,9 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(
     assert not is_full(OSError(errno.EIO, "no"))
 
 
-def test_mistakes_are_told_before_anything_is_written(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_mistakes_are_reported_before_anything_is_written(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
     topic, folder = new_topic(broker), tmp_path / "lake"
     fill(broker, topic, bodies(0, 2))
     archive(spark, settings(broker, folder, topic))
@@ -194,7 +196,7 @@ def test_mistakes_are_told_before_anything_is_written(spark: "SparkSession", bro
     assert values(spark, folder) == Counter(bodies(0, 2))
 
 
-def test_other_formats_of_files_and_of_tables_are_spark_s(
+def test_other_file_formats_and_tables_are_written_by_spark(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     topic = new_topic(broker)
@@ -247,7 +249,7 @@ def test_both_engines_write_the_same_rows_and_spark_counts_those_of_its_own(
     assert spans[0] == spans[1]
 
 
-def test_a_checkpoint_of_the_other_engine_is_refused_and_a_new_one_goes_on(
+def test_a_checkpoint_of_the_other_engine_is_refused_and_a_new_one_continues(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     topic, folder = new_topic(broker), tmp_path / "lake"
@@ -263,7 +265,7 @@ def test_a_checkpoint_of_the_other_engine_is_refused_and_a_new_one_goes_on(
     assert values(spark, folder) == Counter(bodies(0, 5))
 
 
-def test_tasks_write_no_other_format(broker: Broker, tmp_path: Path) -> None:
+def test_the_direct_engine_writes_no_other_format(broker: Broker, tmp_path: Path) -> None:
     for other in ({"format": "orc"}, {"format": "delta"}, {"file_options": {"parquet.page.size": "4096"}}):
         with pytest.raises(InvalidSetting, match=r"--engine direct writes parquet.*use --engine spark"):
             check_archive(settings(broker, tmp_path / "lake", "orders", engine="direct", **other))

@@ -44,7 +44,7 @@ def test_the_files_of_a_time_are_found() -> None:
     assert paths(manifest.at_time("orders", 301)) == []
 
 
-def test_a_compaction_replaces_files_and_moves_no_end() -> None:
+def test_a_compaction_replaces_files_and_keeps_the_end_offsets() -> None:
     manifest = filled()
     before = [file.path for file in manifest.files.values()]
 
@@ -55,7 +55,7 @@ def test_a_compaction_replaces_files_and_moves_no_end() -> None:
     assert manifest.batches == {"q": 1}
 
 
-def test_a_commit_that_does_not_follow_is_refused() -> None:
+def test_a_commit_out_of_sequence_is_refused() -> None:
     with pytest.raises(WrongState, match="lacks commit 3"):
         filled().add(commit(4))
     with pytest.raises(WrongState, match="removes nowhere"):
@@ -64,7 +64,7 @@ def test_a_commit_that_does_not_follow_is_refused() -> None:
         filled().add(Commit(number=3, made_ms=1, version=9))
 
 
-def test_a_topic_that_was_made_anew_goes_on_where_its_second_life_is() -> None:
+def test_a_recreated_topic_continues_in_its_new_offsets() -> None:
     manifest = filled()
 
     manifest.add(commit(3, ends=(stretch(0, 20),)))
@@ -74,7 +74,7 @@ def test_a_topic_that_was_made_anew_goes_on_where_its_second_life_is() -> None:
     assert manifest.ends() == {QUEUE: 25}
 
 
-def test_what_is_there_already_is_left_out() -> None:
+def test_committed_messages_are_skipped() -> None:
     wanted = [stretch(5, 15), stretch(0, 3, OTHER)]
 
     assert missing_ranges(wanted, {QUEUE: 10}, set()) == [stretch(10, 15), stretch(0, 3, OTHER)]
@@ -82,7 +82,7 @@ def test_what_is_there_already_is_left_out() -> None:
     assert missing_ranges(wanted, {QUEUE: 15, OTHER: 3}, {QUEUE}) == [stretch(5, 15)]
 
 
-def test_what_did_not_come_is_lost() -> None:
+def test_missing_messages_are_recorded_as_lost() -> None:
     come = [Span(stretch(3, 6), 3), Span(stretch(8, 9), 1)]
 
     lost = not_covered([stretch(0, 10), stretch(0, 2, OTHER)], come)

@@ -18,7 +18,7 @@ def add(log: ManifestLog, number: int) -> None:
     log.commit(commit(number, data_file(f"{number:010}-a", place), ends=(place,)))
 
 
-def test_what_was_committed_is_read_again() -> None:
+def test_commits_are_read_unchanged() -> None:
     files = FaultyFiles()
     with ManifestLog(LAKE, files) as log:
         add(log, 1)
@@ -48,7 +48,7 @@ def test_many_commits_become_one_file_and_the_last_is_kept() -> None:
     ]
 
 
-def test_a_power_loss_leaves_the_commits_before_it_or_this_one_too() -> None:
+def test_after_a_power_loss_a_commit_exists_completely_or_not_at_all() -> None:
     files = FaultyFiles()
     with ManifestLog(LAKE, files) as log:
         add(log, 1)
@@ -65,7 +65,7 @@ def test_a_power_loss_leaves_the_commits_before_it_or_this_one_too() -> None:
     assert found == {1, 2}
 
 
-def test_a_full_disk_leaves_the_manifest_as_it_was() -> None:
+def test_a_full_disk_does_not_change_the_manifest() -> None:
     files = FaultyFiles()
     with ManifestLog(LAKE, files) as log:
         add(log, 1)
@@ -77,7 +77,7 @@ def test_a_full_disk_leaves_the_manifest_as_it_was() -> None:
         assert log.manifest.number == read_manifest(LAKE, files).number == 1
 
 
-def test_a_second_writer_is_refused_and_a_damaged_file_is_told() -> None:
+def test_a_second_writer_is_refused_and_a_damaged_file_is_reported() -> None:
     files = FaultyFiles()
     with ManifestLog(LAKE, files) as log:
         add(log, 1)

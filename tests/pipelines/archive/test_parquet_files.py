@@ -51,7 +51,7 @@ def spans(file: DataFile) -> Sequence[tuple[MessageQueue, int, int, int]]:
     return [(span.range.queue, span.range.start, span.range.end, span.rows) for span in file.spans]
 
 
-def test_rows_lie_by_topic_and_day_and_each_file_tells_its_offsets_and_times(tmp_path: Path) -> None:
+def test_rows_are_grouped_by_topic_and_day_and_each_file_has_its_offsets_and_times(tmp_path: Path) -> None:
     rows = batch(("a", 0, 5, 10), ("b", 0, 1, 20), ("a", 0, 6, DAY_MS - 1), ("a", 1, 9, 30), ("a", 0, 7, DAY_MS))
 
     first, second, other = sorted(write_files([rows], target(tmp_path)), key=lambda file: file.path)
@@ -70,7 +70,7 @@ def test_rows_lie_by_topic_and_day_and_each_file_tells_its_offsets_and_times(tmp
     assert found.column("properties").to_pylist()[0] == [("said", "5")]
 
 
-def test_hours_and_odd_topics_have_folders_as_spark_names_them(tmp_path: Path) -> None:
+def test_folders_for_hours_and_special_topic_names_are_those_of_spark(tmp_path: Path) -> None:
     rows = batch(("%RETRY%g|x", 0, 0, 7_200_000), ("%RETRY%g|x", 0, 1, 7_200_001))
 
     (file,) = write_files([rows], target(tmp_path, Slot.HOUR))
@@ -79,7 +79,7 @@ def test_hours_and_odd_topics_have_folders_as_spark_names_them(tmp_path: Path) -
     assert file.topic == "%RETRY%g|x"
 
 
-def test_what_is_gathered_is_bounded_and_becomes_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffered_rows_are_limited_and_become_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [batch(*(("a", 0, offset, offset) for offset in range(start, start + 10))) for start in (0, 10, 20, 30)]
     monkeypatch.setattr(parquet_files, "GATHERED_BYTES", batches[0].nbytes + 1)
 
@@ -91,9 +91,7 @@ def test_what_is_gathered_is_bounded_and_becomes_row_groups(tmp_path: Path, monk
     assert spans(file) == [(MessageQueue("a", "broker-a", 0), 0, 40, 40)]
 
 
-def test_so_many_files_are_open_and_a_folder_that_comes_again_gets_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_files_are_limited_and_a_folder_may_get_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_files, "MAX_OPEN_FILES", 1)
 
     made = write_files([batch(("a", 0, 0, 1)), batch(("b", 0, 0, 1)), batch(("a", 0, 1, 1))], target(tmp_path))
@@ -102,7 +100,7 @@ def test_so_many_files_are_open_and_a_folder_that_comes_again_gets_another_one(
     assert len({file.path for file in made}) == 3
 
 
-def test_nothing_makes_no_file_and_a_failure_tells_of_none(tmp_path: Path) -> None:
+def test_no_rows_make_no_file_and_a_failure_reports_none(tmp_path: Path) -> None:
     def cut() -> Any:
         yield batch(("a", 0, 0, 1))
         raise OSError("the line was cut")

@@ -18,7 +18,7 @@ def put(files: FaultyFiles, path: Path) -> None:
         file.write_at(0, b"rows")
 
 
-def test_new_files_appear_and_replaced_ones_go_whenever_it_was_broken_off() -> None:
+def test_after_an_interruption_at_any_step_new_files_replace_old_ones() -> None:
     new, old = data_file("0000000002-new", stretch(0, 2)), data_file("0000000001-old", stretch(0, 2))
     done = commit(2, new, removed=(old.path,))
     for steps in range(4):
@@ -39,7 +39,7 @@ def test_new_files_appear_and_replaced_ones_go_whenever_it_was_broken_off() -> N
         assert files.list(LAKE / "_staging") == []
 
 
-def test_what_was_never_noted_is_removed() -> None:
+def test_uncommitted_files_are_removed() -> None:
     files = FaultyFiles()
     put(files, LAKE / "_staging/0000000003" / FOLDER / "part-0.parquet")
     put(files, LAKE / "_staging/0000000003" / FOLDER / ".part-0.parquet.crc")

@@ -71,7 +71,7 @@ def test_a_lake_has_the_selected_columns_and_those_of_its_manifest(
     assert (manifest.rows, manifest.lost, [len(one) for one in manifest.ranges]) == (8, [], [9])
 
 
-def test_a_lake_takes_new_columns_and_refuses_other_types(
+def test_a_lake_accepts_new_columns_and_refuses_other_types(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     topic, lake = new_topic(broker, queues=1), str(tmp_path / "lake")
@@ -87,7 +87,7 @@ def test_a_lake_takes_new_columns_and_refuses_other_types(
     assert {(row.text, row.number) for row in rows.collect()} == {("1", None), ("2", 2)}
 
 
-def test_typed_columns_come_from_json_and_bad_bodies_become_dead_letters(
+def test_typed_columns_are_read_from_json_and_bad_bodies_become_dead_letters(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     topic, dead, lake = new_topic(broker), new_topic(broker), str(tmp_path / "lake")
@@ -143,7 +143,7 @@ def test_avro_with_ids_of_a_registry_becomes_columns_in_tasks(
     }
 
 
-def test_a_registry_that_goes_away_fails_the_batch_and_makes_no_dead_letters(
+def test_an_unavailable_registry_fails_the_batch_and_makes_no_dead_letters(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     pytest.importorskip("fastavro", reason="the extra `schemas` is not installed")

@@ -20,7 +20,9 @@ class Messages:
     """Rows that nothing is done with."""
 
 
-def test_the_function_of_a_batch_can_be_sent_to_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_batch_function_can_be_pickled_for_a_connect_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     schema = tmp_path / "a.avsc"
     schema.write_text('{"type": "record", "name": "A", "fields": [{"name": "id", "type": "int"}]}', "utf-8")
     settings = ArchiveSettings(

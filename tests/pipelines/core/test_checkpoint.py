@@ -26,14 +26,14 @@ def use(folder: Path, owner: Owner = OWNER) -> str:
         return name
 
 
-def test_the_first_run_names_a_checkpoint_and_later_ones_find_the_name(tmp_path: Path) -> None:
+def test_the_first_run_writes_the_owner_of_a_checkpoint_and_later_ones_check_it(tmp_path: Path) -> None:
     name = use(tmp_path / "new" / "checkpoint")
 
     assert len(name) == 12
     assert use(tmp_path / "new" / "checkpoint") == name
 
 
-def test_topics_may_be_added_and_then_not_be_taken_away(tmp_path: Path) -> None:
+def test_topics_may_be_added_and_not_removed(tmp_path: Path) -> None:
     use(tmp_path)
     use(tmp_path, Owner(pipeline="archive", topics=("orders", "payments"), sink="the lake /l"))
 
@@ -51,7 +51,7 @@ def test_topics_may_be_added_and_then_not_be_taken_away(tmp_path: Path) -> None:
         Owner(pipeline="archive", topics=("orders",), sink="the lake /other"),
     ],
 )
-def test_that_of_another_pipeline_is_refused_and_left_as_it_is(tmp_path: Path, other: Owner) -> None:
+def test_the_checkpoint_of_another_pipeline_is_refused_and_not_changed(tmp_path: Path, other: Owner) -> None:
     use(tmp_path)
     before = (tmp_path / "pipeline.json").read_text("utf-8")
 
@@ -61,7 +61,7 @@ def test_that_of_another_pipeline_is_refused_and_left_as_it_is(tmp_path: Path, o
     assert (tmp_path / "pipeline.json").read_text("utf-8") == before
 
 
-def test_that_of_a_query_of_somebody_else_is_refused_and_nothing_is_written_there(tmp_path: Path) -> None:
+def test_the_checkpoint_of_a_foreign_query_is_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id":"x"}', "utf-8")
 
     with pytest.raises(WrongState, match="is not a pipeline"):
@@ -70,21 +70,21 @@ def test_that_of_a_query_of_somebody_else_is_refused_and_nothing_is_written_ther
     assert [path.name for path in tmp_path.iterdir()] == ["metadata"]
 
 
-def test_a_damaged_note_is_told(tmp_path: Path) -> None:
+def test_a_damaged_owner_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "pipeline.json").write_text("{", "utf-8")
 
     with pytest.raises(WrongState, match="is damaged"):
         use(tmp_path)
 
 
-def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
+def test_a_file_is_not_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("of somebody", "utf-8")
 
     with pytest.raises(WrongState, match="notes is a file; it must be a folder"):
         use(tmp_path / "notes")
 
 
-def test_a_second_run_is_refused_while_the_first_one_lasts(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_during_the_first(tmp_path: Path) -> None:
     spark: Any = Classic()
     with (
         owned(spark, str(tmp_path), OWNER),
@@ -95,7 +95,7 @@ def test_a_second_run_is_refused_while_the_first_one_lasts(tmp_path: Path) -> No
     assert use(tmp_path)
 
 
-def test_how_far_a_checkpoint_is_stands_in_the_file_of_its_last_batch(tmp_path: Path) -> None:
+def test_the_file_of_its_last_batch_has_the_progress_of_a_checkpoint(tmp_path: Path) -> None:
     files, place = DiskFiles(), MessageQueue("t", "b", 0)
     for offset in (9, 10):
         write_batch(tmp_path / "batch.json", dict(UNRESOLVED), QueryOffset({place: offset}, {place: 2}).to_json())
@@ -108,7 +108,7 @@ def test_how_far_a_checkpoint_is_stands_in_the_file_of_its_last_batch(tmp_path: 
     assert last_batch("s3a://bucket/c", files) is None
 
 
-def test_what_this_process_can_reach_by_itself() -> None:
+def test_local_paths_are_recognised() -> None:
     assert is_local("/data/c")
     assert is_local("c")
     assert not is_local("s3a://bucket/c")

@@ -17,7 +17,7 @@ from pocketmq.pipelines.jobs.lag_report import LAG_REPORT, LagSettings
 ADDRESS = {"rocketmq.namesrv.addr": "127.0.0.1:9876"}
 
 
-def test_each_option_goes_to_whom_it_is_for() -> None:
+def test_each_option_is_passed_to_reads_or_writes() -> None:
     given = {"rocketmq.tls.enable": "true", "filterTags": "paid", "sendRetries": "2", "groupId": "etl"}
 
     assert of_connection(given, ADDRESS) == {**ADDRESS, "rocketmq.tls.enable": "true"}
@@ -48,7 +48,7 @@ def test_each_option_goes_to_whom_it_is_for() -> None:
         ("rocketmq.secretKey", "the option rocketmq.secretKey cannot be set"),
     ],
 )
-def test_what_the_pipeline_says_itself_and_what_is_none_is_refused_for_reads(name: str, told: str) -> None:
+def test_options_of_the_pipeline_and_unknown_ones_are_refused_for_reads(name: str, told: str) -> None:
     own = {**ADDRESS, "subscribe": "orders", "onDataLoss": "fail", "maxOffsetsPerTrigger": "1"}
 
     with pytest.raises(InvalidSetting) as refused:
@@ -58,7 +58,7 @@ def test_what_the_pipeline_says_itself_and_what_is_none_is_refused_for_reads(nam
 
 
 @pytest.mark.parametrize("name", ["topic", "writeId", "writeBatch", "deliveryGuarantee", "reservedProperties"])
-def test_what_makes_a_write_effectively_once_is_not_for_others_to_say(name: str) -> None:
+def test_options_of_effectively_once_writes_cannot_be_set(name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"the option {name} cannot be set: the pipeline sets it itself"):
         of_writes({name: "1"}, ADDRESS)
 
@@ -68,7 +68,7 @@ def test_what_makes_a_write_effectively_once_is_not_for_others_to_say(name: str)
     "given",
     [{"subscribe": "other"}, {"assign": "{}"}, {"onDataLoss": "skip"}, {"minPartition": "3"}, {"minPartitions": "x"}],
 )
-def test_a_pipeline_refuses_them_before_spark_starts(
+def test_a_pipeline_refuses_wrong_options_before_spark_starts(
     broker: Broker, tmp_path: Path, pipeline: str, given: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidSetting):
@@ -76,7 +76,7 @@ def test_a_pipeline_refuses_them_before_spark_starts(
 
 
 @pytest.mark.parametrize("pipeline", ["backfill", "quality", "replay"])
-def test_options_of_reads_and_of_writes_can_be_given_together(broker: Broker, tmp_path: Path, pipeline: str) -> None:
+def test_options_of_reads_and_of_writes_can_be_combined(broker: Broker, tmp_path: Path, pipeline: str) -> None:
     checked(pipeline, broker, tmp_path, {"pullBatchSize": "3", "sendRetries": "2", "rocketmq.callTimeoutMs": "5000"})
 
 
@@ -90,7 +90,7 @@ def test_options_of_reads_and_of_writes_can_be_given_together(broker: Broker, tm
         ("backfill", {"options": {"sendRetries": "2"}, "to": None, "lake": "lake"}, "it applies to writes"),
     ],
 )
-def test_an_option_that_would_do_nothing_is_refused(
+def test_an_option_without_effect_is_refused(
     broker: Broker, tmp_path: Path, pipeline: str, given: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(InvalidSetting, match=what):
@@ -104,9 +104,7 @@ def test_a_report_of_lag_reads_and_writes_no_topics(broker: Broker) -> None:
 
 @pytest.mark.parametrize("pipeline", ["backfill", "replay"])
 @pytest.mark.parametrize("name", ["maxPartitions", "minPartitions", "maxRecordsPerPartition"])
-def test_pieces_are_read_in_partitions_that_nobody_else_chooses(
-    broker: Broker, tmp_path: Path, pipeline: str, name: str
-) -> None:
+def test_the_partitions_of_pieces_cannot_be_set(broker: Broker, tmp_path: Path, pipeline: str, name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} cannot be set: the pipeline sets it itself"):
         checked(pipeline, broker, tmp_path, {name: "3"})
 

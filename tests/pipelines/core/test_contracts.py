@@ -52,7 +52,7 @@ def test_each_rule_names_the_rows_that_break_it(spark: "SparkSession") -> None:
     assert checked.good.columns == rows.columns
 
 
-def test_messages_that_are_no_rows_keep_their_reason_and_break_no_rule(spark: "SparkSession") -> None:
+def test_messages_that_are_no_rows_keep_their_reason_and_violate_no_rule(spark: "SparkSession") -> None:
     rows = parse_json(messages(spark, [{"amount": -1}, b"oh", {"amount": 1}]), "amount double").rows
 
     checked = Contract([Rule(column="amount", min=0)]).check(rows)
@@ -79,7 +79,7 @@ def test_messages_that_are_no_rows_keep_their_reason_and_break_no_rule(spark: "S
         ([{"expression": str(number)} for number in range(MAX_RULES + 1)], "at most 1,000 rules"),
     ],
 )
-def test_rules_that_cannot_be_are_refused(rules: list[dict[str, Any]], told: str) -> None:
+def test_impossible_rules_are_refused(rules: list[dict[str, Any]], told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         Contract.of(rules)
 
@@ -94,7 +94,7 @@ def test_rules_that_cannot_be_are_refused(rules: list[dict[str, Any]], told: str
         ({"expression": "amount >"}, "the expression 'amount >'"),
     ],
 )
-def test_a_rule_about_what_rows_do_not_have_is_refused_before_a_row_is_read(
+def test_a_rule_about_a_missing_column_is_refused_before_a_row_is_read(
     spark: "SparkSession", rule: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidSetting) as caught:
@@ -103,7 +103,7 @@ def test_a_rule_about_what_rows_do_not_have_is_refused_before_a_row_is_read(
     assert told in str(caught.value)
 
 
-def test_unique_is_for_batches(spark: "SparkSession") -> None:
+def test_the_rule_unique_applies_to_batches(spark: "SparkSession") -> None:
     stream = spark.readStream.format("rate").load()
 
     with pytest.raises(InvalidSetting, match="inside foreachBatch"):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_dead_letter_is_its_message_and_tells_why_it_died_and_where_it_was(spark: "SparkSession") -> None:
+def test_a_dead_letter_has_its_message_its_reason_and_its_origin(spark: "SparkSession") -> None:
     bad = parse_json(messages(spark, [b"oh"]), "id string").bad
 
     [row] = dead_letters(bad).collect()
@@ -32,7 +32,7 @@ def test_a_dead_letter_is_its_message_and_tells_why_it_died_and_where_it_was(spa
     }
 
 
-def test_a_reason_is_made_fit_for_a_property(spark: "SparkSession") -> None:
+def test_a_reason_is_shortened_to_fit_into_a_property(spark: "SparkSession") -> None:
     rows = [(b"a", "two\nlines\x01\x02"), (b"b", ""), (b"c", None), (b"d", "x" * 2000)]
 
     found = dead_letters(spark.createDataFrame(rows, "value binary, reason string")).collect()
@@ -48,7 +48,7 @@ def test_rows_without_body_or_reason_are_refused(spark: "SparkSession") -> None:
         dead_letters(spark.createDataFrame([(b"a", "b")], "value binary, reason string"), reason="why")
 
 
-def test_a_batch_that_is_run_again_writes_its_dead_letters_once(spark: "SparkSession", broker: Broker) -> None:
+def test_a_repeated_batch_writes_its_dead_letters_once(spark: "SparkSession", broker: Broker) -> None:
     topic = new_topic(broker)
     bad = parse_json(messages(spark, [b"oh", b"no"]), "id string").bad
 

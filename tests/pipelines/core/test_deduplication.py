@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_in_a_batch_the_first_of_each_key_stays_and_all_without_one(spark: "SparkSession") -> None:
+def test_in_a_batch_the_first_row_of_each_key_and_all_rows_without_a_key_are_kept(spark: "SparkSession") -> None:
     rows = parse_json(messages(spark, [{"id": n} for n in range(5)], ["a", "b", "a", None, None]), "id int").good
 
     found = deduplicate(rows)
@@ -27,7 +27,7 @@ def test_in_a_batch_the_first_of_each_key_stays_and_all_without_one(spark: "Spar
     assert found.columns == rows.columns
 
 
-def test_in_a_stream_a_key_is_known_across_batches_and_what_was_left_out_is_counted(
+def test_in_a_stream_keys_are_known_across_batches_and_dropped_rows_are_counted(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     schema = "id string, at timestamp"
@@ -53,7 +53,7 @@ def test_in_a_stream_a_key_is_known_across_batches_and_what_was_left_out_is_coun
     assert summary.duplicates == 1
 
 
-def test_a_column_that_is_not_there_is_named(spark: "SparkSession") -> None:
+def test_a_missing_column_is_named(spark: "SparkSession") -> None:
     with pytest.raises(InvalidSetting, match="the rows have no column 'order_id'"):
         deduplicate(spark.range(1), "order_id")
     with pytest.raises(InvalidSetting, match="needs keys"):

@@ -45,16 +45,16 @@ pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] x"""
         ("just this\nand more", "just this"),
     ],
 )
-def test_the_sentence_that_says_what_is_wrong(text: str, sentence: str) -> None:
+def test_an_error_of_spark_is_reduced_to_its_first_sentence(text: str, sentence: str) -> None:
     assert error_text(RuntimeError(text)).startswith(sentence)
 
 
-def test_a_sentence_is_not_endless_and_never_empty() -> None:
+def test_a_sentence_is_limited_and_never_empty() -> None:
     assert len(error_text(RuntimeError("x" * 5000))) == SHOWN_CHARS + 1
     assert error_text(RuntimeError("")) == "RuntimeError"
 
 
-def test_errors_of_spark_become_failures_and_others_stay_what_they_are() -> None:
+def test_errors_of_spark_become_failures_and_others_are_unchanged() -> None:
     def fail(error: Exception) -> None:
         with pipeline_failures():
             raise error

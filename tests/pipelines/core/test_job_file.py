@@ -32,7 +32,7 @@ def read(tmp_path: Path, text: str | None, **flags: Any) -> Settings:
     return read_job("dig", Settings, path=path, flags=flags, files=DiskFiles(), now_ms=0)
 
 
-def test_a_file_and_the_flags_that_win_over_it(tmp_path: Path) -> None:
+def test_flags_override_the_file(tmp_path: Path) -> None:
     text = f'pipeline = "dig"\n{GOOD}depth = 5\nwindow = "10m"\n[spark]\n"spark.a" = "1"\n"spark.b" = "2"\n'
 
     found = read(tmp_path, text, depth="7", colour="blue", spark={"spark.b": "3"})
@@ -42,7 +42,7 @@ def test_a_file_and_the_flags_that_win_over_it(tmp_path: Path) -> None:
     assert found.namesrv == "127.0.0.1:9876"
 
 
-def test_flags_alone_will_do(tmp_path: Path) -> None:
+def test_flags_alone_are_sufficient(tmp_path: Path) -> None:
     found = read(tmp_path, None, topics=["a", "b"], checkpoint="/c", continuous=True, window="2s")
 
     assert (found.topics, found.continuous, found.window) == (["a", "b"], True, 2000)
@@ -69,7 +69,7 @@ def test_flags_alone_will_do(tmp_path: Path) -> None:
         (None, {"topics": ["a"]}, "the pipeline dig needs the flag --checkpoint"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_file_and_key(
+def test_an_impossible_value_is_reported_with_its_file_and_key(
     tmp_path: Path, text: str | None, flags: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidSetting) as caught:
@@ -78,7 +78,7 @@ def test_what_cannot_be_is_told_with_its_file_and_key(
     assert told in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_is_none_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_file_is_reported(tmp_path: Path) -> None:
     def read_path(path: Path) -> None:
         read_job("dig", Settings, path=path, flags={}, files=DiskFiles(), now_ms=0)
 
@@ -94,7 +94,7 @@ def test_a_file_that_is_not_there_or_is_none_is_told(tmp_path: Path) -> None:
         read_path(tmp_path / "odd")
 
 
-def test_settings_of_a_pipeline_stand_before_those_that_all_have() -> None:
+def test_settings_of_a_pipeline_precede_common_ones() -> None:
     names = [setting.flag for setting in settings_of(Settings)]
 
     assert names[:3] == ["depth", "colour", "window"]
@@ -102,7 +102,7 @@ def test_settings_of_a_pipeline_stand_before_those_that_all_have() -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_setting_of_every_pipeline_says_what_it_is(name: str) -> None:
+def test_every_setting_of_every_pipeline_has_a_description(name: str) -> None:
     for setting in settings_of(JOBS[name].settings):
         assert setting.description.strip().endswith((".", "]")), setting.name
         assert setting.word

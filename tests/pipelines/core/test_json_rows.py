@@ -71,7 +71,7 @@ def test_a_topic_is_read_by_its_schema(spark: "SparkSession", broker: Broker) ->
         ("message string", "set another message_column"),
     ],
 )
-def test_a_schema_that_cannot_be_is_refused(spark: "SparkSession", schema: str, told: str) -> None:
+def test_an_impossible_schema_is_refused(spark: "SparkSession", schema: str, told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         parse_json(messages(spark, []), parse_schema(schema))
 

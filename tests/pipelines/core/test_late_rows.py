@@ -28,9 +28,7 @@ def clock(rows: "DataFrame", column: str = "at") -> list[str]:
     return sorted(f"{row[0]:%H:%M:%S}" for row in rows.select(column).collect())
 
 
-def test_rows_behind_the_latest_of_all_batches_before_less_the_delay_are_late(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_rows_older_than_the_watermark_of_earlier_batches_are_late(spark: "SparkSession", tmp_path: Path) -> None:
     rows = LateRows(spark, str(tmp_path / "late"), event_time="at", delay="10 minutes")
 
     splits = [rows.split(batch(spark, times), number) for number, times in enumerate(BATCHES)]
@@ -40,9 +38,7 @@ def test_rows_behind_the_latest_of_all_batches_before_less_the_delay_are_late(
     assert clock(splits[2].on_time) == ["12:10:01"]
 
 
-def test_a_batch_that_is_run_again_after_a_restart_is_split_in_the_same_way(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_a_batch_repeated_after_a_restart_is_split_in_the_same_way(spark: "SparkSession", tmp_path: Path) -> None:
     def rows() -> LateRows:
         return LateRows(spark, str(tmp_path / "late"), event_time="at", delay="10 minutes")
 
@@ -53,7 +49,7 @@ def test_a_batch_that_is_run_again_after_a_restart_is_split_in_the_same_way(
     assert clock(first.late) == clock(again.late) == ["11:49:59"]
 
 
-def test_a_batch_without_rows_or_times_moves_nothing(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_batch_without_rows_or_times_does_not_move_the_watermark(spark: "SparkSession", tmp_path: Path) -> None:
     rows = LateRows(spark, str(tmp_path / "late"), event_time="at")
     nothing = batch(spark, []).unionAll(spark.sql("SELECT CAST(NULL AS timestamp)"))
 
@@ -64,9 +60,7 @@ def test_a_batch_without_rows_or_times_moves_nothing(spark: "SparkSession", tmp_
     assert (split.late.count(), split.on_time.count()) == (0, 1)
 
 
-def test_with_a_window_rows_are_late_whose_window_is_over_and_spark_drops_no_other(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_with_a_window_exactly_the_rows_that_spark_would_drop_are_late(spark: "SparkSession", tmp_path: Path) -> None:
     batches = (*BATCHES, ["11:52:00"])
     rows = LateRows(spark, str(tmp_path / "late"), event_time="at", delay="10 minutes", window="5 minutes")
     late = []
@@ -91,7 +85,7 @@ def test_with_a_window_rows_are_late_whose_window_is_over_and_spark_drops_no_oth
     assert kept[0][0] == sum(map(len, batches)) - 1  # Spark goes by the watermark of one batch before
 
 
-def test_a_folder_that_is_not_of_this_checkpoint_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_folder_of_another_checkpoint_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(WrongState, match="the latest event time of batch 6 is not saved"):
         LateRows(spark, str(tmp_path), event_time="at").split(batch(spark, []), 7)
 
@@ -99,10 +93,10 @@ def test_a_folder_that_is_not_of_this_checkpoint_is_refused(spark: "SparkSession
 @pytest.mark.parametrize(
     ("text", "ms"), [("30 seconds", 30_000), ("1 minute", 60_000), ("2 hours", 7_200_000), ("5 milliseconds", 5)]
 )
-def test_spans_are_written_as_spark_writes_them(text: str, ms: int) -> None:
+def test_time_spans_have_the_form_of_spark(text: str, ms: int) -> None:
     assert span_ms(text, "delay") == ms
 
 
-def test_a_span_that_is_none_is_refused() -> None:
+def test_an_invalid_time_span_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="delay = 'soon' is not a time span"):
         span_ms("soon", "delay")

@@ -35,7 +35,7 @@ def only_second(host: str, port: int) -> None:
         "k8s://https://h:443",
     ],
 )
-def test_a_master_that_is_reached_otherwise_is_not_asked(master: str | None) -> None:
+def test_a_master_without_an_address_is_not_checked(master: str | None) -> None:
     check_master(master, None, refuse)
 
 
@@ -53,12 +53,12 @@ def test_a_master_that_is_reached_otherwise_is_not_asked(master: str | None) -> 
         (None, "sc://"),
     ],
 )
-def test_what_is_no_address_is_refused_with_an_example(master: str | None, remote: str | None) -> None:
+def test_an_invalid_address_is_refused_with_an_example(master: str | None, remote: str | None) -> None:
     with pytest.raises(InvalidSetting, match=r"(use local\[\*\]|such as spark://host:7077|such as sc://host:15002)"):
         check_master(master, remote, accept)
 
 
-def test_an_address_where_nothing_answers_is_named_with_the_cause() -> None:
+def test_an_address_without_a_server_is_named_with_the_cause() -> None:
     with pytest.raises(
         NetworkError, match=r"--master spark://h1:7077: .*h1:7077: Connection refused.*Check the address"
     ):
@@ -67,6 +67,6 @@ def test_an_address_where_nothing_answers_is_named_with_the_cause() -> None:
         check_master(None, "sc://h1", refuse)
 
 
-def test_one_of_several_masters_is_enough() -> None:
+def test_one_reachable_master_of_several_is_sufficient() -> None:
     check_master("spark://h1:7077,h2:7077", None, only_second)
     check_master(None, "sc://[::1]:15002/;user_id=me", accept)

@@ -21,7 +21,7 @@ def progress(batch: int, messages: int, behind: int | None = 0, late: int = 0) -
     )
 
 
-def test_sums_grow_and_levels_are_those_of_the_last_row() -> None:
+def test_counters_increase_and_gauges_have_the_value_of_the_last_row() -> None:
     registry = prometheus_client.CollectorRegistry()
     metrics = ProgressMetrics(registry)
 
@@ -38,7 +38,7 @@ def test_sums_grow_and_levels_are_those_of_the_last_row() -> None:
     assert behind != behind  # not a number: unknown
 
 
-def test_a_registry_has_them_once() -> None:
+def test_a_registry_contains_the_metrics_once() -> None:
     registry = prometheus_client.CollectorRegistry()
     ProgressMetrics(registry)
 
@@ -68,7 +68,7 @@ def test_a_run_serves_its_progress_and_reports_it_as_before(monkeypatch: pytest.
     assert shown == [progress(0, 10)]
 
 
-def test_without_a_port_nothing_is_served() -> None:
+def test_without_a_port_no_metrics_are_served() -> None:
     run = Run()
     report = run.report
 

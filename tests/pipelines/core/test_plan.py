@@ -13,7 +13,7 @@ from pocketmq.pipelines.core.plan import stream_queues
 from pocketmq.spark.read.offsets import UNRESOLVED, QueryOffset, write_batch
 
 
-def test_a_topic_that_was_deleted_since_the_last_run_is_left_out_of_the_plan(broker: Broker, tmp_path: Path) -> None:
+def test_a_topic_deleted_since_the_last_run_is_omitted_from_the_plan(broker: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c"])
     read = QueryOffset({queue(broker, topic, 0): 2, queue(broker, f"{topic}-deleted", 0): 5})

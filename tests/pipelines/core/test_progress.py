@@ -31,7 +31,7 @@ def report(batch: int, start: Any, end: Any, latest: Any = None, **more: Any) ->
     }
 
 
-def test_messages_are_counted_by_offsets_and_the_first_batch_by_where_it_began() -> None:
+def test_messages_are_counted_by_offsets_from_the_start_of_the_first_batch() -> None:
     first = batch_of(report(0, None, offset(30, first=10)))
     second = batch_of(report(1, offset(30, first=10), offset(45), offset(100)))
 
@@ -39,14 +39,14 @@ def test_messages_are_counted_by_offsets_and_the_first_batch_by_where_it_began()
     assert (second.messages, second.behind) == (15, 55)
 
 
-def test_where_queues_end_is_told_without_a_time_and_counts_all_the_same() -> None:
+def test_without_a_time_the_ends_of_queues_are_planned() -> None:
     latest = offset(100)
     del latest["seenMs"]
 
     assert batch_of(report(1, offset(30), offset(45), {**latest, "groupId": "g"})).behind == 55
 
 
-def test_a_look_that_finds_nothing_is_no_batch_and_the_same_report_counts_once() -> None:
+def test_an_empty_poll_is_not_a_batch_and_a_repeated_report_counts_once() -> None:
     tally = Tally("q")
     idle = report(1, offset(30), offset(30))
     rows = tally.add([report(0, None, offset(30, first=0)), idle])
@@ -75,7 +75,7 @@ def test_rates_lost_ranges_late_rows_and_duplicates_are_summed() -> None:
     assert row.per_s == last.per_s == 200.0
 
 
-def test_sources_of_others_count_by_their_rows() -> None:
+def test_other_sources_are_counted_by_rows() -> None:
     batch = batch_of(
         {"batchId": 3, "sources": [{"endOffset": "17", "numInputRows": 9}], "sink": {"numOutputRows": 4}}, "q"
     )
@@ -84,7 +84,7 @@ def test_sources_of_others_count_by_their_rows() -> None:
     assert batch_of({"batchId": 0, "name": "named", "sources": []}).query == "named"
 
 
-def test_an_offset_that_cannot_be_read_counts_as_that_of_another_source() -> None:
+def test_an_unreadable_offset_counts_as_that_of_another_source() -> None:
     batch = batch_of(report(0, None, {"version": 9, "queues": {}, "seenMs": 1}))
 
     assert batch.messages == 7
@@ -105,11 +105,11 @@ def test_the_table_has_a_row_for_each_query() -> None:
 @pytest.mark.parametrize(
     ("eta_s", "words"), [(None, "unknown"), (0.2, "now"), (12, "12 s"), (300, "5 min"), (9000, "2 h 30 min")]
 )
-def test_how_long_it_still_takes(eta_s: float | None, words: str) -> None:
+def test_the_remaining_time_is_estimated(eta_s: float | None, words: str) -> None:
     assert eta_text(eta_s) == words
 
 
-def test_brokers_that_do_not_answer_are_reported_and_nobody_knows_how_much_waits() -> None:
+def test_silent_brokers_are_reported_and_the_backlog_is_unknown() -> None:
     latest = {**offset(100), "outage": {"error": "ConnectFailed: refused", "lastedMs": 9_000}}
 
     [row] = Tally("q").add([report(1, offset(30), offset(30), latest)])

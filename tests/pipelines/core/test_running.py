@@ -59,7 +59,7 @@ def start(spark: "SparkSession", broker: Broker, topic: str, folder: Path, **tri
     )
 
 
-def test_a_query_is_followed_to_its_end_and_what_it_did_is_told(
+def test_a_query_is_followed_to_its_end_and_its_result_reported(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     topic = new_topic(broker)
@@ -101,7 +101,7 @@ def test_a_failure_is_one_sentence_and_all_queries_end() -> None:
     assert not other.isActive
 
 
-def test_a_run_that_is_asked_to_stop_ends_its_queries() -> None:
+def test_a_run_that_is_stopped_ends_its_queries() -> None:
     query: Any = FakeQuery()
     run = Run(once=False, every_ms=Duration(250))
     run.stop()
@@ -121,7 +121,7 @@ def test_queries_that_do_not_catch_up_in_time_are_stopped() -> None:
     assert not query.isActive
 
 
-def test_the_first_signal_ends_a_run_well_and_the_second_at_once() -> None:
+def test_the_first_signal_ends_a_run_cleanly_and_the_second_at_once() -> None:
     run = Run()
     before = signal.getsignal(signal.SIGTERM)
 
@@ -134,7 +134,7 @@ def test_the_first_signal_ends_a_run_well_and_the_second_at_once() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_other_threads_than_the_main_one_leave_signals_alone() -> None:
+def test_signals_are_handled_in_the_main_thread_only() -> None:
     before = signal.getsignal(signal.SIGTERM)
     seen = []
 

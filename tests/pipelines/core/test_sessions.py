@@ -54,7 +54,7 @@ def with_builder(monkeypatch: pytest.MonkeyPatch, builder: Builder) -> Builder:
     return builder
 
 
-def test_a_session_that_is_there_is_used_and_left_alone(spark: "SparkSession") -> None:
+def test_an_existing_session_is_used_and_not_stopped(spark: "SparkSession") -> None:
     with session("x", settings={"spark.sql.shuffle.partitions": "77"}) as found:
         assert found.sparkContext is spark.sparkContext
 
@@ -62,7 +62,7 @@ def test_a_session_that_is_there_is_used_and_left_alone(spark: "SparkSession") -
     assert spark.range(1).count() == 1
 
 
-def test_a_new_one_has_the_settings_that_help_and_those_of_the_user_win(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_session_has_useful_settings_that_the_user_can_override(monkeypatch: pytest.MonkeyPatch) -> None:
     told: Any = with_builder(monkeypatch, Builder())
 
     spark_session("x", settings={"spark.ui.enabled": "true"})
@@ -74,7 +74,7 @@ def test_a_new_one_has_the_settings_that_help_and_those_of_the_user_win(monkeypa
     assert os.environ["JAVA_HOME"] == "/java"
 
 
-def test_on_a_cluster_nothing_is_said_about_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_cluster_no_settings_of_this_machine_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     told = with_builder(monkeypatch, Builder()).told
 
     spark_session("x", master="spark://host:7077")
@@ -90,14 +90,14 @@ def test_a_master_and_a_connect_server_exclude_one_another(monkeypatch: pytest.M
         spark_session("x", master="local[2]", remote="sc://host")
 
 
-def test_spark_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_of_spark_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with_builder(monkeypatch, Builder(RuntimeError("An error\n: java.net.ConnectException: refused\n\tat x")))
 
     with pytest.raises(PocketMQError, match="Spark does not start on spark://nowhere: ConnectException: refused"):
         spark_session("x", master="spark://nowhere")
 
 
-def test_a_quiet_one_says_nothing_unless_it_does_not_start(
+def test_a_quiet_session_prints_nothing_unless_it_does_not_start(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Saying(Builder):
@@ -117,7 +117,7 @@ def test_a_quiet_one_says_nothing_unless_it_does_not_start(
         spark_session("x", is_quiet=True)
 
 
-def test_a_library_of_connect_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_of_spark_connect_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with_builder(monkeypatch, Builder(ImportError("grpcio must be installed")))
 
     with pytest.raises(PocketMQError, match=r"pip install 'pyspark\[connect\]'"):

@@ -32,7 +32,7 @@ NOW_MS = 1_767_225_600_000
         (Time, NOW_MS, NOW_MS),
     ],
 )
-def test_a_value_is_read(kind: type, written: object, value: int) -> None:
+def test_a_value_is_parsed(kind: type, written: object, value: int) -> None:
     assert reading(NOW_MS)(kind, written) == value
 
 
@@ -48,13 +48,13 @@ def test_a_value_is_read(kind: type, written: object, value: int) -> None:
         (Time, datetime(1969, 1, 1, tzinfo=UTC), "is before 1970"),
     ],
 )
-def test_what_is_none_is_told(kind: type, written: object, told: str) -> None:
+def test_invalid_values_are_reported(kind: type, written: object, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         reading(NOW_MS)(kind, written)
 
 
 @pytest.mark.parametrize("text", ["500ms", "30s", "10m", "2h", "7d"])
-def test_a_span_is_shown_as_it_was_written(text: str) -> None:
+def test_a_time_span_is_shown_as_it_was_written(text: str) -> None:
     assert Duration.read(text, 0).text == text
 
 
@@ -63,7 +63,7 @@ def test_a_size_is_shown_as_it_was_written(text: str) -> None:
     assert Size.read(text, 0).text == text
 
 
-def test_a_moment_is_shown_with_its_zone() -> None:
+def test_a_time_is_shown_with_its_zone() -> None:
     assert datetime.fromisoformat(Time(NOW_MS).text).timestamp() * 1000 == NOW_MS
 
 

@@ -23,14 +23,14 @@ def check(state: StateFiles) -> None:
     assert state.has("b", "a")
 
 
-def test_notes_as_files(tmp_path: Path) -> None:
+def test_state_is_stored_in_local_files(tmp_path: Path) -> None:
     check(LocalStateFiles(tmp_path / "new" / "folder", DiskFiles()))
 
 
-def test_notes_that_spark_writes(spark: "SparkSession", tmp_path: Path) -> None:
+def test_state_is_stored_by_spark(spark: "SparkSession", tmp_path: Path) -> None:
     check(SparkStateFiles(spark, f"file://{tmp_path}/new/folder/"))
 
 
-def test_who_writes_them_follows_from_where_they_are(spark: "SparkSession") -> None:
+def test_the_location_decides_how_state_is_stored(spark: "SparkSession") -> None:
     assert isinstance(state_files(spark, "/data/state"), LocalStateFiles)
     assert isinstance(state_files(spark, "s3a://bucket/state"), SparkStateFiles)

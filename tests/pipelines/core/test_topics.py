@@ -10,7 +10,7 @@ from pocketmq.errors import TopicNotFound
 from pocketmq.pipelines.core.plan import ensure_topics, require_topics
 
 
-def test_a_topic_that_is_missing_is_told_or_made(broker: Broker) -> None:
+def test_a_missing_topic_is_reported_or_created(broker: Broker) -> None:
     there = new_topic(broker)
 
     with pytest.raises(TopicNotFound, match="pocketmq topic ls"):

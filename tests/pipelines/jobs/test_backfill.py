@@ -26,7 +26,7 @@ def settings(broker: Broker, folder: Path, topic: str, **given: object) -> Backf
     return BackfillSettings(namesrv=broker.name_server, topics=[topic], **told)  # type: ignore[arg-type]
 
 
-def test_a_backfill_that_broke_off_behind_a_piece_sends_nothing_twice(
+def test_a_backfill_interrupted_after_a_piece_sends_nothing_twice(
     spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = new_topic(broker, queues=1), new_topic(broker)
@@ -52,16 +52,14 @@ def test_a_backfill_that_broke_off_behind_a_piece_sends_nothing_twice(
     }
 
 
-def test_an_end_before_the_beginning_is_told_by_its_flags(broker: Broker, tmp_path: Path) -> None:
+def test_an_end_before_the_start_is_reported_with_its_flags(broker: Broker, tmp_path: Path) -> None:
     told = settings(broker, tmp_path, new_topic(broker), to="other", since=Time(2_000), until=Time(1_000))
 
     with pytest.raises(InvalidSetting, match=r"--until 1970-.* is not after --since 1970-"):
         plan_backfill(told)
 
 
-def test_a_backfill_into_a_lake_is_an_archive_of_that_stretch(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
+def test_a_backfill_into_a_lake_archives_the_range(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     source = new_topic(broker)
     fill(broker, source, bodies(0, 4))
     now = max(row["storeTimestamp"] for row in rows_in(broker, source)).timestamp()
@@ -74,9 +72,7 @@ def test_a_backfill_into_a_lake_is_an_archive_of_that_stretch(
     assert read_manifest(tmp_path / "lake").rows == 4
 
 
-def test_a_backfill_into_a_table_and_a_lake_chooses_the_rows(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
+def test_a_backfill_into_a_table_or_lake_selects_rows(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     source, dead = new_topic(broker, queues=1), new_topic(broker)
     table = f"backfill_{source.replace('-', '_')}"
     fill(broker, source, ['{"id": 1}', '{"id": 2}', "none"])
@@ -99,7 +95,7 @@ def test_a_backfill_into_a_table_and_a_lake_chooses_the_rows(
 
 
 @pytest.mark.parametrize("chosen", [{"filterTags": "paid"}, {"filterSql": "said = 'b'"}, {"Filter": "queueOffset > 0"}])
-def test_messages_that_a_filter_left_out_are_not_noted_as_lost(
+def test_filtered_messages_are_not_recorded_as_lost(
     spark: "SparkSession", broker: Broker, tmp_path: Path, chosen: dict[str, str]
 ) -> None:
     source = new_topic(broker, queues=1)
@@ -114,7 +110,7 @@ def test_messages_that_a_filter_left_out_are_not_noted_as_lost(
     assert list(manifest.lost) == []
 
 
-def test_mistakes_are_told_before_anything_is_sent(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_mistakes_are_reported_before_anything_is_sent(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     source, target = new_topic(broker), new_topic(broker)
     fill(broker, source, ["a"])
 

@@ -48,7 +48,7 @@ def test_every_kind_of_record_is_an_event() -> None:
         (b"Neu\x01x\x02", "unknown kind of record 'Neu'"),
     ],
 )
-def test_what_cannot_be_read_is_an_event_with_its_problem(body: bytes, told: str) -> None:
+def test_an_unreadable_record_is_an_event_with_its_problem(body: bytes, told: str) -> None:
     [row] = event_rows(body)
 
     assert row["event"] == "unreadable"

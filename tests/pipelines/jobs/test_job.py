@@ -65,7 +65,7 @@ def test_messages_have_timelines_and_latencies(spark: "SparkSession", broker: Br
     assert rows["deliver", "billing"]["times"] == 1
 
 
-def test_a_trace_topic_that_is_not_there_is_told(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_a_missing_trace_topic_is_reported(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(TopicNotFound, match="topic 'no-traces' does not exist"):
         TRACE.run(spark, TraceSettings(namesrv=broker.name_server, topics=["no-traces"], lake=str(tmp_path)), Run())
 

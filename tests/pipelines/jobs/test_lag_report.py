@@ -46,7 +46,7 @@ def test_samples_become_a_row_for_each_group_and_topic(spark: "SparkSession") ->
     }
 
 
-def test_groups_are_watched_and_what_was_seen_is_written(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_the_lag_of_groups_is_sampled_and_written(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c"])
     group = f"{topic}-group"
@@ -73,7 +73,7 @@ def test_groups_are_watched_and_what_was_seen_is_written(spark: "SparkSession", 
     assert samples.columns == [part.split()[0].strip("`") for part in SAMPLES.split(", ")]
 
 
-def test_a_look_that_nobody_answers_does_not_cost_what_was_seen(
+def test_a_failed_sample_keeps_the_other_samples(
     spark: "SparkSession", broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker, queues=1)
@@ -104,12 +104,12 @@ def test_a_look_that_nobody_answers_does_not_cost_what_was_seen(
         LAG_REPORT.run(spark, told, Run())
 
 
-def test_a_group_that_is_not_there_is_told(broker: Broker) -> None:
+def test_a_missing_group_is_reported(broker: Broker) -> None:
     with pytest.raises(GroupNotFound, match="group 'none' does not exist"):
         LAG_REPORT.plan(LagSettings(namesrv=broker.name_server, groups=("none",)))
 
 
-def test_the_notes_of_a_sink_are_left_out_unless_they_are_named() -> None:
+def test_groups_of_sinks_are_omitted_unless_they_are_named() -> None:
     note = "spark-rocketmq-sink-0a1b2c3d4e5f-odd"
     known = [note, note.replace("odd", "even"), "shop-odd", "shop"]
 
@@ -117,7 +117,7 @@ def test_the_notes_of_a_sink_are_left_out_unless_they_are_named() -> None:
     assert watched(known, (note,)) == [note]
 
 
-def test_a_plan_counts_its_looks(broker: Broker) -> None:
+def test_a_plan_has_the_number_of_samples(broker: Broker) -> None:
     plan = LAG_REPORT.plan(LagSettings(namesrv=broker.name_server))
 
     assert plan.options["looks"] == "13"
@@ -132,9 +132,7 @@ def test_a_plan_counts_its_looks(broker: Broker) -> None:
         (604_800_000, 1_000, 6_049, 99_984),
     ],
 )
-def test_a_long_watch_takes_a_longer_step_and_is_not_cut_short(
-    window: int, every: int, step_ms: int, looks: int
-) -> None:
+def test_a_long_window_is_sampled_less_often_to_its_end(window: int, every: int, step_ms: int, looks: int) -> None:
     told = LagSettings(window=Duration(window), every=Duration(every))
 
     assert (told.step_ms, told.looks) == (step_ms, looks)

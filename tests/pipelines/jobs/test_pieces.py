@@ -55,7 +55,7 @@ def offsets(ranges: Sequence[QueueRange]) -> dict[MessageQueue, list[int]]:
     return found
 
 
-def test_pieces_take_a_part_of_every_queue_and_together_all() -> None:
+def test_pieces_have_a_part_of_every_queue_and_cover_the_range() -> None:
     plan = ten()
 
     assert plan.pieces == 3
@@ -63,7 +63,7 @@ def test_pieces_take_a_part_of_every_queue_and_together_all() -> None:
     assert offsets([one for number in range(3) for one in plan.piece(number)]) == {A: [*range(7)], B: [10, 11, 12]}
 
 
-def test_a_bound_on_the_rate_makes_pieces_small_and_waits_between_them() -> None:
+def test_a_rate_limit_makes_pieces_small_and_pauses_between_them() -> None:
     plan = cut([QueueRange(A, 0, 100)], max_messages=1_000, rate=2, partitions=2)
 
     assert plan.pieces == 10
@@ -72,7 +72,7 @@ def test_a_bound_on_the_rate_makes_pieces_small_and_waits_between_them() -> None
     assert pause_s(100, 0.0, None) == 0.0
 
 
-def test_all_is_done_with_progress_and_a_second_run_does_nothing() -> None:
+def test_all_pieces_are_processed_and_a_second_run_does_nothing() -> None:
     state, do, rows = MadeState(), Doing(), list[Progress]()
 
     summary = start(state, do, rows)
@@ -90,7 +90,7 @@ def test_all_is_done_with_progress_and_a_second_run_does_nothing() -> None:
     assert "earlier run" in again.facts["note"]
 
 
-def test_what_is_left_is_known_without_looking_at_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remaining_work_is_known_without_checking_all_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     piece = Pieces.piece
 
@@ -105,7 +105,7 @@ def test_what_is_left_is_known_without_looking_at_all_its_pieces(monkeypatch: py
     assert looked == [0, 1, 2]
 
 
-def test_a_run_that_failed_goes_on_with_the_piece_that_failed() -> None:
+def test_a_failed_run_continues_with_the_failed_piece() -> None:
     state, first, second = MadeState(), Doing(fail_at=1), Doing()
 
     with pytest.raises(PipelineFailed, match="the disk of the executor is gone"):
@@ -116,7 +116,7 @@ def test_a_run_that_failed_goes_on_with_the_piece_that_failed() -> None:
     assert (summary.messages, summary.batches) == (7, 2)
 
 
-def test_a_stop_ends_it_between_two_pieces() -> None:
+def test_a_stop_ends_a_run_between_two_pieces() -> None:
     state, do = MadeState(), Doing()
     run = Run()
     run.report = lambda progress: run.stop()
@@ -126,7 +126,7 @@ def test_a_stop_ends_it_between_two_pieces() -> None:
     assert (summary.ended, summary.batches) == ("stopped", 1)
 
 
-def test_nothing_to_do_is_done_at_once() -> None:
+def test_an_empty_range_completes_at_once() -> None:
     summary = run_pieces(
         "replay", MadeState(), lambda: cut([], max_messages=1, rate=None, partitions=1), Doing(), Run()
     )
@@ -137,6 +137,6 @@ def test_nothing_to_do_is_done_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "why"), [("{", "damaged"), ('{"ranges":[],"pieces":1,"partitions":1,"version":9}', "version 9")]
 )
-def test_a_note_of_something_else_is_refused(text: str, why: str) -> None:
+def test_the_state_of_another_run_is_refused(text: str, why: str) -> None:
     with pytest.raises(WrongState, match=why):
         start(MadeState({STATE_FILE: text}), Doing())

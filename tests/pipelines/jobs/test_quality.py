@@ -44,7 +44,9 @@ def bodies(spark: "SparkSession", broker: Broker, topic: str) -> dict[str, str]:
     return {bytes(row["value"]).decode(): row["properties"].get("DEAD_LETTER_REASON", "") for row in found.collect()}
 
 
-def test_rows_by_their_contract_and_a_restart_goes_on(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_rows_are_split_by_their_contract_and_a_restart_continues(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
     topic = new_topic(broker)
     good, negative, twice = ('{"id": "a", "amount": 1}', '{"id": "b", "amount": -1}', '{"id": "a", "amount": 2}')
     fill(broker, topic, [good, negative, twice, "oh"])
@@ -74,7 +76,7 @@ def test_rows_by_their_contract_and_a_restart_goes_on(spark: "SparkSession", bro
     assert {row[0]: row[1] for row in report}["does not fit the schema"] == 2
 
 
-def test_a_batch_that_breaks_off_after_its_writes_is_run_again_and_writes_nothing_twice(
+def test_a_batch_interrupted_after_its_writes_is_repeated_without_duplicates(
     spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker)
@@ -97,7 +99,9 @@ def test_a_batch_that_breaks_off_after_its_writes_is_run_again_and_writes_nothin
         assert found.count() == 1
 
 
-def test_what_cannot_be_is_told_before_anything_is_made(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+def test_impossible_settings_are_reported_before_anything_is_created(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
     topic = new_topic(broker)
 
     with pytest.raises(TopicNotFound, match="topic 'none-such' does not exist"):
@@ -119,7 +123,7 @@ def test_a_checkpoint_of_another_query_is_refused(spark: "SparkSession", broker:
         run(spark, settings(broker, topic, tmp_path))
 
 
-def test_a_rule_about_a_column_that_is_not_there_fails_in_a_sentence_and_is_repaired_by_a_rerun(
+def test_a_rule_about_a_missing_column_fails_with_a_sentence_and_can_be_fixed(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     topic = new_topic(broker)
@@ -131,7 +135,7 @@ def test_a_rule_about_a_column_that_is_not_there_fails_in_a_sentence_and_is_repa
     assert run(spark, settings(broker, topic, tmp_path)).facts["good_rows"] == 1
 
 
-def test_a_plan_tells_what_would_be_read_and_changes_nothing(broker: Broker, tmp_path: Path) -> None:
+def test_a_plan_shows_the_range_to_read_and_changes_nothing(broker: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"])
 

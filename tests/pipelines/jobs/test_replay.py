@@ -29,7 +29,7 @@ def settings(broker: Broker, folder: Path, **given: object) -> ReplaySettings:
     return ReplaySettings(namesrv=broker.name_server, **told)  # type: ignore[arg-type]
 
 
-def test_a_lake_is_replayed_once_also_when_it_was_compacted_in_between(
+def test_a_compacted_lake_is_replayed_once(
     spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target, lake = new_topic(broker), new_topic(broker), str(tmp_path / "lake")
@@ -54,9 +54,7 @@ def test_a_lake_is_replayed_once_also_when_it_was_compacted_in_between(
     assert values_in(broker, target) == Counter(f"{text}!" for text in bodies(0, 12) if text != "7")
 
 
-def test_of_a_lake_only_what_was_stored_in_a_stretch_of_time_is_replayed(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
+def test_a_replay_of_a_lake_can_be_limited_by_time(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     source, target, lake = new_topic(broker, queues=1), new_topic(broker), str(tmp_path / "lake")
     fill(broker, source, bodies(0, 6))
     run_archive(spark, ArchiveSettings(namesrv=broker.name_server, topics=[source], lake=lake), Run())
@@ -69,9 +67,7 @@ def test_of_a_lake_only_what_was_stored_in_a_stretch_of_time_is_replayed(
     assert values_in(broker, target) == Counter(bodies(0, 6))
 
 
-def test_dead_letters_go_back_to_the_topic_that_they_were_for(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
+def test_dead_letters_return_to_their_original_topic(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     target, group = new_topic(broker, queues=1), "gives-up"
     with Admin(broker.name_server) as admin:
         admin.topics.create(f"%DLQ%{group}", queues=1)
@@ -88,7 +84,7 @@ def test_dead_letters_go_back_to_the_topic_that_they_were_for(
     assert sorted(row["keys"] for row in rows_in(broker, target)) == bodies(0, 3)
 
 
-def test_what_cannot_be_replayed_is_told(broker: Broker, tmp_path: Path) -> None:
+def test_impossible_replays_are_reported(broker: Broker, tmp_path: Path) -> None:
     def message_of(**given: object) -> str:
         with pytest.raises(Exception, match=r".") as caught:
             plan_replay(settings(broker, tmp_path, **given))

@@ -5,7 +5,7 @@ from pocketmq.pipelines.core.settings import Time
 from pocketmq.pipelines.jobs.resending import SendingSettings, range_options
 
 
-def test_a_read_of_ranges_names_each_queue_and_where_it_begins_and_ends() -> None:
+def test_a_read_of_ranges_names_each_queue_with_start_and_end() -> None:
     ranges = [
         QueueRange(MessageQueue("orders", "broker-a", 0), 5, 9),
         QueueRange(MessageQueue("orders", "broker-a", 1), 0, 3),
@@ -19,7 +19,7 @@ def test_a_read_of_ranges_names_each_queue_and_where_it_begins_and_ends() -> Non
     }
 
 
-def test_writes_of_pieces_have_one_name_and_their_numbers() -> None:
+def test_writes_of_pieces_share_a_name_and_have_numbers() -> None:
     told = SendingSettings(checkpoint="notes", namesrv="ns:9876", to="again", since=Time(5))
 
     assert told.writing("9f86", 3) == {

@@ -3,7 +3,7 @@
 from pocketmq.pipelines.mirror.copying import Origin, copy_of, parse_origin
 
 
-def test_a_copy_keeps_what_its_sender_said_and_tells_where_it_comes_from() -> None:
+def test_a_copy_keeps_the_properties_of_its_sender_and_names_its_origin() -> None:
     properties = {
         "KEYS": "k1 k2",
         "TAGS": "paid",
@@ -29,7 +29,7 @@ def test_a_copy_keeps_what_its_sender_said_and_tells_where_it_comes_from() -> No
     }
 
 
-def test_a_place_is_read_again_also_with_a_broker_of_many_words() -> None:
+def test_an_origin_is_parsed_also_with_blanks_in_the_broker_name() -> None:
     origin = Origin("broker:east", 3, 500)
 
     assert parse_origin(str(origin)) == origin

@@ -52,7 +52,7 @@ def rows(topic: str, count: int, *, killed: bool = False) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_copies_that_a_broker_took_and_does_not_show_yet_are_not_sent_again(
+def test_copies_that_are_stored_but_not_visible_are_not_sent_again(
     monkeypatch: pytest.MonkeyPatch, attempt: int
 ) -> None:
     is_quick, write = threading.Event(), TransientPool._write

@@ -31,7 +31,7 @@ def settings(broker: Broker, other: Broker, folder: Path, topic: str, **given: o
     return MirrorSettings(namesrv=broker.name_server, topics=[topic], **told)  # type: ignore[arg-type]
 
 
-def test_a_mirror_that_breaks_off_has_each_message_once_in_order_and_moves_groups(
+def test_an_interrupted_mirror_copies_each_message_once_in_order_and_moves_groups(
     spark: "SparkSession", broker: Broker, other: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, group = new_topic(broker, queues=3), "mirrored-group"
@@ -86,9 +86,7 @@ def test_a_cluster_is_not_mirrored_to_itself(broker: Broker, tmp_path: Path) -> 
         plan_mirror(settings(broker, broker, tmp_path, "orders"))
 
 
-def test_a_cluster_is_recognised_by_its_brokers_however_its_name_servers_are_written(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_a_cluster_is_recognised_by_its_brokers_not_by_the_address(broker: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker)
     host, _, port = broker.name_server.rpartition(":")
     same = Broker(f"localhost:{port},{host}:{port}", broker.name)
@@ -97,9 +95,7 @@ def test_a_cluster_is_recognised_by_its_brokers_however_its_name_servers_are_wri
         check_mirror(settings(broker, same, tmp_path, topic))
 
 
-def test_a_group_that_is_not_there_is_told_before_anything_is_mirrored(
-    broker: Broker, other: Broker, tmp_path: Path
-) -> None:
+def test_a_missing_group_is_reported_before_anything_is_mirrored(broker: Broker, other: Broker, tmp_path: Path) -> None:
     topic = new_topic(broker)
 
     with pytest.raises(GroupNotFound, match="group 'nobody' does not exist"):

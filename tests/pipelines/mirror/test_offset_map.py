@@ -19,7 +19,7 @@ def at(offset: int) -> QueueOffset:
     return QueueOffset(THERE, offset)
 
 
-def test_runs_that_touch_become_one_and_what_is_known_is_left_out() -> None:
+def test_adjacent_ranges_become_one_and_known_ones_are_skipped() -> None:
     offsets = OffsetMap()
 
     offsets.add([run(500, 0, 4), run(504, 4, 2)])
@@ -29,7 +29,7 @@ def test_runs_that_touch_become_one_and_what_is_known_is_left_out() -> None:
     assert offsets.next_offsets() == {HERE: 507}
 
 
-def test_a_group_goes_on_at_the_next_message_that_is_there() -> None:
+def test_a_group_continues_at_the_next_existing_message() -> None:
     offsets = OffsetMap()
     offsets.add([run(500, 0, 4), run(510, 9, 2)])
 
@@ -41,7 +41,7 @@ def test_a_group_goes_on_at_the_next_message_that_is_there() -> None:
     assert offsets.translate(OTHER, 5) is None
 
 
-def test_queues_keep_their_partners_and_new_ones_take_what_is_free() -> None:
+def test_queues_keep_their_targets_and_new_ones_get_free_targets() -> None:
     offsets = OffsetMap()
 
     first = offsets.pair([OTHER], [THERE, SECOND])
@@ -54,7 +54,7 @@ def test_queues_keep_their_partners_and_new_ones_take_what_is_free() -> None:
     assert OffsetMap().pair([HERE, OTHER], [THERE, SECOND]) == {HERE: THERE, OTHER: SECOND}
 
 
-def test_a_topic_that_was_made_anew_begins_again() -> None:
+def test_a_recreated_topic_starts_again() -> None:
     offsets = OffsetMap()
     offsets.add([run(500, 0, 4)])
 
@@ -63,7 +63,7 @@ def test_a_topic_that_was_made_anew_begins_again() -> None:
     assert offsets.next_offsets() == {}
 
 
-def test_the_map_does_not_grow_for_ever() -> None:
+def test_the_size_of_the_map_is_limited() -> None:
     offsets = OffsetMap()
 
     offsets.add([run(2 * number, 3 * number, 1) for number in range(MAX_RUNS + 5)])
@@ -72,7 +72,7 @@ def test_the_map_does_not_grow_for_ever() -> None:
     assert offsets.runs[str(HERE)][0] == run(10, 15, 1)
 
 
-def test_the_map_is_noted_and_read_again() -> None:
+def test_the_map_is_saved_and_loaded() -> None:
     offsets = OffsetMap(batch=3, ends=[at(7)])
     offsets.add([run(500, 0, 4)])
     offsets.pair([HERE], [THERE])

@@ -32,7 +32,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_events_are_told_the_rest_is_kept_and_the_status_comes_back(stand_in: Path) -> None:
+def test_events_are_shown_other_output_is_kept_and_the_exit_code_returned(stand_in: Path) -> None:
     told: list[str] = []
 
     done = run_project(stand_in, ["--x"], name_server="ns:1", show=told.append)
@@ -44,7 +44,7 @@ def test_events_are_told_the_rest_is_kept_and_the_status_comes_back(stand_in: Pa
     assert done.besides[1].endswith(f"--spec {stand_in}/spark-pipeline.yml --x ns:1 {sys.executable}")
 
 
-def test_everything_is_told_if_asked(stand_in: Path) -> None:
+def test_with_verbose_all_output_is_shown(stand_in: Path) -> None:
     told: list[str] = []
 
     done = run_project(stand_in, [], name_server="ns:1", show=told.append, everything=True)
@@ -53,7 +53,7 @@ def test_everything_is_told_if_asked(stand_in: Path) -> None:
     assert done.besides == []
 
 
-def test_a_folder_that_holds_no_project_and_a_library_that_is_missing(
+def test_a_folder_without_a_project_and_a_missing_library_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InvalidSetting, match=r"has no spark-pipeline\.yml"):

@@ -96,7 +96,7 @@ def fail() -> None:
     raise ZeroDivisionError
 
 
-def test_its_lines_come_one_by_one_and_its_status_when_it_has_ended(tmp_path: Path, mark: str) -> None:
+def test_output_lines_are_passed_one_by_one_followed_by_the_exit_status(tmp_path: Path, mark: str) -> None:
     with stand_in(tmp_path, "ends") as program:
         lines = [*program.lines()]
 
@@ -106,7 +106,7 @@ def test_its_lines_come_one_by_one_and_its_status_when_it_has_ended(tmp_path: Pa
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("words", [(), ("stubborn",)], ids=["soon", "stubborn"])
-def test_a_signal_ends_all_of_it(
+def test_a_signal_ends_all_processes(
     words: tuple[str, ...], number: signal.Signals, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_program, "GRACE_S", 0.3)
@@ -124,7 +124,7 @@ def test_a_signal_ends_all_of_it(
     assert signal.getsignal(number) is before
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, mark: str) -> None:
+def test_a_second_signal_kills_all_processes_at_once(tmp_path: Path, mark: str) -> None:
     began = monotonic()
 
     def twice() -> None:
@@ -138,7 +138,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, mark: str) -> None:
     assert monotonic() - began < spark_program.GRACE_S
 
 
-def test_a_signal_that_is_to_be_ignored_is(tmp_path: Path, mark: str) -> None:
+def test_an_ignored_signal_stays_ignored(tmp_path: Path, mark: str) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         program = stand_in(tmp_path, "ends")
@@ -150,7 +150,7 @@ def test_a_signal_that_is_to_be_ignored_is(tmp_path: Path, mark: str) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("stubborn",)], ids=["soon", "stubborn"])
-def test_who_leaves_early_ends_all_of_it(
+def test_leaving_early_ends_all_processes(
     words: tuple[str, ...], tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_program, "GRACE_S", 0.3)
@@ -161,7 +161,7 @@ def test_who_leaves_early_ends_all_of_it(
     assert living(mark) == []
 
 
-def test_a_project_whose_run_gets_sigterm_leaves_nothing_of_spark_behind(tmp_path: Path, mark: str) -> None:
+def test_a_run_that_gets_sigterm_leaves_no_process_of_spark(tmp_path: Path, mark: str) -> None:
     use_java()
     if install := install_command():
         pytest.skip(install)

@@ -28,7 +28,7 @@ def described(header: type[Fields]) -> set[str]:
     return {f"{name}!" for name in names[:mandatory]} | set(names[mandatory:])
 
 
-def test_every_header_belongs_to_a_request_of_the_tables() -> None:
+def test_every_header_belongs_to_a_listed_request() -> None:
     known = rows(NAME_SERVER_REQUESTS) | rows(CLIENT_REQUESTS) | rows(BROKER_REQUESTS)
 
     assert set(REQUESTS) == {code for code, names in known.items() if names}
@@ -48,7 +48,7 @@ def test_response_headers_have_the_fields_of_the_protocol() -> None:
         assert described(REPLIES[code]) == names | OURS.get(code, set()), code
 
 
-def test_no_header_has_a_wire_name_twice() -> None:
+def test_no_header_has_a_duplicate_wire_name() -> None:
     for header in (*REQUESTS.values(), *REPLIES.values()):
         names = header.__struct_encode_fields__
         assert len(set(names)) == len(names), header

@@ -55,5 +55,5 @@ def test_a_boundary_is_read_in_any_case_and_lower_when_unknown(text: str, bounda
     assert SearchOffset.decode(ASKED | {"boundaryType": text}).boundary_type is boundary
 
 
-def test_no_boundary_is_told_as_none() -> None:
+def test_a_missing_boundary_is_none() -> None:
     assert SearchOffset.decode(ASKED).boundary_type is None

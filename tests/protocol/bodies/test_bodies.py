@@ -53,16 +53,16 @@ def test_every_request_that_is_served_has_its_row() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_form_has_a_type_exactly_when_it_is_json(form: BodyForm) -> None:
+def test_exactly_the_json_bodies_have_a_type(form: BodyForm) -> None:
     assert (form.type is not None) == (form.kind is BodyKind.JSON)
 
 
-def test_the_types_were_really_found() -> None:
+def test_all_body_types_are_listed() -> None:
     assert len(TYPES) > 40
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: getattr(kind, "__name__", str(kind)))
-def test_any_value_of_a_body_survives_every_spelling(kind: Any) -> None:
+def test_any_body_is_preserved_in_every_form(kind: Any) -> None:
     @settings(max_examples=8)
     @given(values(inspect.type_info(kind)))
     def survives(body: Any) -> None:
@@ -74,14 +74,14 @@ def test_any_value_of_a_body_survives_every_spelling(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TYPES if isinstance(kind, type) and issubclass(kind, Body)])
-def test_defaults_are_what_an_empty_body_means(kind: type[Body]) -> None:
+def test_an_empty_body_has_the_default_values(kind: type[Body]) -> None:
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
     if not any(field.required for field in info.fields):
         assert kind.decode(b"{}") == kind()
 
 
-def test_a_body_is_a_value_that_shares_no_table_with_another() -> None:
+def test_bodies_do_not_share_tables() -> None:
     first, second = TopicTable(), TopicTable()
 
     first.topic_config_table["T"] = TopicConfig("T")

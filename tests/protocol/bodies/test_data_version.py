@@ -5,7 +5,7 @@ from pocketmq.protocol.bodies.topics import DataVersion
 NOW_MS = 1_700_000_000_000
 
 
-def test_versions_are_equal_in_all_three_numbers_or_not_at_all() -> None:
+def test_versions_are_equal_if_all_three_numbers_are() -> None:
     version = DataVersion(counter=3, state_version=1, timestamp=NOW_MS)
 
     assert version == DataVersion(3, 1, NOW_MS)
@@ -14,14 +14,14 @@ def test_versions_are_equal_in_all_three_numbers_or_not_at_all() -> None:
     assert version != DataVersion(3, 1, NOW_MS + 1)
 
 
-def test_a_change_raises_the_counter_and_takes_the_time_it_is_told() -> None:
+def test_a_change_increases_the_counter_and_sets_the_given_time() -> None:
     version = DataVersion(counter=3, state_version=7, timestamp=NOW_MS)
 
     assert version.next_version(NOW_MS + 5) == DataVersion(4, 0, NOW_MS + 5)
     assert version.next_version(NOW_MS + 5, state_version=7) == DataVersion(4, 7, NOW_MS + 5)
 
 
-def test_a_change_shows_even_within_one_millisecond_or_after_the_clock_stepped_back() -> None:
+def test_a_change_is_visible_within_one_millisecond_and_after_a_clock_step() -> None:
     version = DataVersion(counter=3, timestamp=NOW_MS)
 
     assert version.next_version(NOW_MS) != version

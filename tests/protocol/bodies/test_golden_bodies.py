@@ -118,7 +118,7 @@ def test_every_captured_json_body_survives_both_dialects() -> None:
         assert sample.form.type.decode(body.encode(strict=True)) == body, sample.name
 
 
-def test_what_we_write_has_the_properties_that_java_wrote() -> None:
+def test_encoded_bodies_have_the_fields_that_java_wrote() -> None:
     for sample in json_samples():
         assert sample.form
         ours = sample.form.type.decode(sample.data).encode()
@@ -127,7 +127,7 @@ def test_what_we_write_has_the_properties_that_java_wrote() -> None:
         assert not (added and sample.is_java_5), (sample.name, added)
 
 
-def test_without_tables_we_write_the_very_bytes_of_java() -> None:
+def test_bodies_without_tables_have_the_bytes_of_java() -> None:
     compared = 0
     for sample in json_samples():
         if sample.is_java_5 and sample.code not in UNORDERED:
@@ -153,7 +153,7 @@ def test_every_captured_properties_text_reads_and_survives() -> None:
             assert write_properties(properties) == text
 
 
-def test_every_captured_file_reads_and_is_written_with_the_same_lines() -> None:
+def test_every_captured_file_is_read_and_written_with_the_same_lines() -> None:
     files = config_files()
     assert len(files) == FILES_CAPTURED
 
@@ -176,7 +176,7 @@ def lines(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
-def test_a_captured_store_tells_its_topics_groups_and_offsets(version: str) -> None:
+def test_topics_groups_and_offsets_of_a_captured_store_are_read(version: str) -> None:
     config = GOLDEN / "store" / version / "clean" / "config"
 
     read = {

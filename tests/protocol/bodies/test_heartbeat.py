@@ -16,7 +16,7 @@ HEARTBEAT = HeartbeatData(
 )
 
 
-def test_a_heartbeat_is_what_java_would_write() -> None:
+def test_a_heartbeat_has_the_form_of_java() -> None:
     heartbeat = HeartbeatData("c", consumer_data_set=(ConsumerData("CG", subscription_data_set=(Subscription("T"),)),))
 
     assert heartbeat.encode() == (
@@ -41,7 +41,7 @@ def test_the_fingerprint_is_javas_hash_of_the_anonymous_heartbeat() -> None:
     assert fingerprint(heartbeat) == java_hash(anonymous.decode())
 
 
-def test_who_sends_when_and_in_which_order_does_not_change_the_fingerprint() -> None:
+def test_sender_time_and_order_do_not_change_the_fingerprint() -> None:
     consumer, other = HEARTBEAT.consumer_data_set
     newer = tuple(replace(one, sub_version=99) for one in reversed(consumer.subscription_data_set))
     reordered = tuple(replace(one, tags_set=one.tags_set[::-1], code_set=one.code_set[::-1]) for one in newer)
@@ -55,7 +55,7 @@ def test_who_sends_when_and_in_which_order_does_not_change_the_fingerprint() -> 
     assert fingerprint(again) == fingerprint(HEARTBEAT)
 
 
-def test_another_wish_has_another_fingerprint() -> None:
+def test_another_subscription_has_another_fingerprint() -> None:
     consumer, other = HEARTBEAT.consumer_data_set
     without_tag = replace(consumer, subscription_data_set=(Subscription.parse("T", "a"), Subscription("U")))
 

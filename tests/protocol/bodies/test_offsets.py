@@ -20,7 +20,7 @@ def test_java_gets_a_map_with_queues_as_keys() -> None:
     )
 
 
-def test_cpp_gets_a_list_and_both_mean_the_same() -> None:
+def test_cpp_gets_an_equivalent_list() -> None:
     listed = CppResetOffsets.of(RESET)
 
     assert listed.encode() == (

@@ -37,7 +37,7 @@ from pocketmq.protocol.bodies.properties_text import read_properties, write_prop
         ("a=1\na=2", {"a": "2"}),
     ],
 )
-def test_texts_mean_what_java_takes_them_for(text: str, properties: dict[str, str]) -> None:
+def test_texts_are_parsed_as_by_java(text: str, properties: dict[str, str]) -> None:
     assert read_properties(text.encode()) == properties
 
 
@@ -45,7 +45,7 @@ def test_texts_mean_what_java_takes_them_for(text: str, properties: dict[str, st
     ("data", "said"),
     [(rb"a=\u12", "four digits"), (rb"a=\uxyzw", "four digits"), (rb"a=\ud800", "surrogate"), (b"a=\xff", "byte 2")],
 )
-def test_broken_texts_are_refused(data: bytes, said: str) -> None:
+def test_invalid_texts_are_refused(data: bytes, said: str) -> None:
     with pytest.raises(BodyError, match=said):
         read_properties(data)
 
@@ -63,7 +63,7 @@ def test_properties_are_written_as_rocketmq_does_with_escapes_where_java_needs_t
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_any_properties_survive(properties: dict[str, str]) -> None:
+def test_any_properties_are_preserved(properties: dict[str, str]) -> None:
     data = write_properties(properties)
 
     assert data.isascii()
@@ -71,6 +71,6 @@ def test_any_properties_survive(properties: dict[str, str]) -> None:
 
 
 @given(st.binary() | st.text("\\u0aD=: \n\r\t#!d8").map(str.encode))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     with suppress(BodyError):
         read_properties(data)

@@ -62,13 +62,13 @@ def test_a_plain_registration_is_json_as_java_writes_it() -> None:
 
 @pytest.mark.parametrize("body", [RegisterBrokerBody(), PLAIN, MAPPED])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_registrations_survive_both_forms(body: RegisterBrokerBody, compressed: bool) -> None:
+def test_registrations_are_preserved_in_both_forms(body: RegisterBrokerBody, compressed: bool) -> None:
     data = write_registration(body, compressed=compressed)
 
     assert read_registration(data, compressed=compressed) == body
 
 
-def test_the_packed_bytes_are_those_of_the_format() -> None:
+def test_packed_bytes_have_the_specified_form() -> None:
     data = write_registration(PLAIN, compressed=True)
 
     assert zlib.decompress(data) == b"".join(
@@ -83,7 +83,7 @@ def test_the_packed_bytes_are_those_of_the_format() -> None:
     )
 
 
-def test_mappings_follow_from_release_5_on_only() -> None:
+def test_mappings_are_only_contained_from_release_5_on() -> None:
     old = write_registration(MAPPED, compressed=True, version=Version.V4_9_7)
 
     assert read_registration(old, compressed=True, version=Version.V4_9_7).topics.topic_config_table == TOPICS
@@ -109,7 +109,7 @@ def test_brokers_before_3_0_11_send_a_bare_table() -> None:
     )
 
 
-def test_no_body_registers_no_topics() -> None:
+def test_a_missing_body_registers_no_topics() -> None:
     assert read_registration(b"") == RegisterBrokerBody()
 
 

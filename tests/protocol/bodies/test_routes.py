@@ -40,14 +40,14 @@ def test_the_flag_is_read_in_the_spelling_of_release_4_8() -> None:
     assert b"topicSynFlag" not in old.encode()
 
 
-def test_an_order_configuration_comes_along_when_there_is_one() -> None:
+def test_an_existing_order_configuration_is_contained() -> None:
     data = TopicRouteData(order_topic_conf="a:4;b:2").encode()
 
     assert b'"orderTopicConf":"a:4;b:2"' in data
     assert TopicRouteData.decode(data).order_topic_conf == "a:4;b:2"
 
 
-def test_a_cluster_is_two_tables() -> None:
+def test_the_cluster_info_has_two_tables() -> None:
     cluster = ClusterInfo({"a": BrokerData("C", "a", {0: "x:1"}, zone_name="z")}, {"C": ("a",)})
 
     assert cluster.encode() == (
@@ -56,7 +56,7 @@ def test_a_cluster_is_two_tables() -> None:
     )
 
 
-def test_the_members_of_a_broker_name() -> None:
+def test_the_members_of_a_broker_name_are_parsed() -> None:
     group = BrokerMemberGroup(BrokerMembers("C", "a", {0: "x:1"}))
 
     assert group.encode() == b'{"brokerMemberGroup":{"brokerAddrs":{0:"x:1"},"brokerName":"a","cluster":"C"}}'

@@ -26,7 +26,7 @@ def read(rows: list[bytes], *, before: bytes = b"", with_map: bool = True) -> Co
 
 
 @given(st.lists(property_texts, max_size=12), st.sampled_from([b"", b"\x01", b"a record of some length"]))
-def test_names_and_values_are_those_of_the_parser(rows: list[bytes], before: bytes) -> None:
+def test_names_and_values_equal_those_of_the_parser(rows: list[bytes], before: bytes) -> None:
     irregular = read(rows, before=before).irregular_rows()
     plain = (
         rows

@@ -65,7 +65,7 @@ def regular_runs(draw: st.DrawFn) -> bytes:
 
 
 @given(regular_runs(), st.lists(st.sampled_from(ALL), min_size=1, unique=True), st.booleans())
-def test_columns_are_those_of_python(run: bytes, columns: list[Name], check_crc: bool) -> None:
+def test_columns_equal_those_of_python(run: bytes, columns: list[Name], check_crc: bool) -> None:
     found = read(run, columns, check_crc=check_crc)
     expected = by_python(run, columns)
 
@@ -144,7 +144,7 @@ def test_a_compressed_body_is_regular_if_not_requested() -> None:
 
 
 @given(regular_runs(), st.data())
-def test_damaged_bytes_are_never_a_crash(run: bytes, data: st.DataObject) -> None:
+def test_damaged_bytes_cause_no_crash(run: bytes, data: st.DataObject) -> None:
     damaged = bytearray(run)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -156,7 +156,7 @@ def test_damaged_bytes_are_never_a_crash(run: bytes, data: st.DataObject) -> Non
             found.column(name).validate(full=True)
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
+def test_wrong_arguments_are_refused() -> None:
     twin = compiled_or_skip()
     run = made(0)
 

@@ -43,7 +43,7 @@ def decoded(run: Sequence[bytes], columns: Sequence[Name] = ALL, **options: Any)
 
 
 @given(record_runs())
-def test_all_columns_are_those_of_the_record_decoder(run: list[bytes]) -> None:
+def test_all_columns_equal_those_of_the_record_decoder(run: list[bytes]) -> None:
     assert decoded(run) == [row_of(message) for message in decode_records(b"".join(run))]
 
 
@@ -53,7 +53,7 @@ def test_columns_that_are_never_null_have_the_same_values(run: list[bytes]) -> N
 
 
 @given(record_runs())
-def test_records_in_memory_of_the_task_are_decoded_the_same(run: list[bytes]) -> None:
+def test_records_in_memory_of_the_task_are_decoded_equally(run: list[bytes]) -> None:
     memory = bytearray(b"".join(run))
 
     batches = list(Decoder(ALL).batches([Pulled(EVERYTHING, memoryview(memory))]))
@@ -72,7 +72,7 @@ def test_any_columns_in_any_order_are_decoded_alone(run: list[bytes], columns: l
 
 
 @needs_golden
-def test_what_apache_brokers_sent_is_decoded_the_same() -> None:
+def test_messages_of_apache_brokers_are_decoded_equally() -> None:
     bodies = [frame.command.body for frame in captured("wire/**/*.jsonl") if frame.answers in ANSWERS]
     bodies = [bytes(body) for body in bodies if body]
     assert len(bodies) > 100
@@ -112,7 +112,7 @@ def test_a_body_that_cannot_be_inflated_stays_as_stored(sys_flag: int, caplog: p
     assert "Cannot decompress the body at orders, queue 3, offset 1" in caplog.text
 
 
-def test_bodies_that_inflate_beyond_the_limit_come_in_several_batches() -> None:
+def test_bodies_that_inflate_beyond_the_limit_are_split_into_batches() -> None:
     run = [made(0, b"s"), *(compressed(n, bytes([n]) * 1000) for n in range(1, 6)), made(6, b"e")]
     decoder = Decoder([Name.QUEUE_OFFSET, Name.VALUE], max_inflated_bytes=2500)
 
@@ -122,7 +122,7 @@ def test_bodies_that_inflate_beyond_the_limit_come_in_several_batches() -> None:
     assert [len(value) for batch in batches for value in batch["value"]] == [1, *[1000] * 5, 1]
 
 
-def test_one_body_beyond_the_limit_comes_alone() -> None:
+def test_one_body_beyond_the_limit_is_a_batch_of_its_own() -> None:
     decoder = Decoder([Name.VALUE], max_inflated_bytes=10)
 
     batches = list(decoder.batches([Pulled(EVERYTHING, compressed(0, b"a" * 99) + compressed(1, b"b" * 99))]))
@@ -162,7 +162,7 @@ def test_only_the_range_of_each_pull_counts() -> None:
     ]
 
 
-def test_an_empty_range_gives_no_batch() -> None:
+def test_an_empty_range_has_no_batch() -> None:
     assert rows(Decoder(ALL), Pulled(QueueRange(QUEUE, 9, 10), made(0))) == []
     assert rows(Decoder(ALL), Pulled(EVERYTHING, b"")) == []
     assert rows(Decoder(ALL)) == []
@@ -235,7 +235,7 @@ THREE = encode_batch([(0, b"a", b"")] * 3)
 
 
 @pytest.mark.parametrize("run", [[made(0, THREE, sys_flag=WHOLE)], [made(0, THREE, sys_flag=WHOLE), made(3)]])
-def test_a_topic_with_whole_batches_is_refused(run: list[bytes]) -> None:
+def test_a_topic_with_batch_queues_is_refused(run: list[bytes]) -> None:
     with pytest.raises(ProtocolError, match="batches are stored whole"):
         decoded(run)
 
@@ -266,7 +266,7 @@ def test_a_wrong_checksum_is_found_if_checked(record: bytes) -> None:
 
 
 @given(record_runs(), st.data())
-def test_damaged_bytes_are_an_error_or_a_message_and_never_a_crash(run: list[bytes], data: st.DataObject) -> None:
+def test_damaged_bytes_are_an_error_or_a_message_and_cause_no_crash(run: list[bytes], data: st.DataObject) -> None:
     buffer = bytearray(b"".join(run))
     for _ in range(data.draw(st.integers(1, 4))):
         buffer[data.draw(st.integers(0, len(buffer) - 1))] = data.draw(st.integers(0, 255))
@@ -279,7 +279,7 @@ def test_damaged_bytes_are_an_error_or_a_message_and_never_a_crash(run: list[byt
             pass
 
 
-def test_times_are_those_of_the_record() -> None:
+def test_times_equal_those_of_the_record() -> None:
     (row,) = decoded([made(0)], [Name.STORE_TIMESTAMP])
 
     assert row["storeTimestamp"].timestamp() == STORE_MS / 1000

@@ -38,7 +38,7 @@ def test_malformed_rows_are_irregular_and_plain_rows_are_not(rows: list[bytes]) 
 
 
 @given(st.lists(property_texts, max_size=8))
-def test_names_and_values_are_those_of_the_parser(rows: list[bytes]) -> None:
+def test_property_names_and_values_equal_those_of_the_parser(rows: list[bytes]) -> None:
     irregular = texts_of(rows).irregular_rows()
     plain = (
         rows
@@ -81,14 +81,14 @@ def test_texts_that_brokers_write_are_regular(text: bytes, found: dict[str, str]
 
 
 @pytest.mark.parametrize("text", [b"A\x02", b"\x02", b"A", b"A\x011\x012\x02", b"A\x011\x02\x02", b"A\x01\xff\x02"])
-def test_a_malformed_row_does_not_affect_its_neighbours(text: bytes) -> None:
+def test_a_malformed_row_does_not_affect_other_rows(text: bytes) -> None:
     irregular = texts_of([b"X\x010\x02", text, b"Y\x019", b"Z\x018\x02"]).irregular_rows()
 
     assert irregular is not None
     assert irregular.tolist() == [False, True, False, False]
 
 
-def test_a_letter_cut_in_two_by_the_end_of_a_row_is_found() -> None:
+def test_a_utf8_character_split_at_the_end_of_a_row_is_found() -> None:
     letter = "ü".encode()
 
     irregular = texts_of([b"A\x01" + letter[:1], letter[1:] + b"\x011\x02", b"B\x012\x02"]).irregular_rows()
@@ -97,14 +97,14 @@ def test_a_letter_cut_in_two_by_the_end_of_a_row_is_found() -> None:
     assert irregular.tolist() == [True, True, False]
 
 
-def test_no_properties_at_all() -> None:
+def test_rows_without_properties_have_an_empty_map() -> None:
     table = PropertyTable(texts_of([b"", b""]))
 
     assert table.maps().to_pylist() == [[], []]
     assert table.values("TAGS").to_pylist() == [None, None]
 
 
-def test_names_may_all_be_different_and_repeat_all_the_same() -> None:
+def test_names_of_a_row_may_be_all_different_and_repeat_in_others() -> None:
     rows = [b"n%d\x011\x02n%d\x012\x02" % (number, number) for number in range(100)]
 
     table = PropertyTable(texts_of(rows))

@@ -14,7 +14,7 @@ from pocketmq.protocol.record import decode_records
 from pocketmq.spark.decode.records import Records, regular_layout
 
 
-def test_nothing_holds_no_records() -> None:
+def test_an_empty_buffer_has_no_records() -> None:
     records = Records.find(b"")
 
     assert len(records) == 0
@@ -35,7 +35,7 @@ def test_every_record_is_found_with_its_fields(run: list[bytes]) -> None:
 
 
 @given(record_runs(), st.data())
-def test_a_buffer_that_is_cut_off_is_refused(run: list[bytes], data: st.DataObject) -> None:
+def test_a_truncated_buffer_is_refused(run: list[bytes], data: st.DataObject) -> None:
     buffer = b"".join(run)
     size = data.draw(st.integers(1, len(run[-1]) - 1))
 
@@ -44,7 +44,7 @@ def test_a_buffer_that_is_cut_off_is_refused(run: list[bytes], data: st.DataObje
 
 
 @pytest.mark.parametrize("size", [0, 1, 90, 2**31, 2**32 - 1])
-def test_a_size_that_cannot_be_is_refused(size: int) -> None:
+def test_an_impossible_size_is_refused(size: int) -> None:
     good = made(0)
 
     with pytest.raises(ProtocolError):
@@ -57,7 +57,7 @@ def test_bytes_after_the_last_record_are_refused(tail: bytes) -> None:
         Records.find(made(0) + tail)
 
 
-def test_the_layout_gives_the_parts_of_regular_records() -> None:
+def test_the_layout_gives_the_fields_of_regular_records() -> None:
     buffer = made(0, b"one", b"TAGS\x01a\x02") + made(1, b"", topic="other")
 
     regular, layout = regular_layout(Records.find(buffer), irregular_flags=0)
@@ -88,7 +88,7 @@ def test_irregular_records_are_recognised() -> None:
 
 @pytest.mark.parametrize("at", [84, 88, 88 + 5 + 1 + 6])
 @given(data=st.data())
-def test_a_length_that_does_not_add_up_makes_a_record_irregular(at: int, data: st.DataObject) -> None:
+def test_an_inconsistent_length_makes_a_record_irregular(at: int, data: st.DataObject) -> None:
     record = bytearray(made(0, b"", b"TAGS\x01a\x02"))
     at = min(at, len(record) - 1)
     record[at] = data.draw(st.integers(0, 255).filter(lambda octet: octet != record[at]))

@@ -31,7 +31,7 @@ def rows() -> RegularRows:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_a_column_is_what_the_messages_say(name: Name) -> None:
+def test_columns_have_the_values_of_the_messages(name: Name) -> None:
     assert rows().column(name).to_pylist() == [row_of(message)[name] for message in decode_records(RUN)]
 
 

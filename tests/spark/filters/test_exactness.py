@@ -127,7 +127,7 @@ def condition(seed: random.Random, topic: str, times: list[datetime], depth: int
     )
 
 
-def test_a_filter_selects_what_spark_selects(spark: "SparkSession", broker: Broker, filled: str) -> None:
+def test_a_filter_selects_the_same_rows_as_spark(spark: "SparkSession", broker: Broker, filled: str) -> None:
     seed = random.Random(11)
     address = options(broker)
     frame = spark.read.format("rocketmq").options(**address, subscribe=filled).load()
@@ -150,7 +150,7 @@ def test_a_filter_selects_what_spark_selects(spark: "SparkSession", broker: Brok
     )
 
 
-def test_the_conditions_of_this_test_use_each_way_to_filter(broker: Broker, filled: str) -> None:
+def test_the_conditions_of_this_test_cover_each_way_to_filter(broker: Broker, filled: str) -> None:
     seed = random.Random(11)
     times = [row[0] for row in stored(broker, filled)]
     conditions = [condition(seed, filled, times) for _ in range(CONDITIONS)]
@@ -165,7 +165,7 @@ def test_the_conditions_of_this_test_use_each_way_to_filter(broker: Broker, fill
     assert sum(plan.sql is not None and plan.condition is not None for plan in plans) > 10
 
 
-def test_a_broker_that_does_not_filter_by_sql92_makes_no_difference(
+def test_a_broker_without_sql92_gives_the_same_result(
     broker: Broker, filled: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     seed = random.Random(5)
@@ -197,7 +197,7 @@ def selected(broker: Broker, topic: str, each: str) -> set[Row]:
     return set(rows)
 
 
-def test_each_operator_of_a_broker_alone_selects_what_spark_selects(broker: Broker, filled: str) -> None:
+def test_each_operator_of_a_broker_selects_the_same_rows_as_spark(broker: Broker, filled: str) -> None:
     """The broker's answer compared with the masks, which the test above compares with Spark."""
     values = [*TEXTS, "", "x"]
     leaves = [

@@ -98,7 +98,7 @@ def test_a_condition_becomes_a_tree_with_not_at_its_leaves(text: str, condition:
         ("x" * (MAX_CHARACTERS + 1), f"it has {MAX_CHARACTERS + 1} characters; the limit is {MAX_CHARACTERS}"),
     ],
 )  # fmt: skip
-def test_what_could_mean_something_else_to_spark_is_refused(text: str, told: str) -> None:
+def test_conditions_with_another_meaning_in_spark_are_refused(text: str, told: str) -> None:
     with pytest.raises(InvalidExpression, match=re.escape(told)):
         parse_filter(text)
 
@@ -114,7 +114,7 @@ def test_any_text_is_a_condition_or_refused(text: str) -> None:
         assert columns_of(parse_filter(text)) <= set(Name)
 
 
-def test_parts_columns_and_double_negation() -> None:
+def test_parts_columns_and_double_negation_are_parsed() -> None:
     condition = parse_filter(
         "tags = 'a' AND (queueId = 1 AND properties['n'] IS NULL) AND NOT (keys = 'k' OR tags IN ('b'))"
     )

@@ -43,5 +43,5 @@ def test_comparisons_of_properties_with_texts_are_evaluated_by_brokers(text: str
         "tags = 'a' OR tags IN (" + ", ".join(f"'{number}'" for number in range(5000)) + ")",
     ],
 )
-def test_everything_else_is_left_to_tasks(text: str) -> None:
+def test_all_other_conditions_are_left_to_tasks(text: str) -> None:
     assert sql92_of(parse_filter(text)) is None

@@ -28,7 +28,7 @@ def connection(given: dict[str, str], environ: dict[str, str] | None = None) -> 
     return connection_of(TABLE.read(given, Use.BATCH), environ or {})
 
 
-def test_a_name_server_is_enough() -> None:
+def test_a_name_server_is_the_only_required_option() -> None:
     assert connection(HERE) == Connection("a:9876")
     assert connection({"NAMESERVER": "a:9876"}) == Connection("a:9876")
 
@@ -39,7 +39,7 @@ def test_the_environment_may_name_the_name_server() -> None:
     assert connection(HERE, {"NAMESRV_ADDR": "b:1"}).name_servers == "a:9876"
 
 
-def test_what_it_takes_is_taken_out() -> None:
+def test_connection_options_are_removed_from_the_others() -> None:
     values: dict[str, Any] = TABLE.read(HERE, Use.BATCH)
     values["other"] = 1
 
@@ -48,7 +48,7 @@ def test_what_it_takes_is_taken_out() -> None:
     assert values == {"other": 1}
 
 
-def test_a_connection_travels_and_shows_no_secret(tmp_path: Path) -> None:
+def test_connection_options_can_be_pickled_and_show_no_secret(tmp_path: Path) -> None:
     made = connection({**HERE, **KEYS})
 
     assert pickle.loads(pickle.dumps(made)) == made
@@ -59,7 +59,7 @@ def test_a_connection_travels_and_shows_no_secret(tmp_path: Path) -> None:
     assert "hunter2" not in repr(made)
 
 
-def test_a_secret_is_read_from_its_file_where_it_is_needed(tmp_path: Path) -> None:
+def test_a_secret_is_read_from_its_file_when_it_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("hunter2\n")
 
@@ -78,7 +78,7 @@ def test_a_secret_is_read_from_its_file_where_it_is_needed(tmp_path: Path) -> No
         (Secret("rocketmq.secretKeyFile", None, "binary"), "cannot read"),
     ],
 )
-def test_a_secret_that_is_not_there_is_told_by_its_place(secret: Secret, told: str, tmp_path: Path) -> None:
+def test_a_missing_secret_is_reported_by_its_location(secret: Secret, told: str, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     if secret.path is not None:
@@ -91,7 +91,7 @@ def test_a_secret_that_is_not_there_is_told_by_its_place(secret: Secret, told: s
     assert secret.option in str(caught.value)
 
 
-def test_a_file_that_is_no_secret_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_a_large_file_is_not_read_completely_as_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "huge"
     path.write_text("x" * (MAX_SECRET_BYTES + 1))
 
@@ -118,7 +118,7 @@ def test_a_file_that_is_no_secret_is_not_read_to_its_end(tmp_path: Path) -> None
         ({**HERE, "rocketmq.callTimeoutMs": "0"}, "at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, str], told: str) -> None:
+def test_an_impossible_value_is_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         connection(given)
 

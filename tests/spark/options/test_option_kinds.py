@@ -54,7 +54,7 @@ ORDERS_10 = MessageQueue("orders", "broker-a", 10)
         (words_or(OFFSETS, "latest"), '{"orders":{"broker-a":{"0":1}}}', {ORDERS_0: 1}),
     ],
 )
-def test_a_value_is_read(kind: Kind, text: str, value: Any) -> None:
+def test_a_value_is_parsed(kind: Kind, text: str, value: Any) -> None:
     assert kind.read(text) == value
 
 
@@ -97,7 +97,7 @@ def test_a_value_is_read(kind: Kind, text: str, value: Any) -> None:
         (words_or(OFFSETS, "earliest", "latest"), "first", "earliest, latest or JSON such as"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_with_what_it_should_have_been(kind: Kind, text: str, told: str) -> None:
+def test_an_impossible_value_is_refused_with_the_expected_form(kind: Kind, text: str, told: str) -> None:
     with pytest.raises(ValueError, match=r".+") as caught:
         kind.read(text)
 

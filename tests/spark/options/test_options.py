@@ -26,7 +26,7 @@ TABLE = OptionTable(
 )
 
 
-def test_keys_come_in_any_case_and_values_keep_theirs() -> None:
+def test_keys_are_case_insensitive_and_values_are_not() -> None:
     assert TABLE.read({"MAXROWS": "7", "server": "Host"}, Use.STREAM) == {
         "max_rows": 7,
         "include": True,
@@ -34,12 +34,12 @@ def test_keys_come_in_any_case_and_values_keep_theirs() -> None:
     }
 
 
-def test_what_is_not_given_has_its_default_and_other_uses_are_left_out() -> None:
+def test_missing_options_have_defaults_and_those_of_other_uses_are_ignored() -> None:
     assert TABLE.read({}, Use.BATCH) == {"include": True, "server": ""}
     assert TABLE.read({}, Use.STREAM_WRITE) == {"topic": None, "server": ""}
 
 
-def test_an_alias_means_the_same() -> None:
+def test_an_alias_has_the_same_meaning() -> None:
     assert TABLE.read({"includealso": "false"}, Use.BATCH)["include"] is False
     assert TABLE.set_fields({"includealso": "false"}) == {"include"}
 
@@ -58,7 +58,7 @@ def test_an_alias_means_the_same() -> None:
         ({"include": "true", "includeAlso": "false"}, Use.BATCH, "include and includeAlso are the same option"),
     ],
 )
-def test_what_cannot_be_is_refused(given: dict[str, str], use: Use, told: str) -> None:
+def test_an_impossible_value_is_refused(given: dict[str, str], use: Use, told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         TABLE.read(given, use)
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_is_refused(given: dict[str, str], use: Use, told: str) -
     assert len(str(caught.value)) < 300
 
 
-def test_exactly_one_means_one() -> None:
+def test_exactly_one_of_several_options_is_required() -> None:
     pairs = [("a", "optionA"), ("b", "optionB")]
 
     exactly_one({"a": 1, "b": None}, pairs)
@@ -77,7 +77,7 @@ def test_exactly_one_means_one() -> None:
         exactly_one({"a": None, "b": None}, pairs)
 
 
-def test_at_most_one_means_none_or_one() -> None:
+def test_at_most_one_of_two_options_is_accepted() -> None:
     pairs = [("a", "optionA"), ("b", "optionB")]
 
     at_most_one({"a": None, "b": None}, pairs)
@@ -86,7 +86,7 @@ def test_at_most_one_means_none_or_one() -> None:
         at_most_one({"a": 1, "b": 2}, pairs)
 
 
-def test_the_documentation_has_a_row_for_each() -> None:
+def test_the_documentation_has_a_row_for_each_option() -> None:
     assert TABLE.markdown_rows() == [
         "| `maxRows` | number | none | streaming read | rows | `5` |",
         "| `include`, alias `includeAlso` | true or false | true | read | or not | `false` |",

@@ -29,7 +29,7 @@ def test_defaults_are_those_of_the_kafka_connector() -> None:
     assert (stream().max_offsets, stream().min_offsets, stream().min_partitions) == (None, None, None)
 
 
-def test_options_as_spark_gives_them_are_read() -> None:
+def test_options_are_read_as_spark_passes_them() -> None:
     options = parse_read_options(
         {
             "assign": '{"orders":{"broker-a":[0]}}',
@@ -60,13 +60,13 @@ def test_every_option_has_its_field() -> None:
     assert connection <= {o.field for o in READ_OPTIONS.options}
 
 
-def test_examples_of_the_documentation_are_good() -> None:
+def test_examples_of_the_documentation_are_valid() -> None:
     for option in READ_OPTIONS.options:
         if Use.READ & option.use:
             option.kind.read(option.example)
 
 
-def test_options_travel() -> None:
+def test_options_can_be_pickled() -> None:
     options = stream(filterTags="a || b", groupId="spark-orders")
 
     assert pickle.loads(pickle.dumps(options)) == options
@@ -83,11 +83,11 @@ def test_options_travel() -> None:
         ({"failOnDataLoss": "true", "onDataLoss": "fail"}, "fail"),
     ],
 )
-def test_both_words_for_data_loss_mean_a_policy(given: dict[str, str], policy: str) -> None:
+def test_both_options_for_data_loss_select_a_policy(given: dict[str, str], policy: str) -> None:
     assert stream(**given).on_data_loss == policy
 
 
-def test_pulls_are_made_as_the_users_group_or_one_that_stays_the_same() -> None:
+def test_pulls_use_the_group_of_the_user_or_a_constant_one() -> None:
     assert stream(groupId="mine").pull_group == "mine"
     assert stream().pull_group == batch(startingOffsets="earliest").pull_group
     assert stream().pull_group.startswith("spark-rocketmq-source-")
@@ -109,7 +109,7 @@ def test_filters_become_subscriptions() -> None:
     ],
 )
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_filter_that_cannot_be_read_is_refused_before_anything_is_read(
+def test_an_invalid_filter_is_refused_before_anything_is_read(
     option: str, text: str, why: str, streaming: bool
 ) -> None:
     given = {**BASE, option: text}
@@ -138,7 +138,7 @@ def test_a_filter_that_cannot_be_read_is_refused_before_anything_is_read(
         ({"kafka.bootstrap.servers": "a"}, "there is no option 'kafka.bootstrap.servers'"),
     ],
 )
-def test_combinations_that_cannot_be_are_refused_in_a_stream(given: dict[str, str], told: str) -> None:
+def test_impossible_combinations_are_refused_in_a_stream(given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         stream(**given)
 
@@ -167,7 +167,7 @@ def test_combinations_that_cannot_be_are_refused_in_a_stream(given: dict[str, st
         ({"maxOffsetsPerTrigger": "5"}, "is for a streaming read, not for a batch read"),
     ],
 )
-def test_combinations_that_cannot_be_are_refused_in_a_batch(given: dict[str, str], told: str) -> None:
+def test_impossible_combinations_are_refused_in_a_batch(given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         batch(**given)
 

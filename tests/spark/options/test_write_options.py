@@ -25,7 +25,9 @@ def write(*, streaming: bool, **given: str) -> WriteOptions:
         (False, {"writeId": "day-1", "deliveryGuarantee": "effectively-once"}, True),
     ],
 )
-def test_what_is_guaranteed(streaming: bool, given: dict[str, str], effectively_once: bool) -> None:
+def test_the_delivery_guarantee_has_a_default_for_each_use(
+    streaming: bool, given: dict[str, str], effectively_once: bool
+) -> None:
     assert write(streaming=streaming, **given).is_effectively_once is effectively_once
 
 
@@ -43,14 +45,14 @@ def test_what_is_guaranteed(streaming: bool, given: dict[str, str], effectively_
         (False, {"checkpointLocation": "/x"}, "there is no option 'checkpointLocation'"),
     ],
 )
-def test_what_cannot_be_is_refused(streaming: bool, given: dict[str, str], told: str) -> None:
+def test_an_impossible_value_is_refused(streaming: bool, given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         write(streaming=streaming, **given)
 
     assert told in str(caught.value)
 
 
-def test_options_that_are_sparks_own_are_left_to_it() -> None:
+def test_options_of_spark_itself_are_ignored() -> None:
     assert write(streaming=True, checkpointlocation="/x", queryName="q").topic is None
 
 
@@ -64,7 +66,7 @@ def test_every_option_has_its_field_and_examples_are_good() -> None:
         option.kind.read(option.example)
 
 
-def test_options_travel() -> None:
+def test_options_can_be_pickled() -> None:
     options = write(streaming=True, topic="orders")
 
     assert pickle.loads(pickle.dumps(options)) == options

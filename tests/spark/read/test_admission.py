@@ -26,24 +26,22 @@ waiting_queues = st.dictionaries(st.sampled_from(Q), st.integers(1, 10**6), min_
         (1, 0, Limits(min_offsets=10).without_minimum(), True),
     ],
 )
-def test_a_batch_is_due_when_enough_waits_or_long_enough(
-    waiting: int, waited_ms: int, limits: Limits, due: bool
-) -> None:
+def test_a_batch_is_due_after_enough_messages_or_time(waiting: int, waited_ms: int, limits: Limits, due: bool) -> None:
     assert is_due(waiting, waited_ms, limits) is due
 
 
-def test_without_limits_all_that_waits_is_taken() -> None:
+def test_without_limits_the_whole_backlog_is_admitted() -> None:
     assert admitted({Q[0]: 5, Q[1]: 7, Q[2]: 9}, {Q[0]: 8, Q[1]: 7}, Limits()) == {Q[0]: 8}
 
 
-def test_a_limit_is_shared_in_proportion_to_what_waits() -> None:
+def test_a_limit_is_divided_in_proportion_to_the_backlog() -> None:
     places, latest = dict.fromkeys(Q[:3], 100), {Q[0]: 1100, Q[1]: 2100, Q[2]: 3100}
 
     assert admitted(places, latest, Limits(max_offsets=600)) == {Q[0]: 200, Q[1]: 300, Q[2]: 400}
 
 
 @given(waiting_queues, st.integers(1, 2 * 10**6), st.integers(0, 100))
-def test_shares_add_up_to_the_limit_exactly(waiting: dict[MessageQueue, int], limit: int, rotation: int) -> None:
+def test_parts_add_up_to_the_limit_exactly(waiting: dict[MessageQueue, int], limit: int, rotation: int) -> None:
     shares = allocated(waiting, limit, rotation)
 
     assert sum(shares.values()) == min(limit, sum(waiting.values()))
@@ -53,14 +51,14 @@ def test_shares_add_up_to_the_limit_exactly(waiting: dict[MessageQueue, int], li
 
 
 @given(waiting_queues, st.integers(1, 6))
-def test_queues_take_turns_where_the_limit_is_below_their_number(waiting: dict[MessageQueue, int], limit: int) -> None:
+def test_queues_take_turns_if_the_limit_is_below_their_number(waiting: dict[MessageQueue, int], limit: int) -> None:
     served = {queue for rotation in range(len(waiting)) for queue in allocated(waiting, limit, rotation)}
 
     assert served == waiting.keys()
 
 
 @given(waiting_queues, st.integers(1, 10**7), st.data())
-def test_bytes_are_kept_to_and_the_query_gets_on(
+def test_a_byte_limit_is_observed_and_the_query_progresses(
     waiting: dict[MessageQueue, int], max_bytes: int, data: st.DataObject
 ) -> None:
     sizes = {queue: data.draw(st.integers(1, 5000)) for queue in waiting}
@@ -80,7 +78,7 @@ def test_bytes_are_kept_to_and_the_query_gets_on(
 
 
 @given(waiting_queues, st.integers(1, 100), st.integers(1, 10**5))
-def test_both_limits_hold_at_once(waiting: dict[MessageQueue, int], max_offsets: int, max_bytes: int) -> None:
+def test_both_limits_apply_at_once(waiting: dict[MessageQueue, int], max_offsets: int, max_bytes: int) -> None:
     sizes = dict.fromkeys(waiting, 100)
 
     ends = admitted(
@@ -94,7 +92,7 @@ def test_both_limits_hold_at_once(waiting: dict[MessageQueue, int], max_offsets:
     assert sum(ends.values()) * 100 <= max(max_bytes, 100)
 
 
-def test_large_messages_count_for_more() -> None:
+def test_large_messages_count_more() -> None:
     places, latest = dict.fromkeys(Q[:2], 0), dict.fromkeys(Q[:2], 1000)
 
     ends = admitted(places, latest, Limits(max_bytes=55_000), bytes_per_message={Q[0]: 100, Q[1]: 1000})
@@ -102,7 +100,7 @@ def test_large_messages_count_for_more() -> None:
     assert ends == {Q[0]: 50, Q[1]: 50}
 
 
-def test_a_run_to_the_end_of_what_was_there_stops_there() -> None:
+def test_a_run_with_available_now_ends_at_the_initial_end() -> None:
     assert capped({Q[0]: 10, Q[1]: 3, Q[2]: 9}, {Q[0]: 7, Q[1]: 5}) == {Q[0]: 7, Q[1]: 3}
 
 

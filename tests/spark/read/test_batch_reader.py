@@ -29,11 +29,11 @@ def options(**given: str) -> ReadOptions:
     return parse_read_options({**address, **given}, streaming=False, environ={})
 
 
-def test_all_that_queues_hold_is_read_and_empty_ones_are_left_out() -> None:
+def test_all_messages_of_queues_are_read_and_empty_queues_omitted() -> None:
     assert batch_ranges(options(), FakeMetadata({Q0: (3, 8), Q1: (5, 5)})) == [QueueRange(Q0, 3, 8)]
 
 
-def test_what_is_gone_fails_the_batch_or_is_skipped() -> None:
+def test_deleted_messages_fail_the_batch_or_are_skipped() -> None:
     held = FakeMetadata({Q0: (3, 8)})
     start = '{"orders":{"broker-a":{"0":1}}}'
 
@@ -51,7 +51,7 @@ def test_filters_on_offsets_and_times_shorten_ranges() -> None:
     assert narrowed(whole, Pushed(queue_ids=frozenset({9}), from_ms=1), held) == []
 
 
-def test_sizes_are_asked_for_where_topics_may_differ_in_them() -> None:
+def test_message_sizes_are_sampled_if_topics_may_differ() -> None:
     asked: Any = SimpleNamespace(bytes_per_message=lambda _, places: dict.fromkeys(places, 100))
     other = MessageQueue("payments", "broker-a", 0)
 
@@ -59,14 +59,14 @@ def test_sizes_are_asked_for_where_topics_may_differ_in_them() -> None:
     assert sizes_of_topics([QueueRange(Q0, 3, 8), QueueRange(other, 0, 2)], options(), asked) == {Q0: 100, other: 100}
 
 
-def test_a_reader_keeps_what_it_cannot_filter_for_spark() -> None:
+def test_filters_that_a_reader_cannot_apply_are_left_to_spark() -> None:
     reader = FilteringTopicReader(options(), (Name.VALUE,))
     left = StringContains(("keys",), "x")
 
     assert list(reader.pushFilters([EqualTo(("queueId",), 1), GreaterThan(("queueOffset",), 4), left])) == [left]
 
 
-def test_readers_travel_to_executors() -> None:
+def test_readers_can_be_pickled() -> None:
     reader = TopicReader(options(), (Name.VALUE,))
 
     again = pickle.loads(pickle.dumps(reader))

@@ -35,23 +35,23 @@ def test_a_pack_is_a_batch() -> None:
     assert batches_of(pack_of(b"a", b"", b"ccc")) == [[b"a", b"", b"ccc"]]
 
 
-def test_small_packs_are_one_batch_together() -> None:
+def test_small_packs_are_joined_to_one_batch() -> None:
     assert batches_of(pack_of(b"a") + pack_of(b"", b"b") + pack_of(b"c")) == [[b"a", b"", b"b", b"c"]]
 
 
-def test_large_packs_are_batches_of_their_own() -> None:
+def test_large_packs_are_separate_batches() -> None:
     first, second = [b"%d" % number for number in range(LARGE_ROWS)], [b"x"] * LARGE_ROWS
 
     assert batches_of(pack_of(*first) + pack_of(*second)) == [first, second]
 
 
-def test_more_bodies_than_messages_were_asked_for_are_refused() -> None:
+def test_more_bodies_than_requested_messages_are_refused() -> None:
     with pytest.raises(ProtocolError, match="returned 3 bodies for 2 messages"):
         batches_of(pack_of(b"a", b"b", b"c"), wanted=2)
 
 
 @pytest.mark.parametrize("starts", [(1, 2, 3), (0, 3, 2), (0, -1, 3), (0, 1, 99), (0, 2**31 - 1, 3), (-5, 1, 3)])
-def test_starts_that_point_elsewhere_are_refused(starts: tuple[int, int, int]) -> None:
+def test_invalid_offsets_of_bodies_are_refused(starts: tuple[int, int, int]) -> None:
     pack = bytearray(pack_of(b"a", b"bc"))
     struct.pack_into("<3i", pack, 16, *starts)
 
@@ -59,6 +59,6 @@ def test_starts_that_point_elsewhere_are_refused(starts: tuple[int, int, int]) -
         batches_of(bytes(pack))
 
 
-def test_bytes_that_are_no_pack_are_refused() -> None:
+def test_bytes_that_are_not_a_pack_are_refused() -> None:
     with pytest.raises(ProtocolError, match="no pack of bodies at byte"):
         batches_of(pack_of(b"a") + made(0, b"b"))

@@ -41,7 +41,7 @@ def json_of(first: int, second: int) -> str:
         ({"assign": '{"orders":{"broker-a":[1]}}'}, [A1]),
     ],
 )
-def test_queues_are_those_of_the_topics_as_they_are_now(given: dict[str, str], found: list[MessageQueue]) -> None:
+def test_queues_are_the_current_ones_of_the_topics(given: dict[str, str], found: list[MessageQueue]) -> None:
     assert queues_of(options(**given), METADATA) == found
 
 
@@ -72,7 +72,7 @@ class Deleted(FakeMetadata):
         {"assign": '{"orders":{"broker-a":[0,1,2]},"refunds":{"broker-a":[0]}}'},
     ],
 )
-def test_what_a_query_has_read_before_need_not_be_there_any_more(given: dict[str, str]) -> None:
+def test_a_topic_of_earlier_batches_may_be_missing(given: dict[str, str]) -> None:
     metadata = Deleted({A0: (0, 1), A1: (0, 1)})
     read = [A0, MessageQueue("orders", "broker-a", 2), MessageQueue("refunds", "broker-a", 0)]
 
@@ -80,7 +80,7 @@ def test_what_a_query_has_read_before_need_not_be_there_any_more(given: dict[str
     assert present_queues(options(**given), metadata) == [A0, A1]
 
 
-def test_a_topic_that_a_query_has_never_read_must_be_there() -> None:
+def test_a_topic_that_was_never_read_must_exist() -> None:
     with pytest.raises(TopicNotFound, match="refunds is not there"):
         queues_of(options(subscribe="orders,refunds"), Deleted({A0: (0, 1)}), [A0])
     with pytest.raises(InvalidSetting, match=r"do not exist: orders@broker-a:1"):
@@ -101,11 +101,11 @@ def test_a_topic_that_a_query_has_never_read_must_be_there() -> None:
         ({"startingOffsets": json_of(3, 12)}, {A0: 3, A1: 12}),
     ],
 )
-def test_where_a_batch_begins(given: dict[str, str], found: dict[MessageQueue, int]) -> None:
+def test_the_start_of_a_batch_follows_its_options(given: dict[str, str], found: dict[MessageQueue, int]) -> None:
     assert starting_offsets(options(**given), [A0, A1], METADATA) == found
 
 
-def test_a_stream_begins_at_the_latest() -> None:
+def test_a_stream_starts_at_the_latest_offset() -> None:
     assert starting_offsets(stream_options(), [A0, A1], METADATA) == {A0: 20, A1: 50}
     assert starting_offsets(stream_options(startingOffsets=json_of(-1, -2)), [A0, A1], METADATA) == {
         A0: 20,
@@ -122,7 +122,7 @@ def test_a_stream_begins_at_the_latest() -> None:
         ({"endingOffsetsByTimestamp": json_of(15000, 40000)}, {A0: 15, A1: 40}),
     ],
 )
-def test_where_a_batch_ends(given: dict[str, str], found: dict[MessageQueue, int]) -> None:
+def test_the_end_of_a_batch_follows_its_options(given: dict[str, str], found: dict[MessageQueue, int]) -> None:
     assert ending_offsets(options(**given), [A0, A1], METADATA) == found
 
 
@@ -136,7 +136,7 @@ def test_where_a_batch_ends(given: dict[str, str], found: dict[MessageQueue, int
         ({"startingOffsets": '{"orders":{"broker-a":{"0":5,"1":5,"9":5}}}'}, "not read: orders@broker-a:9"),
     ],
 )
-def test_a_beginning_that_cannot_be_is_refused(given: dict[str, str], told: str) -> None:
+def test_an_impossible_start_is_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         starting_offsets(options(**given), [A0, A1], METADATA)
 
@@ -176,7 +176,7 @@ def test_a_topic_that_does_not_exist_is_named_with_the_nearest_that_does() -> No
 @pytest.mark.parametrize(
     "given", [{"subscribe": "orders,new"}, {"subscribePattern": "ord.*"}, {"assign": '{"orders":{"broker-a":[5]}}'}]
 )
-def test_a_checkpoint_is_ones_own_while_one_of_its_topics_is_read(given: dict[str, str]) -> None:
+def test_a_checkpoint_is_accepted_while_one_of_its_topics_is_read(given: dict[str, str]) -> None:
     check_checkpoint(stream_options(**given), [A0, P0])
     check_checkpoint(stream_options(**given), [])
 

@@ -17,7 +17,7 @@ def chunk(messages: int, message_bytes: int, *, rest: int = 0) -> Chunk:
     return Chunk(Pulled(wanted, bytes(messages * message_bytes)), left, [])
 
 
-def test_a_buffer_is_filled_by_the_average() -> None:
+def test_the_size_of_a_pull_follows_the_average_message() -> None:
     assert messages_of_next(chunk(100, 20), 1000, 0) == 50
     assert messages_of_next(chunk(100, 20, rest=300), 1000, 0) == 50
     assert messages_of_next(chunk(3, 5000), 1000, 0) == 1
@@ -35,5 +35,5 @@ def test_a_buffer_is_filled_by_the_average() -> None:
         (2000, 1672),
     ],
 )
-def test_it_is_as_many_as_whole_answers_bring(largest: int, expected: int) -> None:
+def test_a_chunk_has_the_messages_of_complete_answers(largest: int, expected: int) -> None:
     assert messages_of_next(chunk(1672, 10), 16_720, largest) == expected

@@ -42,11 +42,11 @@ def test_each_kind_of_loss_is_found_with_its_range(
     assert found == ([] if lost is None else [Lost(QueueRange(Q, lost[0], lost[1]), lost[2])])
 
 
-def test_queues_that_nothing_is_known_of_are_not_judged() -> None:
+def test_queues_without_facts_are_not_checked() -> None:
     assert find_losses({Q: 5}, {R: QueueFacts(Bounds(9, 9))}, SEEN_MS) == []
 
 
-def test_without_a_time_to_compare_no_topic_seems_re_created() -> None:
+def test_without_a_time_to_compare_no_topic_counts_as_recreated() -> None:
     assert find_losses({Q: 5}, {Q: QueueFacts(Bounds(0, 9), NEW_MS)}, 0) == []
 
 
@@ -58,11 +58,11 @@ def test_without_a_time_to_compare_no_topic_seems_re_created() -> None:
         (0, []),
     ],
 )
-def test_a_queue_that_is_another_one_is_re_created_whatever_its_times_are(place: int, lost: list[Lost]) -> None:
+def test_another_queue_under_the_same_name_counts_as_recreated(place: int, lost: list[Lost]) -> None:
     assert find_losses({Q: place}, {Q: QueueFacts(Bounds(0, 20), OLD_MS, is_another=True)}, SEEN_MS) == lost
 
 
-def test_a_queue_that_is_known_to_be_the_same_is_no_other_although_clocks_differ() -> None:
+def test_a_queue_known_to_be_the_same_is_not_recreated_although_clocks_differ() -> None:
     assert find_losses({Q: 10}, {Q: QueueFacts(Bounds(0, 20), NEW_MS, is_another=False)}, SEEN_MS) == []
 
 
@@ -70,7 +70,7 @@ def test_a_queue_that_is_known_to_be_the_same_is_no_other_although_clocks_differ
     ("cause", "skip", "earliest"),
     [(Cause.RETENTION, 3, 3), (Cause.TRUNCATION, 8, 3), (Cause.RECREATION, 3, 3)],
 )
-def test_policies_say_where_to_go_on(cause: Cause, skip: int, earliest: int) -> None:
+def test_the_policy_decides_where_to_continue(cause: Cause, skip: int, earliest: int) -> None:
     losses = [Lost(QueueRange(Q, 1, 2), cause)]
     facts = {Q: QueueFacts(Bounds(3, 8))}
 
@@ -80,11 +80,11 @@ def test_policies_say_where_to_go_on(cause: Cause, skip: int, earliest: int) -> 
         settle(losses, facts, "fail")
 
 
-def test_without_losses_nothing_is_settled() -> None:
+def test_without_losses_no_policy_applies() -> None:
     assert settle([], {}, "fail") == {}
 
 
-def test_a_long_list_is_told_in_short() -> None:
+def test_a_long_list_of_losses_is_shortened() -> None:
     losses = [Lost(QueueRange(MessageQueue("t", "b", n), 0, 1), Cause.RETENTION) for n in range(25)]
 
     assert "t@b:19 from 0 to 1 (retention); and 5 more queues" in loss_text(losses)

@@ -128,7 +128,7 @@ def pulled(pulls: FakePulls, loop: Loop, wanted: ReadPartition) -> Iterator[Pull
 
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("buffer_bytes", [10, 25, 100, 10_000])
-def test_ranges_come_whole_and_in_their_order(buffer_bytes: int, backwards: bool) -> None:
+def test_ranges_are_returned_completely_and_in_order(buffer_bytes: int, backwards: bool) -> None:
     wanted = partition(QueueRange(Q0, 5, 90), QueueRange(Q1, 0, 7), buffer_bytes=buffer_bytes)
     loop = Loop()
 
@@ -146,7 +146,7 @@ def test_a_chunk_ends_where_its_last_answer_ends() -> None:
 
 
 @pytest.mark.parametrize("failing", [(1,), (2,), (5,), (1, 2, 3, 4), (9, 10)])
-def test_what_fails_is_pulled_again_by_the_loop(failing: Sequence[int]) -> None:
+def test_failed_direct_pulls_are_repeated_by_the_loop(failing: Sequence[int]) -> None:
     wanted = partition(QueueRange(Q0, 5, 90), buffer_bytes=100)
     pulls, loop = FakePulls(failing=failing), Loop()
 
@@ -156,7 +156,7 @@ def test_what_fails_is_pulled_again_by_the_loop(failing: Sequence[int]) -> None:
     assert loop.ranges, "at least the chunk that failed"
 
 
-def test_an_answer_that_does_not_lead_on_is_left_to_the_loop() -> None:
+def test_an_answer_without_progress_is_left_to_the_loop() -> None:
     wanted = partition(QueueRange(Q0, HELD.max - 2, HELD.max + 3), buffer_bytes=100)
     loop = Loop()
 
@@ -168,7 +168,7 @@ def test_an_answer_that_does_not_lead_on_is_left_to_the_loop() -> None:
     )
 
 
-def test_memory_grows_where_answers_are_larger_than_the_average() -> None:
+def test_the_buffer_grows_if_answers_are_larger_than_the_average() -> None:
     wanted = partition(QueueRange(Q0, 0, 150), buffer_bytes=100)
 
     found = b"".join(one.records for one in pulled(FakePulls(at_once=9), Loop(), wanted))
@@ -179,7 +179,7 @@ def test_memory_grows_where_answers_are_larger_than_the_average() -> None:
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("buffer_bytes", [10, 100, 10_000])
 @pytest.mark.parametrize("odd", [(), (5,), (40,), (89,), (6, 7, 30, 60, 61), range(200)])
-def test_bodies_alone_are_taken_where_brokers_give_them(odd: Sequence[int], buffer_bytes: int, backwards: bool) -> None:
+def test_bodies_alone_are_used_if_brokers_return_them(odd: Sequence[int], buffer_bytes: int, backwards: bool) -> None:
     wanted = partition(QueueRange(Q0, 5, 90), QueueRange(Q1, 0, 7), buffer_bytes=buffer_bytes)
     loop = Loop()
 
@@ -191,7 +191,7 @@ def test_bodies_alone_are_taken_where_brokers_give_them(odd: Sequence[int], buff
 
 
 @pytest.mark.parametrize("generous", [(1,), range(30)])
-def test_bodies_beyond_the_wanted_ones_are_pulled_again_as_records(generous: Sequence[int]) -> None:
+def test_bodies_beyond_the_range_are_pulled_again_as_records(generous: Sequence[int]) -> None:
     wanted = partition(QueueRange(Q0, 5, 12), buffer_bytes=1000)
     pulls = FakePulls(odd=(), at_once=7, generous=generous)
 
@@ -201,7 +201,7 @@ def test_bodies_beyond_the_wanted_ones_are_pulled_again_as_records(generous: Seq
     assert not any(is_pack(one.records) for one in found), "the decoder recognizes them by their offsets"
 
 
-def test_records_beyond_the_wanted_ones_are_not_pulled_again() -> None:
+def test_records_beyond_the_range_are_not_pulled_again() -> None:
     wanted = partition(QueueRange(Q0, 5, 12), buffer_bytes=1000)
     pulls = FakePulls(odd=range(200), at_once=7, generous=(1,))
 
@@ -211,7 +211,7 @@ def test_records_beyond_the_wanted_ones_are_not_pulled_again() -> None:
     assert pulls.count == 1
 
 
-def test_who_filters_or_checks_or_wants_more_columns_asks_for_whole_records() -> None:
+def test_filters_checks_and_more_columns_need_complete_records() -> None:
     usual = partition(QueueRange(Q0, 5, 12))
     others = [
         replace(usual, columns=(Name.VALUE, Name.KEYS)),
@@ -225,7 +225,7 @@ def test_who_filters_or_checks_or_wants_more_columns_asks_for_whole_records() ->
     assert not any(one.needs_only_bodies for one in others)
 
 
-def test_chunks_become_as_many_messages_as_whole_answers_bring() -> None:
+def test_chunks_have_as_many_messages_as_complete_answers() -> None:
     sizes: list[int] = []
 
     def start(wanted: QueueRange) -> AwaitedChunk:

@@ -43,7 +43,7 @@ def last_stored_ms(asked: ClientMetadata, place: MessageQueue, offset: int) -> i
     return stored[place]
 
 
-def test_a_deleted_topic_says_nothing_about_sql92(broker: Broker) -> None:
+def test_a_deleted_topic_does_not_decide_about_sql92(broker: Broker) -> None:
     topic, gone = new_topic(broker), new_topic(broker)
     with asking(broker) as asked:
         assert asked.queues(gone)
@@ -54,7 +54,7 @@ def test_a_deleted_topic_says_nothing_about_sql92(broker: Broker) -> None:
         assert asked.brokers_without_sql([queue(broker, gone, 0), queue(broker, topic, 0)]) == []
 
 
-def test_queues_and_what_they_hold(broker: Broker) -> None:
+def test_queues_and_their_offsets_are_queried(broker: Broker) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b"], number=1)
     first, second = queue(broker, topic, 0), queue(broker, topic, 1)
@@ -71,9 +71,7 @@ def test_queues_and_what_they_hold(broker: Broker) -> None:
         assert set(asked.bytes_per_message("looking", {first: 0, second: 0})) == {second}
 
 
-def test_a_broker_that_names_any_message_of_a_time_is_not_believed(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_with_inexact_searches_by_time_is_corrected(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = new_topic(broker, queues=1)
     place = queue(broker, topic, 0)
     fill(broker, topic, ["a", "b", "c", "d"])
@@ -91,7 +89,7 @@ def test_a_broker_that_names_any_message_of_a_time_is_not_believed(
     assert found == [0, 0, stored.index(stored[3]), 4, 4]
 
 
-def test_a_group_that_is_committed_for_is_made(broker: Broker) -> None:
+def test_a_commit_creates_a_missing_group(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     place = queue(broker, topic, 0)
     fill(broker, topic, ["a"])
@@ -102,7 +100,7 @@ def test_a_group_that_is_committed_for_is_made(broker: Broker) -> None:
         assert asked.committed(f"new-{topic}", [place]) == {place: 1}
 
 
-def test_offsets_of_a_topic_do_not_come_to_a_broker_at_once_when_the_group_is_new_there(
+def test_the_first_offsets_of_a_new_group_are_committed_one_broker_after_another(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker, queues=3)
@@ -125,7 +123,7 @@ def test_offsets_of_a_topic_do_not_come_to_a_broker_at_once_when_the_group_is_ne
     assert sent_before_an_answer == [1, 3, 3]
 
 
-def test_queues_are_remembered_for_their_time(broker: Broker) -> None:
+def test_queues_are_cached_for_a_limited_time(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     clock = FakeClock()
 
@@ -139,7 +137,7 @@ def test_queues_are_remembered_for_their_time(broker: Broker) -> None:
         assert len(asked.queues(topic)) == 3
 
 
-def test_topics_are_remembered_for_their_time(broker: Broker) -> None:
+def test_topics_are_cached_for_a_limited_time(broker: Broker) -> None:
     clock = FakeClock()
 
     with asking(broker, clock) as asked:
@@ -151,9 +149,7 @@ def test_topics_are_remembered_for_their_time(broker: Broker) -> None:
         assert topic in asked.topics()
 
 
-def test_a_broker_tells_how_long_it_keeps_messages_and_is_not_asked_each_time(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_retention_time_of_a_broker_is_cached(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     names = frozenset({broker.name})
 
@@ -167,7 +163,7 @@ def test_a_broker_tells_how_long_it_keeps_messages_and_is_not_asked_each_time(
     assert kept[broker.name] % 3_600_000 == 0
 
 
-def test_a_broker_that_does_not_tell_is_left_out(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_report_is_omitted(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(*_: object) -> dict[str, str]:
         raise TopicNotFound("no right to ask")
 
@@ -177,7 +173,7 @@ def test_a_broker_that_does_not_tell_is_left_out(broker: Broker, monkeypatch: py
         assert asked.retention_ms(frozenset({broker.name})) == {}
 
 
-def test_a_failure_that_may_pass_is_tried_again_and_told(
+def test_a_temporary_failure_is_logged_and_retried(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(broker)
@@ -198,7 +194,7 @@ def test_a_failure_that_may_pass_is_tried_again_and_told(
     assert caplog.text.count("; retrying in ") == 2
 
 
-def test_a_failure_that_stays_is_not_tried_again(broker: Broker) -> None:
+def test_a_permanent_failure_is_not_retried(broker: Broker) -> None:
     waits: list[float] = []
 
     with asking(broker, retries=5, waits=waits) as asked, pytest.raises(TopicNotFound):

@@ -6,7 +6,7 @@ from pocketmq.spark.read.data_loss import MissingQueues
 Q0, Q1 = (MessageQueue("orders", "broker-a", number) for number in range(2))
 
 
-def test_a_queue_that_is_gone_is_told_once_with_what_was_not_read() -> None:
+def test_a_missing_queue_is_reported_once_with_its_unread_range() -> None:
     missing = MissingQueues()
 
     (sentence,) = missing.record([Q1], {Q0: 5, Q1: 7}, {Q0: 9, Q1: 9})
@@ -19,13 +19,13 @@ def test_a_queue_that_is_gone_is_told_once_with_what_was_not_read() -> None:
     assert missing.to_json() == [{"topic": "orders", "brokerName": "broker-a", "queueId": 1, "start": 7, "end": 9}]
 
 
-def test_one_that_was_read_to_its_end_loses_nothing() -> None:
+def test_a_missing_queue_that_was_read_completely_loses_nothing() -> None:
     (sentence,) = MissingQueues().record([Q0], {Q0: 5}, {})
 
     assert "all known messages were read" in sentence
 
 
-def test_one_that_comes_back_and_goes_again_is_told_again() -> None:
+def test_a_queue_that_returns_and_disappears_is_reported_again() -> None:
     missing = MissingQueues()
     missing.record([Q0], {Q0: 5}, {Q0: 6})
 

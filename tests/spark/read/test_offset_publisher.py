@@ -27,7 +27,7 @@ class Brokers:
         self.commits.append((group, places))
 
 
-def test_only_what_is_new_is_published() -> None:
+def test_only_changed_offsets_are_published() -> None:
     brokers: Any = Brokers()
     progress = OffsetPublisher("watched")
 
@@ -48,7 +48,7 @@ def test_without_a_group_nothing_is_published() -> None:
     assert brokers.commits == []
 
 
-def test_a_queue_that_is_gone_waits_until_it_is_back() -> None:
+def test_a_missing_queue_is_published_when_it_returns() -> None:
     brokers: Any = Brokers()
     progress = OffsetPublisher("watched")
     progress.record({Q0: 1, Q1: 1})
@@ -59,7 +59,7 @@ def test_a_queue_that_is_gone_waits_until_it_is_back() -> None:
     assert brokers.commits == [("watched", {Q0: 1}), ("watched", {Q1: 1})]
 
 
-def test_what_failed_is_told_and_published_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_commit_is_logged_and_repeated_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     brokers: Any = Brokers()
     progress = OffsetPublisher("watched")
     brokers.is_away = True

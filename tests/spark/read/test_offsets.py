@@ -35,19 +35,19 @@ offsets = st.builds(QueryOffset, places, places, st.integers(0, 2**50), st.lists
 
 
 @given(offsets)
-def test_an_offset_comes_back_from_the_checkpoint_as_it_was(offset: QueryOffset) -> None:
+def test_an_offset_is_loaded_unchanged_from_the_checkpoint(offset: QueryOffset) -> None:
     assert parse_offset(json.loads(json.dumps(offset.to_json()))) == offset
 
 
 @given(places, st.randoms(use_true_random=False))
-def test_one_content_has_one_text(content: dict[MessageQueue, int], dice: Any) -> None:
+def test_equal_offsets_have_equal_texts(content: dict[MessageQueue, int], dice: Any) -> None:
     pairs = list(content.items())
     dice.shuffle(pairs)
 
     assert json.dumps(QueryOffset(dict(pairs)).to_json()) == json.dumps(QueryOffset(content).to_json())
 
 
-def test_the_text_is_as_documented() -> None:
+def test_the_text_of_an_offset_is_as_documented() -> None:
     lost = Lost(QueueRange(A0, 7, 9), Cause.RETENTION)
     offset = QueryOffset({A10: 3, A2: 5, B0: 1}, {B0: 0}, 1_767_225_600_000, (lost,))
 
@@ -58,7 +58,7 @@ def test_the_text_is_as_documented() -> None:
     )
 
 
-def test_before_the_first_offset_there_is_a_constant() -> None:
+def test_the_offset_before_the_first_batch_is_constant() -> None:
     assert json.dumps(UNRESOLVED) == '{"version": 1, "start": "unresolved"}'
     assert parse_offset(UNRESOLVED) is None
 
@@ -82,70 +82,70 @@ def test_before_the_first_offset_there_is_a_constant() -> None:
         ({"version": 1, "queues": {}, "seenMs": 0, "lost": [{"topic": "t"}]}, "damaged offset: KeyError"),
     ],
 )
-def test_what_is_no_offset_of_ours_is_refused(told: dict[str, Any], what: str) -> None:
+def test_an_offset_of_another_source_is_refused(told: dict[str, Any], what: str) -> None:
     with pytest.raises(WrongState) as caught:
         parse_offset(told)
 
     assert what in str(caught.value)
 
 
-def test_the_first_batch_begins_where_its_end_says() -> None:
+def test_the_first_batch_starts_at_the_recorded_first_offsets() -> None:
     end = QueryOffset({A0: 120, A2: 98}, {A0: 100, A2: 98})
 
     assert ranges_between(None, end) == [QueueRange(A0, 100, 120)]
 
 
-def test_later_batches_begin_where_the_last_one_ended() -> None:
+def test_later_batches_start_at_the_end_of_the_previous_one() -> None:
     start = QueryOffset({A0: 120, A2: 98}, {A0: 100, A2: 98})
     end = QueryOffset({A0: 130, A2: 98, B0: 7}, {B0: 5})
 
     assert ranges_between(start, end) == [QueueRange(A0, 120, 130), QueueRange(B0, 5, 7)]
 
 
-def test_a_queue_that_is_begun_anew_begins_where_the_end_says() -> None:
+def test_a_restarted_queue_starts_at_the_recorded_offset() -> None:
     start = QueryOffset({A0: 120})
     end = QueryOffset({A0: 10}, {A0: 3}, lost=(Lost(QueueRange(A0, 120, 120), Cause.RECREATION),))
 
     assert ranges_between(start, end) == [QueueRange(A0, 3, 10)]
 
 
-def test_a_range_that_goes_backwards_is_refused_and_not_taken_for_empty() -> None:
+def test_a_range_that_goes_backwards_is_refused_and_not_treated_as_empty() -> None:
     with pytest.raises(WrongState, match="backwards"):
         ranges_between(QueryOffset({A0: 49039}), QueryOffset({A0: 48966}))
 
 
-def test_a_queue_without_a_beginning_is_refused() -> None:
+def test_a_queue_without_a_start_is_refused() -> None:
     with pytest.raises(WrongState, match="has no start for orders@broker-a:0"):
         ranges_between(None, QueryOffset({A0: 5}))
 
 
-def test_nothing_new_is_the_very_same_offset() -> None:
+def test_without_new_messages_the_offset_is_identical() -> None:
     before = QueryOffset({A0: 5, A2: 7}, {A0: 5, A2: 7}, seen_ms=1)
 
     assert next_offset(before, {A0: 5}, first={}, seen_ms=99) is before
     assert next_offset(before, {}, first={}, seen_ms=99) is before
 
 
-def test_the_first_offset_is_new_also_when_nothing_is_read() -> None:
+def test_the_first_offset_is_new_although_nothing_is_read() -> None:
     made = next_offset(None, {}, first={A0: 5}, seen_ms=9)
 
     assert made == QueryOffset({A0: 5}, {A0: 5}, 9)
     assert ranges_between(None, made) == []
 
 
-def test_an_added_queue_is_remembered_even_before_it_has_messages() -> None:
+def test_an_added_queue_is_recorded_before_it_has_messages() -> None:
     before = QueryOffset({A0: 5}, seen_ms=1)
 
     assert next_offset(before, {}, first={B0: 0}, seen_ms=2) == QueryOffset({A0: 5, B0: 0}, {B0: 0}, 2)
 
 
-def test_queues_that_are_gone_keep_their_place() -> None:
+def test_missing_queues_keep_their_offsets() -> None:
     before = QueryOffset({A0: 5, B0: 7}, {A0: 1}, 1)
 
     assert next_offset(before, {A0: 6}, first={}, seen_ms=2) == QueryOffset({A0: 6, B0: 7}, {}, 2)
 
 
-def test_a_loss_is_news_even_when_no_place_changed() -> None:
+def test_a_loss_makes_a_new_offset_although_no_queue_advanced() -> None:
     before = QueryOffset({A0: 5})
     lost = Lost(QueueRange(A0, 5, 5), Cause.RECREATION)
 
@@ -153,7 +153,7 @@ def test_a_loss_is_news_even_when_no_place_changed() -> None:
 
 
 @given(places, places, places)
-def test_what_lies_between_two_offsets_is_what_was_admitted(
+def test_the_range_between_two_offsets_equals_the_admitted_one(
     held: dict[MessageQueue, int], more: dict[MessageQueue, int], fresh: dict[MessageQueue, int]
 ) -> None:
     first = {queue: place for queue, place in fresh.items() if queue not in held}
@@ -166,11 +166,11 @@ def test_what_lies_between_two_offsets_is_what_was_admitted(
     assert ranges_between(before, after) == [QueueRange(queue, starts[queue], ends[queue]) for queue in sorted(ends)]
 
 
-def test_queues_that_came_and_went_are_told() -> None:
+def test_added_and_removed_queues_are_reported() -> None:
     changes = queue_changes(QueryOffset({A0: 1, A2: 1}), [A2, B0, A10])
 
     assert changes == ([A10, B0], [A0])
 
 
-def test_the_backlog_is_what_waits_in_known_queues() -> None:
+def test_the_backlog_counts_the_messages_of_known_queues() -> None:
     assert backlog({A0: 5, A2: 9, B0: 1}, {A0: 8, A2: 7, A10: 99}) == 3

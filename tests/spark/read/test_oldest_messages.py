@@ -38,7 +38,9 @@ class Broker:
     ("low", "oldest_ms", "is_another"),
     [(5, 1000, False), (5, 1001, True), (0, 1001, True), (0, 900, None), (6, 1001, None), (5, -1, None)],
 )
-def test_what_stands_where_another_one_stood_tells(low: int, oldest_ms: int, is_another: bool | None) -> None:
+def test_the_oldest_message_shows_whether_a_queue_was_recreated(
+    low: int, oldest_ms: int, is_another: bool | None
+) -> None:
     broker, oldest = Broker(), OldestMessages()
     broker.holds(5, 20, 1000)
     first = broker.is_another(oldest, 20)
@@ -49,7 +51,7 @@ def test_what_stands_where_another_one_stood_tells(low: int, oldest_ms: int, is_
     assert not broker.is_another(oldest, 20)
 
 
-def test_retention_between_two_questions_makes_no_other_queue() -> None:
+def test_retention_between_two_queries_does_not_count_as_a_recreation() -> None:
     broker, oldest = Broker(), OldestMessages()
     broker.holds(5, 20, 1000)
     broker.is_another(oldest, 20)
@@ -62,7 +64,7 @@ def test_retention_between_two_questions_makes_no_other_queue() -> None:
     assert found[Q].bounds == Bounds(9, 30)
 
 
-def test_brokers_are_asked_at_the_first_look_and_where_the_query_is_behind() -> None:
+def test_brokers_are_queried_first_and_when_the_query_lags() -> None:
     broker, oldest = Broker(), OldestMessages()
     for _ in range(3):
         broker.is_another(oldest, 0)

@@ -52,7 +52,7 @@ def test_a_query_waits_for_minutes_and_a_new_one_for_seconds() -> None:
     assert waited_s(outage_of(clock, fetchOffset_numRetries=0), clock, is_new=True) == 0
 
 
-def test_the_last_error_says_how_long_it_lasted_and_what_to_do() -> None:
+def test_the_last_error_has_the_duration_and_advice() -> None:
     clock = FakeClock()
     one = outage_of(clock, fetchOffset_retryTimeout="10s")
     one.record_failure(AWAY, is_new=False)
@@ -62,12 +62,12 @@ def test_the_last_error_says_how_long_it_lasted_and_what_to_do() -> None:
         one.record_failure(AWAY, is_new=False)
 
 
-def test_a_failure_that_asking_again_does_not_mend_is_raised_at_once() -> None:
+def test_a_permanent_failure_is_raised_at_once() -> None:
     with pytest.raises(InvalidSetting, match="no such thing"):
         outage_of(FakeClock()).record_failure(InvalidSetting("no such thing"), is_new=False)
 
 
-def test_the_log_tells_of_the_begin_and_the_end_and_is_not_flooded(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_the_start_and_the_end_of_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
     one = outage_of(clock)
 
@@ -100,7 +100,7 @@ def begun(broker: Broker, topic: str, **given: str | int) -> tuple[StreamDriver,
     return reading, reading.next(None, everything=False)
 
 
-def test_a_query_goes_on_while_its_brokers_are_away_reports_it_and_recovers(
+def test_a_query_survives_an_outage_of_its_brokers_and_reports_it(
     broker: Broker, request: pytest.FixtureRequest
 ) -> None:
     topic = new_topic(broker, queues=1)
@@ -120,7 +120,7 @@ def test_a_query_goes_on_while_its_brokers_are_away_reports_it_and_recovers(
     assert "outage" not in (reading.latest_seen() or {})
 
 
-def test_a_query_that_ends_by_itself_does_not_end_while_brokers_are_away(
+def test_a_query_with_available_now_does_not_end_during_an_outage(
     broker: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker, queues=1)
@@ -140,7 +140,7 @@ def test_a_new_query_fails_after_its_retries(broker: Broker, away: object) -> No
         reading.next(None, everything=False)
 
 
-def test_a_query_that_is_stopped_in_an_outage_does_not_ask_brokers_once_more(
+def test_a_query_stopped_in_an_outage_sends_no_further_query(
     broker: Broker, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, first = begun(broker, new_topic(broker))

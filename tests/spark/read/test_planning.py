@@ -48,7 +48,9 @@ def test_partitions_differ_by_one_message_at_most(ranges: list[QueueRange], coun
 
 
 @given(range_lists, st.integers(1, 8), st.data())
-def test_weights_are_even_up_to_one_message(ranges: list[QueueRange], count: int, data: st.DataObject) -> None:
+def test_weights_of_partitions_differ_by_one_message_at_most(
+    ranges: list[QueueRange], count: int, data: st.DataObject
+) -> None:
     weights = {wanted.queue: data.draw(st.integers(1, 900)) for wanted in ranges}
     total = sum(len(wanted) * weights[wanted.queue] for wanted in ranges)
 
@@ -59,7 +61,7 @@ def test_weights_are_even_up_to_one_message(ranges: list[QueueRange], count: int
         assert sum(len(part) * weights[part.queue] for part in group) <= total / count + 2 * 900
 
 
-def test_a_hot_queue_is_cut_and_small_ones_share() -> None:
+def test_a_large_queue_is_split_and_small_ones_share_a_partition() -> None:
     ranges = [QueueRange(Q[0], 0, 90), QueueRange(Q[1], 0, 5), QueueRange(Q[2], 0, 5)]
 
     assert cut_evenly(ranges, 2, {}) == [
@@ -68,7 +70,7 @@ def test_a_hot_queue_is_cut_and_small_ones_share() -> None:
     ]
 
 
-def test_queues_of_large_messages_are_cut_finer() -> None:
+def test_queues_of_large_messages_are_split_into_more_partitions() -> None:
     ranges = [QueueRange(Q[0], 0, 100), QueueRange(Q[1], 0, 100)]
 
     small, large = cut_evenly(ranges, 2, {Q[0]: 100, Q[1]: 900})
@@ -99,11 +101,11 @@ def test_the_order_of_the_ranges_does_not_matter() -> None:
         (1000, {"maxRecordsPerPartition": "300", "maxPartitions": "2"}, 4),
     ],
 )
-def test_how_many_partitions(total: int, given: dict[str, str], count: int) -> None:
+def test_the_number_of_partitions_follows_the_options(total: int, given: dict[str, str], count: int) -> None:
     assert partition_count(total, options(**given), cores=4) == count
 
 
-def test_a_number_of_partitions_that_no_driver_survives_is_refused() -> None:
+def test_an_excessive_number_of_partitions_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="would make 100001 partitions"):
         partition_count(MAX_PARTITIONS + 1, options(maxRecordsPerPartition="1"), cores=4)
 
@@ -119,7 +121,7 @@ def test_no_partition_has_more_messages_than_it_may(ranges: list[QueueRange], mo
     assert all(len(part) <= most for part in parts)
 
 
-def test_a_partition_travels_with_everything_that_its_task_needs() -> None:
+def test_a_pickled_partition_has_everything_that_its_task_needs() -> None:
     given_options = options(filterTags="a || b", groupId="g", onDataLoss="skip", verifyChecksums="true")
 
     (part,) = plan_partitions([QueueRange(Q[0], 0, 9)], [Name.VALUE, Name.TAGS], given_options, cores=1)

@@ -43,7 +43,7 @@ def test_the_end_of_a_batch_is_published_for_its_group_alone(broker: Broker) -> 
         assert admin.offsets.committed("listened", topic)[place] == 4
 
 
-def test_queues_that_are_gone_are_not_in_the_way_of_others(broker: Broker) -> None:
+def test_missing_queues_do_not_prevent_the_others_from_being_published(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, [str(number) for number in range(9)])
     place, gone = queue(broker, topic, 0), queue(broker, f"{topic}-deleted", 0)
@@ -56,7 +56,7 @@ def test_queues_that_are_gone_are_not_in_the_way_of_others(broker: Broker) -> No
         assert admin.offsets.committed("unmoved", topic)[place] == 4
 
 
-def test_brokers_that_are_away_stop_no_query(caplog: pytest.LogCaptureFixture) -> None:
+def test_unavailable_brokers_stop_no_query(caplog: pytest.LogCaptureFixture) -> None:
     away = {"rocketmq.namesrv.addr": "127.0.0.1:1", "groupId": "listened", "fetchOffset.numRetries": "0"}
     listener = ProgressListener(away)
     end = QueryOffset({queue(Broker("", "broker-a"), "orders", 0): 1}).to_json()

@@ -57,7 +57,7 @@ def split(*filters: Filter, can_filter_tags: bool = True) -> tuple[Pushed, list[
         (IsNotNull(("value",)), Pushed()),
     ],
 )
-def test_what_is_done_wholly_here_is_not_left_to_spark(each: Filter, pushed: Pushed) -> None:
+def test_completely_applied_filters_are_not_left_to_spark(each: Filter, pushed: Pushed) -> None:
     assert split(each) == (pushed, [])
 
 
@@ -72,7 +72,7 @@ def test_what_is_done_wholly_here_is_not_left_to_spark(each: Filter, pushed: Pus
         (In(("queueOffset",), (9, 5)), Pushed(from_offset=5, to_offset=10)),
     ],
 )
-def test_what_is_only_narrowed_is_left_to_spark_as_well(each: Filter, pushed: Pushed) -> None:
+def test_partly_applied_filters_are_also_left_to_spark(each: Filter, pushed: Pushed) -> None:
     assert split(each) == (pushed, [each])
 
 
@@ -103,11 +103,11 @@ def test_what_is_only_narrowed_is_left_to_spark_as_well(each: Filter, pushed: Pu
         StringStartsWith(("storeTimestamp",), "a"),
     ],
 )
-def test_what_is_not_understood_is_left_to_spark(each: Filter) -> None:
+def test_unknown_filters_are_left_to_spark(each: Filter) -> None:
     assert split(each) == (Pushed(), [each])
 
 
-def test_filters_narrow_one_another() -> None:
+def test_several_filters_are_combined() -> None:
     filters = [
         In(("topic",), ("a", "b")),
         EqualTo(("topic",), "b"),
@@ -125,7 +125,7 @@ def test_filters_narrow_one_another() -> None:
     assert remaining == []
 
 
-def test_times_narrow_one_another() -> None:
+def test_several_times_are_combined() -> None:
     hour = timedelta(hours=1)
     filters = [
         GreaterThan(("storeTimestamp",), TIME),
@@ -136,7 +136,7 @@ def test_times_narrow_one_another() -> None:
     assert split(*filters)[0] == Pushed(from_ms=TIME_MS, to_ms=TIME_MS + 3_600_001)
 
 
-def test_tags_that_exclude_one_another_are_left_to_spark() -> None:
+def test_contradicting_tags_are_left_to_spark() -> None:
     first, second = EqualTo(("tags",), "a"), EqualTo(("tags",), "b")
 
     assert split(first, second) == (Pushed(tags=frozenset({"a"})), [second])
@@ -148,7 +148,7 @@ def test_a_query_with_a_filter_of_its_own_pushes_no_tags() -> None:
     assert split(each, can_filter_tags=False) == (Pushed(), [each])
 
 
-def test_ranges_are_narrowed() -> None:
+def test_ranges_are_narrowed_by_filters() -> None:
     queue = MessageQueue("orders", "broker-a", 3)
     wanted = QueueRange(queue, 10, 20)
 
@@ -202,7 +202,7 @@ def planned(
         ),
     ],
 )  # fmt: skip
-def test_brokers_apply_what_they_evaluate_as_spark_does_and_tasks_the_rest(text: str, plan: FilterPlan) -> None:
+def test_brokers_apply_conditions_with_equal_meaning_and_tasks_the_rest(text: str, plan: FilterPlan) -> None:
     assert planned(text) == plan
 
 
@@ -241,7 +241,7 @@ def test_a_tag_that_sql92_cannot_express_is_filtered_by_tags() -> None:
     assert plan == FilterPlan(Pushed(tags=frozenset({"a\tb"})), "a\tb", condition=parse_filter(CITY))
 
 
-def test_parts_that_are_too_long_together_are_left_to_tasks() -> None:
+def test_conditions_that_are_too_long_together_are_left_to_tasks() -> None:
     parts = [f"properties['p{at}'] IN ({', '.join(repr(str(number)) for number in range(1500))})" for at in range(2)]
 
     plan = planned(" AND ".join(parts))

@@ -89,7 +89,7 @@ def numbers(start: int, end: int) -> bytes:
 
 
 @pytest.mark.parametrize("buffer_bytes", [10, 25, 100, 10_000])
-def test_all_slices_come_in_their_order_however_small_buffers_are(buffer_bytes: int) -> None:
+def test_all_slices_are_in_order_with_small_buffers(buffer_bytes: int) -> None:
     wanted = partition(QueueRange(Q0, 5, 40), QueueRange(Q1, 60, 90), buffer_bytes=buffer_bytes)
 
     assert all_of(FakePuller(Bounds(0, 100)), wanted) == numbers(5, 40) + numbers(60, 90)
@@ -105,13 +105,13 @@ def test_a_chunk_ends_where_its_last_answer_ends() -> None:
     assert (chunk.pulled.wanted, chunk.rest) == (QueueRange(Q0, 5, 8), QueueRange(Q0, 8, 40))
 
 
-def test_a_failure_that_may_pass_is_tried_again() -> None:
+def test_a_temporary_failure_is_retried() -> None:
     puller = FakePuller(Bounds(0, 100), failures=[ConnectionLost("gone"), ConnectionLost("gone")])
 
     assert all_of(puller, partition(QueueRange(Q0, 0, 5))) == numbers(0, 5)
 
 
-def test_a_failure_that_stays_fails_the_task_in_time() -> None:
+def test_a_permanent_failure_fails_the_task_in_time() -> None:
     puller = FakePuller(Bounds(0, 100), failures=[ConnectionLost("gone")] * 1000)
 
     with pytest.raises(CallTimedOut, match=r"pollTimeoutMs"):
@@ -131,7 +131,7 @@ def test_a_refusal_fails_the_task_at_once() -> None:
         (Bounds(50, 100), "from 0 to 10 (retention)", b""),
     ],
 )
-def test_what_is_gone_of_a_range_fails_the_task_or_is_skipped(held: Bounds, told: str, left: bytes) -> None:
+def test_deleted_messages_of_a_range_fail_the_task_or_are_skipped(held: Bounds, told: str, left: bytes) -> None:
     wanted = QueueRange(Q0, 0, 10)
 
     with pytest.raises(DataLost) as caught:
@@ -141,7 +141,7 @@ def test_what_is_gone_of_a_range_fails_the_task_or_is_skipped(held: Bounds, told
     assert all_of(FakePuller(held), partition(wanted, on_data_loss="skip")) == left
 
 
-def test_a_slave_that_lags_behind_loses_nothing() -> None:
+def test_a_slave_that_is_behind_loses_nothing() -> None:
     puller = FakePuller(Bounds(0, 100), slave=Bounds(0, 2))
 
     assert all_of(puller, partition(QueueRange(Q0, 2, 10))) == numbers(2, 10)
@@ -160,7 +160,7 @@ def test_a_topic_that_its_broker_deleted_is_lost_by_the_policy(policy: str) -> N
         all_of(puller, wanted)
 
 
-def test_a_topic_that_only_the_name_servers_lack_may_come_back() -> None:
+def test_a_topic_missing_only_at_the_name_servers_may_return() -> None:
     """They forget the topics of a broker that is away."""
     puller = FakePuller(Bounds(0, 100), failures=[TopicNotFound("no route")])
 
@@ -190,7 +190,7 @@ class PassingPuller(FakePuller):
         return answer._replace(bounds=self.held, passes_over=offset < self._gone)
 
 
-def test_messages_that_are_passed_over_are_gone_when_the_queue_tells_it() -> None:
+def test_skipped_messages_count_as_deleted_when_the_queue_reports_it() -> None:
     wanted = QueueRange(Q0, 0, 20)
 
     with pytest.raises(DataLost, match="from 0 to 7"):
@@ -198,7 +198,7 @@ def test_messages_that_are_passed_over_are_gone_when_the_queue_tells_it() -> Non
     assert all_of(PassingPuller(7, told_after=5), partition(wanted, on_data_loss="skip")) == numbers(7, 20)
 
 
-def test_messages_that_never_were_there_are_passed_over_after_a_while() -> None:
+def test_messages_that_never_existed_are_skipped_after_some_time() -> None:
     puller = PassingPuller(7, told_after=None)
 
     assert all_of(puller, partition(QueueRange(Q0, 0, 20))) == numbers(7, 20)
@@ -206,7 +206,7 @@ def test_messages_that_never_were_there_are_passed_over_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("end", [5, 20])
-def test_messages_in_a_hole_of_the_queue_are_lost_after_a_while(end: int) -> None:
+def test_messages_in_a_gap_of_the_queue_are_lost_after_some_time(end: int) -> None:
     wanted, puller = QueueRange(Q0, 0, end), PassingPuller(7, told_after=None, is_hole=True)
 
     with pytest.raises(DataLost, match=rf"from 0 to {min(7, end)} \(hole in the queue\)"):
@@ -217,14 +217,14 @@ def test_messages_in_a_hole_of_the_queue_are_lost_after_a_while(end: int) -> Non
     assert left == numbers(7, end)
 
 
-def test_a_hole_that_retention_left_is_told_as_retention() -> None:
+def test_a_gap_left_by_retention_is_reported_as_retention() -> None:
     with pytest.raises(DataLost, match=r"from 0 to 7 \(retention\)"):
         all_of(PassingPuller(7, told_after=5, is_hole=True), partition(QueueRange(Q0, 0, 20)))
 
 
 @pytest.mark.parametrize("columns", [(Name.VALUE,), (Name.VALUE, Name.KEYS)])
 @pytest.mark.parametrize("tags", [{}, {"filterTags": "A"}])
-def test_rows_of_a_queue_file_that_a_broker_lost_are_read_all_the_same(
+def test_rows_of_a_lost_queue_file_are_read(
     columns: tuple[Name, ...], tags: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pocketmq.spark.read.range_reading.GAP_S", 0.2)
@@ -247,13 +247,13 @@ def test_rows_of_a_queue_file_that_a_broker_lost_are_read_all_the_same(
         assert rows() == bodies  # the broker rebuilds the entries from its log
 
 
-def test_causes_of_losses_are_told_apart() -> None:
+def test_causes_of_losses_are_distinguished() -> None:
     chunk = run(ChunkPulls(FakePuller(Bounds(3, 8)), partition(QueueRange(Q0, 0, 10))).pull(QueueRange(Q0, 0, 10)))
 
     assert [lost.cause for lost in chunk.lost] == [Cause.RETENTION, Cause.TRUNCATION]
 
 
-def test_a_reader_that_stops_early_cancels_what_is_under_way() -> None:
+def test_a_reader_that_stops_early_cancels_running_pulls() -> None:
     wanted = partition(QueueRange(Q0, 0, 5000), buffer_bytes=10)
     futures: list[Future[Chunk]] = []
     pulls = ChunkPulls(FakePuller(Bounds(0, 5000)), wanted)

@@ -37,7 +37,7 @@ def looked(
     return watch.check({Q: place}, facts, brokers, now_ms)
 
 
-def test_what_gets_too_old_within_the_warning_time_is_told_with_its_time() -> None:
+def test_messages_that_expire_within_the_warning_time_are_reported_with_the_time() -> None:
     watch, brokers = RetentionWatch(WARNING_MS, "pulls"), Brokers(retention_ms=60_000)
 
     assert looked(watch, brokers, place=51, low=45) == []  # deleted at 111 s, and it is 100 s
@@ -50,14 +50,14 @@ def test_what_gets_too_old_within_the_warning_time_is_told_with_its_time() -> No
     )
 
 
-def test_what_is_too_old_already_goes_at_any_moment() -> None:
+def test_expired_messages_may_be_deleted_at_any_moment() -> None:
     (danger,) = looked(RetentionWatch(WARNING_MS, "pulls"), Brokers(retention_ms=60_000), place=10, low=5)
 
     assert (danger.left_ms, danger.deleted_at_ms) == (0, 100_000)
     assert "will be deleted at any moment; the queue now begins at 5" in str(danger)
 
 
-def test_where_retention_has_moved_it_goes_on_as_fast_as_time_does() -> None:
+def test_a_moving_retention_continues_at_the_speed_of_time() -> None:
     watch, brokers = RetentionWatch(WARNING_MS, "pulls"), Brokers()
 
     assert looked(watch, brokers, place=20, low=5) == []  # nothing was deleted yet
@@ -66,7 +66,7 @@ def test_where_retention_has_moved_it_goes_on_as_fast_as_time_does() -> None:
     assert danger.left_ms == 9_000
 
 
-def test_a_danger_is_told_once_until_the_query_has_caught_up() -> None:
+def test_a_warning_is_logged_once_until_the_query_has_caught_up() -> None:
     watch, brokers = RetentionWatch(WARNING_MS, "pulls"), Brokers(retention_ms=60_000)
     first = looked(watch, brokers, place=45, low=40)
 
@@ -76,7 +76,7 @@ def test_a_danger_is_told_once_until_the_query_has_caught_up() -> None:
     assert len(looked(watch, brokers, place=90, low=40, now_ms=145_000)) == 1
 
 
-def test_a_query_at_the_end_and_a_young_topic_are_in_no_danger_and_nothing_is_asked() -> None:
+def test_a_query_at_the_end_and_a_young_topic_need_no_warning_and_no_queries() -> None:
     brokers = Brokers(retention_ms=60_000)
 
     assert looked(RetentionWatch(WARNING_MS, "pulls"), brokers, place=100, low=5) == []
@@ -84,7 +84,7 @@ def test_a_query_at_the_end_and_a_young_topic_are_in_no_danger_and_nothing_is_as
     assert brokers.asked == 0
 
 
-def test_looks_are_not_more_frequent_than_needed() -> None:
+def test_queries_are_not_more_frequent_than_needed() -> None:
     watch, brokers = RetentionWatch(3_600_000, "pulls"), Brokers(retention_ms=60_000)
     looked(watch, brokers, place=20, low=5)
 
@@ -101,14 +101,14 @@ def test_a_warning_time_of_zero_never_warns() -> None:
     assert brokers.asked == 0
 
 
-def test_queues_without_facts_are_not_asked_about() -> None:
+def test_queues_without_facts_are_not_queried() -> None:
     brokers = Brokers(retention_ms=1)
 
     assert RetentionWatch(WARNING_MS, "pulls").check({Q: 5}, {}, brokers, 0) == []
     assert brokers.asked == 0
 
 
-def test_the_progress_of_the_query_shows_a_danger() -> None:
+def test_the_progress_of_the_query_has_the_retention_warning() -> None:
     assert Danger(Q, 20, 5, 110_000, 0).to_json() == {
         "topic": "orders",
         "brokerName": "broker-a",

@@ -68,7 +68,7 @@ def test_a_query_without_a_batch_has_no_source_yet() -> None:
     assert sources_of(progress({"endOffset": None, "latestOffset": seen()})) == []
 
 
-def test_an_upgraded_query_shows_what_the_newer_version_reports() -> None:
+def test_an_upgraded_query_shows_the_fields_of_the_newer_version() -> None:
     """The end that 4.1 wrote stays the same until the next batch; the latest offset is newer."""
     newer = seen(description="newer")
 
@@ -84,7 +84,7 @@ def test_metrics_have_the_names_and_the_form_of_those_of_kafka() -> None:
     assert metrics_of({Q0: 1}, {}) == {}
 
 
-def test_a_description_names_what_is_read() -> None:
+def test_a_description_names_the_source() -> None:
     assert described(subscribe="payments,orders") == "RocketMQ[payments, orders: 8 queues]"
     assert described(subscribePattern="orders-.*") == "RocketMQ[topics that match orders-.*: 8 queues]"
     assert described(assign='{"orders":{"broker-a":[0]}}') == "RocketMQ[orders: 1 queue]"

@@ -38,7 +38,7 @@ def driver(broker: Broker, topic: str, **given: str | int) -> StreamDriver:
     return StreamDriver(parse_read_options(read, streaming=True, environ={}))
 
 
-def test_a_query_is_warned_and_then_overtaken_with_the_exact_range(
+def test_a_query_gets_a_warning_and_then_loses_the_exact_range(
     forgetful: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(forgetful, queues=1)
@@ -67,7 +67,7 @@ def test_a_query_is_warned_and_then_overtaken_with_the_exact_range(
         each.close()
 
 
-def test_queues_that_are_removed_are_told_and_go_on_when_they_are_back(
+def test_removed_queues_are_logged_and_continue_when_they_return(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(broker, queues=2)
@@ -90,7 +90,7 @@ def test_queues_that_are_removed_are_told_and_go_on_when_they_are_back(
     assert "missing" not in (reading.latest_seen() or {})
 
 
-def test_what_could_not_be_published_is_published_at_the_end(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_commits_are_repeated_at_the_end(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a"])
     reading = driver(broker, topic, groupId=f"late-{topic}")
@@ -108,7 +108,7 @@ def test_what_could_not_be_published_is_published_at_the_end(broker: Broker, mon
         assert admin.offsets.committed(f"late-{topic}", topic) == {queue(broker, topic, 0): 1}
 
 
-def test_the_first_word_to_end_is_an_exit_and_later_ones_disturb_nothing(broker: Broker) -> None:
+def test_the_first_stop_signal_exits_and_later_ones_have_no_effect(broker: Broker) -> None:
     given = parse_read_options(options(broker, subscribe="any"), streaming=True, environ={})
     reader = TopicStreamReader(given, ())
 
@@ -117,7 +117,7 @@ def test_the_first_word_to_end_is_an_exit_and_later_ones_disturb_nothing(broker:
     reader._terminate()
 
 
-def test_a_word_to_end_after_the_stop_ends_the_process_without_an_exception(
+def test_a_stop_signal_after_the_stop_ends_the_process_without_an_exception(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codes: list[int] = []

@@ -54,15 +54,13 @@ def rows(reader: TopicStreamReader, start: Offset, end: Offset) -> list[str]:
     return sorted(value.decode() for batch in found for value in batch.column(0).to_pylist())
 
 
-def test_the_beginning_is_the_same_whenever_it_is_asked_for(broker: Broker, open_reader: Open) -> None:
+def test_the_initial_offset_is_constant(broker: Broker, open_reader: Open) -> None:
     reader = open_reader(subscribe=new_topic(broker))
 
     assert reader.initialOffset() == reader.initialOffset() == dict(UNRESOLVED)
 
 
-def test_a_batch_that_is_run_again_reads_the_same_although_latest_has_moved_on(
-    broker: Broker, open_reader: Open
-) -> None:
+def test_a_repeated_batch_reads_the_same_although_the_end_has_moved(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["old"])
     reader = open_reader(subscribe=topic, startingOffsets="latest")
@@ -76,7 +74,7 @@ def test_a_batch_that_is_run_again_reads_the_same_although_latest_has_moved_on(
     assert rows(again, first, second) == ["new"]
 
 
-def test_nothing_new_gives_the_very_same_offset(broker: Broker, open_reader: Open) -> None:
+def test_without_new_messages_the_offset_is_identical(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"])
     reader = open_reader(subscribe=topic)
@@ -86,7 +84,7 @@ def test_nothing_new_gives_the_very_same_offset(broker: Broker, open_reader: Ope
     assert reader.partitions(end, end) == []
 
 
-def test_limits_of_rows_make_several_batches(broker: Broker, open_reader: Open) -> None:
+def test_limits_of_rows_split_the_backlog_into_batches(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, [f"{number}" for number in range(7)])
     reader = open_reader(subscribe=topic, maxOffsetsPerTrigger=3)
@@ -100,7 +98,7 @@ def test_limits_of_rows_make_several_batches(broker: Broker, open_reader: Open) 
     assert sizes == [3, 3, 1, 0]
 
 
-def test_limits_of_bytes_go_by_the_size_of_messages(broker: Broker, open_reader: Open) -> None:
+def test_limits_of_bytes_use_the_average_message_size(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, [f"{number}" * 1000 for number in range(10)])
     reader = open_reader(subscribe=topic, maxBytesPerTrigger=5000)
@@ -111,7 +109,7 @@ def test_limits_of_bytes_go_by_the_size_of_messages(broker: Broker, open_reader:
     assert 1 <= len(rows(reader, reader.initialOffset(), end)) < 5
 
 
-def test_a_trigger_that_takes_all_at_once_knows_no_limits(broker: Broker, open_reader: Open) -> None:
+def test_available_now_without_limits_reads_everything_in_one_batch(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a", "b", "c"])
     reader = open_reader(subscribe=topic, maxOffsetsPerTrigger=1)
@@ -121,7 +119,7 @@ def test_a_trigger_that_takes_all_at_once_knows_no_limits(broker: Broker, open_r
     assert rows(reader, reader.initialOffset(), end) == ["a", "b", "c"]
 
 
-def test_a_trigger_that_takes_all_at_once_waits_for_nothing(broker: Broker, open_reader: Open) -> None:
+def test_available_now_does_not_wait_for_a_minimum(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, ["a"])
     reader = open_reader(subscribe=topic, minOffsetsPerTrigger=3)
@@ -131,9 +129,7 @@ def test_a_trigger_that_takes_all_at_once_waits_for_nothing(broker: Broker, open
     assert rows(reader, reader.initialOffset(), end) == ["a"]
 
 
-def test_a_batch_that_is_run_again_has_the_same_partitions_whatever_the_options_are_now(
-    broker: Broker, open_reader: Open
-) -> None:
+def test_a_repeated_batch_has_the_same_partitions_with_other_options(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     fill(broker, topic, [f"{number}" for number in range(9)])
     reader = open_reader(subscribe=topic, maxPartitions=3)
@@ -147,7 +143,7 @@ def test_a_batch_that_is_run_again_has_the_same_partitions_whatever_the_options_
     assert len(planned) == 3
 
 
-def test_too_few_messages_wait_for_others(broker: Broker, open_reader: Open) -> None:
+def test_too_few_messages_wait_for_the_minimum(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker)
     reader = open_reader(subscribe=topic, minOffsetsPerTrigger=3)
     start = ask(reader, reader.initialOffset())
@@ -198,9 +194,7 @@ def test_topics_that_match_later_are_found(broker: Broker, open_reader: Open) ->
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "earliest"])
-def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
-    broker: Broker, open_reader: Open, policy: str
-) -> None:
+def test_a_recreated_topic_is_reported_or_read_from_its_start(broker: Broker, open_reader: Open, policy: str) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c"])
     reader = open_reader(subscribe=topic, onDataLoss=policy)
@@ -222,7 +216,7 @@ def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
     assert rows(reader, moved, ask(reader, moved)) == ["new"]
 
 
-def test_a_topic_that_was_made_anew_a_moment_ago_is_told_although_it_is_longer_than_the_old_one(
+def test_a_just_recreated_topic_is_detected_although_it_is_longer_than_the_old_one(
     broker: Broker, open_reader: Open
 ) -> None:
     topic = new_topic(broker, queues=1)
@@ -241,9 +235,7 @@ def test_a_topic_that_was_made_anew_a_moment_ago_is_told_although_it_is_longer_t
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip"])
-def test_a_batch_that_is_run_again_reads_nothing_of_a_topic_that_was_made_anew(
-    broker: Broker, open_reader: Open, policy: str
-) -> None:
+def test_a_repeated_batch_reads_nothing_of_a_recreated_topic(broker: Broker, open_reader: Open, policy: str) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b"])
     reader = open_reader(subscribe=topic)
@@ -266,7 +258,7 @@ def test_a_batch_that_is_run_again_reads_nothing_of_a_topic_that_was_made_anew(
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_topic_that_is_deleted_holds_up_no_other_and_no_progress(
+def test_a_deleted_topic_does_not_block_others_or_the_progress(
     broker: Broker, open_reader: Open, at_once: bool
 ) -> None:
     kept, deleted = new_topic(broker, queues=1), new_topic(broker, queues=1)
@@ -292,7 +284,7 @@ def test_a_topic_that_is_deleted_holds_up_no_other_and_no_progress(
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip"])
-def test_a_topic_that_is_deleted_after_its_last_message_was_read_loses_nothing(
+def test_a_topic_deleted_after_its_last_message_was_read_loses_nothing(
     broker: Broker, open_reader: Open, policy: str
 ) -> None:
     topic = new_topic(broker, queues=1)
@@ -318,7 +310,7 @@ def test_a_topic_that_is_deleted_after_its_last_message_was_read_loses_nothing(
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["in its first run", "in a later run"])
-def test_a_topic_that_is_deleted_while_its_batch_runs_is_lost_by_the_policy(
+def test_a_topic_deleted_during_its_batch_is_handled_by_the_policy(
     broker: Broker, open_reader: Open, restarts: bool
 ) -> None:
     topic = new_topic(broker, queues=1)
@@ -342,7 +334,7 @@ def test_a_topic_that_is_deleted_while_its_batch_runs_is_lost_by_the_policy(
     assert ask(again, end) is end
 
 
-def test_a_run_to_the_end_of_a_deleted_topic_ends_at_once(broker: Broker, open_reader: Open) -> None:
+def test_a_run_with_available_now_on_a_deleted_topic_ends_at_once(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a"])
     reader = open_reader(subscribe=topic)
@@ -356,7 +348,7 @@ def test_a_run_to_the_end_of_a_deleted_topic_ends_at_once(broker: Broker, open_r
     assert ask(again, end) is end
 
 
-def test_a_topic_that_only_its_broker_has_deleted_so_far_loses_nothing(broker: Broker, open_reader: Open) -> None:
+def test_a_topic_deleted_only_by_its_broker_so_far_loses_nothing(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a"])
     reader = open_reader(subscribe=topic)
@@ -372,7 +364,7 @@ def test_a_topic_that_only_its_broker_has_deleted_so_far_loses_nothing(broker: B
     assert ask(reader, end) is end
 
 
-def test_an_assigned_queue_that_is_removed_holds_up_no_other(broker: Broker, open_reader: Open) -> None:
+def test_a_removed_assigned_queue_does_not_block_others(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=2)
     reader = open_reader(assign=f'{{"{topic}":{{"{broker.name}":[0,1]}}}}')
     start = ask(reader, reader.initialOffset())
@@ -399,7 +391,7 @@ def test_progress_is_published_as_soon_as_a_batch_is_done(broker: Broker, open_r
         assert admin.offsets.lag("watched", topic).messages == 0
 
 
-def test_what_is_new_is_reported(broker: Broker, open_reader: Open) -> None:
+def test_new_topics_and_queues_are_logged(broker: Broker, open_reader: Open) -> None:
     topic = new_topic(broker, queues=1)
     reader = open_reader(subscribe=topic)
     assert reader.reportLatestOffset() is None

@@ -34,7 +34,7 @@ class Held:
 
 
 @given(st.integers(0, 100), times, times, st.integers(-1, 11), st.integers(-1, 11), st.integers(-5, 150))
-def test_any_guess_leads_to_the_first_message_of_a_time(
+def test_any_first_guess_finds_the_first_message_of_a_time(
     low: int, first: list[int], second: list[int], ms: int, other_ms: int, guess: int
 ) -> None:
     held = Held(low, q=first, r=second)
@@ -45,7 +45,7 @@ def test_any_guess_leads_to_the_first_message_of_a_time(
 
 
 @given(st.integers(0, 100), times, st.integers(-1, 11))
-def test_a_right_guess_takes_two_looks_at_most(low: int, stored: list[int], ms: int) -> None:
+def test_a_correct_guess_needs_at_most_two_checks(low: int, stored: list[int], ms: int) -> None:
     held = Held(low, q=stored)
 
     first_at({Q: ms}, {Q: held.first(Q, ms)}, held.bounds, held.stored)
@@ -54,13 +54,13 @@ def test_a_right_guess_takes_two_looks_at_most(low: int, stored: list[int], ms: 
 
 
 @pytest.mark.parametrize(("ms", "guess", "first"), [(5, 6, 4), (3, 3, 4), (1, 3, 0), (9, 7, 8)])
-def test_guesses_of_rocketmq_4_9_are_put_right(ms: int, guess: int, first: int) -> None:
+def test_inexact_searches_by_time_of_rocketmq_4_9_are_corrected(ms: int, guess: int, first: int) -> None:
     held = Held(0, q=[1, 1, 1, 1, 5, 5, 5, 5])
 
     assert first_at({Q: ms}, {Q: guess}, held.bounds, held.stored) == {Q: first}
 
 
-def test_messages_that_retention_takes_meanwhile_are_not_the_first() -> None:
+def test_messages_deleted_during_the_search_are_not_the_first() -> None:
     held = Held(0, q=[1, 1, 5, 5, 5, 5])
 
     def without_the_oldest(places: QueueOffsets) -> Mapping[MessageQueue, int]:

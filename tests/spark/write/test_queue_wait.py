@@ -66,7 +66,7 @@ class Looks:
         self.clock.advance_ms(round(seconds * 1000))
 
 
-def test_brokers_with_nothing_behind_are_asked_once_and_not_waited_for() -> None:
+def test_brokers_without_a_backlog_are_queried_once() -> None:
     looks = Looks({"a": (700, 700), "b": (0, 0)})
 
     looks.wait("a", "b")
@@ -75,7 +75,7 @@ def test_brokers_with_nothing_behind_are_asked_once_and_not_waited_for() -> None
     assert looks.slept == []
 
 
-def test_what_was_in_the_log_is_waited_for_and_only_its_broker_is_asked_again() -> None:
+def test_the_backlog_of_a_broker_is_waited_for_and_only_it_is_queried_again() -> None:
     looks = Looks({"a": (700, 300), "b": (50, 50)}, {"a": (700, 699)}, {"a": (700, 700)})
 
     looks.wait("a", "b")
@@ -84,7 +84,7 @@ def test_what_was_in_the_log_is_waited_for_and_only_its_broker_is_asked_again() 
     assert looks.slept == [POLL_S, POLL_S]
 
 
-def test_what_comes_meanwhile_is_not_waited_for() -> None:
+def test_messages_that_arrive_during_the_wait_are_not_waited_for() -> None:
     looks = Looks({"a": (700, 300)}, {"a": (5000, 600)}, {"a": (9000, 800)})
 
     looks.wait("a")
@@ -92,7 +92,7 @@ def test_what_comes_meanwhile_is_not_waited_for() -> None:
     assert len(looks.asked) == 3
 
 
-def test_the_shorter_log_of_a_new_master_has_an_end_too() -> None:
+def test_a_new_master_with_a_shorter_log_ends_the_wait() -> None:
     looks = Looks({"a": (700, 300)}, {"a": (400, 400)})
 
     looks.wait("a")
@@ -100,7 +100,7 @@ def test_the_shorter_log_of_a_new_master_has_an_end_too() -> None:
     assert len(looks.asked) == 2
 
 
-def test_a_broker_that_does_not_tell_is_not_waited_for() -> None:
+def test_a_broker_that_does_not_report_is_not_waited_for() -> None:
     looks = Looks({"a": (700, 700)})
 
     looks.wait("a", "secretive")
@@ -117,7 +117,7 @@ def test_a_broker_that_stays_behind_fails_the_task_and_is_named() -> None:
     assert looks.clock.monotonic() == pytest.approx(ENTERING_TIMEOUT_S, abs=POLL_S)
 
 
-def test_first_attempts_ask_once_in_a_launch_and_later_ones_always() -> None:
+def test_first_attempts_query_once_per_launch_and_later_ones_always() -> None:
     looks = Looks({"a": (700, 700), "b": (50, 50)})
 
     for brokers, launch in (
@@ -133,14 +133,14 @@ def test_first_attempts_ask_once_in_a_launch_and_later_ones_always() -> None:
     assert looks.asked == [{"a"}, {"b"}, {"a", "b"}, {"a"}]
 
 
-def test_a_launch_in_which_a_broker_stayed_behind_asks_again() -> None:
+def test_a_launch_with_a_broker_that_stayed_behind_queries_again() -> None:
     looks = Looks({"slow": (900, 300)})
     for _ in range(2):
         with pytest.raises(SystemBusy):
             looks.wait("slow", launch="run 1")
 
 
-def test_a_launch_asks_a_broker_that_does_not_tell_once() -> None:
+def test_a_launch_queries_a_broker_that_does_not_report_once() -> None:
     looks = Looks({})
 
     for _ in range(3):
@@ -149,7 +149,7 @@ def test_a_launch_asks_a_broker_that_does_not_tell_once() -> None:
     assert looks.asked == [{"secretive"}]
 
 
-def test_only_so_many_launches_are_remembered() -> None:
+def test_the_number_of_remembered_launches_is_limited() -> None:
     looks = Looks({})
     for number in range(MAX_LAUNCHES + 1):
         looks.wait("a", launch=f"run {number}")
@@ -161,7 +161,7 @@ def test_only_so_many_launches_are_remembered() -> None:
     assert len(looks.asked) == questions + 1
 
 
-def test_each_client_has_its_own_knowledge_for_as_long_as_it_is_kept() -> None:
+def test_each_client_has_its_own_cache() -> None:
     class Client:
         pass
 
@@ -192,7 +192,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
-def test_rows_that_a_broker_took_and_does_not_show_yet_are_not_written_again(
+def test_rows_that_are_stored_but_not_visible_are_not_written_again(
     slow_disk: threading.Event, monkeypatch: pytest.MonkeyPatch, attempt: int
 ) -> None:
     rows = [letter * 700 for letter in "abcdefgh"]
@@ -233,7 +233,7 @@ def asking(broker: Broker, topic: str) -> Iterator[ClientMetadata]:
         yield asked
 
 
-def test_a_busy_broker_tells_that_its_queues_are_there_though_its_keys_are_not(
+def test_a_busy_broker_reports_complete_queues_although_its_keys_are_not_indexed(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Mapping[str, str]] = []
@@ -258,7 +258,7 @@ def test_a_busy_broker_tells_that_its_queues_are_there_though_its_keys_are_not(
 @pytest.mark.parametrize(
     "told", [{}, {"commitLogMaxOffset": "10"}, {"commitLogMaxOffset": "x", "dispatchBehindBytes": ""}]
 )
-def test_a_broker_that_tells_no_numbers_is_left_out(
+def test_a_broker_without_numbers_is_omitted(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, told: dict[str, str]
 ) -> None:
     async def runtime_info(*_: object) -> dict[str, str]:
@@ -271,9 +271,7 @@ def test_a_broker_that_tells_no_numbers_is_left_out(
         assert asked.log_states([broker.name]) == {}
 
 
-def test_a_broker_that_cannot_be_reached_is_a_failure_and_not_silence(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_broker_is_a_failure(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def lost(*_: object) -> dict[str, str]:
         raise CallTimedOut("no answer")
 
@@ -284,7 +282,7 @@ def test_a_broker_that_cannot_be_reached_is_a_failure_and_not_silence(
         asked.log_states([broker.name])
 
 
-def test_an_account_without_the_right_to_ask_writes_as_before(
+def test_an_account_without_permission_to_query_can_still_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "accounts.toml").write_text(ACCOUNTS, "utf-8")

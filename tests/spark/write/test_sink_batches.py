@@ -20,7 +20,7 @@ def packer(batch_bytes: int = 512 * 1024, namespace: str | None = None) -> Batch
     return BatchPacker(settings, UniqueIds(b"\x7f\x00\x00\x01", 1, 2), FakeClock(), batch_bytes)
 
 
-def test_every_row_has_an_id_of_its_own_and_what_its_columns_say() -> None:
+def test_every_row_has_its_own_id_and_the_values_of_its_columns() -> None:
     rows = PlainRows(ORDERS, [b"a", b"b"], [{"own": "1", "TAGS": "t"}, {}], ["id-0", "id-1"])
 
     (out,) = packer().packed(rows)
@@ -42,7 +42,7 @@ def test_a_namespace_is_in_topic_and_properties() -> None:
     assert parse_properties(decode_batch(out.body)[0][2].decode())["INSTANCE_ID"] == "team"
 
 
-def test_batches_end_where_they_are_large_enough() -> None:
+def test_a_batch_ends_at_its_size_limit() -> None:
     outs = list(packer(batch_bytes=900).packed(PlainRows(ORDERS, [b"x" * 400] * 5)))
 
     assert [len(decode_batch(out.body)) for out in outs] == [2, 2, 1]
@@ -56,7 +56,7 @@ class Ticking(FakeClock):
         return super().now_ms()
 
 
-def test_ids_do_not_come_round_though_there_are_more_rows_than_fit_into_a_millisecond() -> None:
+def test_ids_do_not_repeat_with_more_rows_than_fit_into_a_millisecond() -> None:
     settings = ProducerSettings(name_servers=("any:9876",), group="sink")
     many = BatchPacker(settings, UniqueIds(b"\x7f\x00\x00\x01", 1, 2), Ticking(), 512 * 1024)
 
@@ -66,6 +66,6 @@ def test_ids_do_not_come_round_though_there_are_more_rows_than_fit_into_a_millis
     assert len(set(properties)) == len(properties) == 70_000
 
 
-def test_properties_that_are_too_long_are_told() -> None:
+def test_too_long_properties_are_reported() -> None:
     with pytest.raises(InvalidMessage, match="the limit is 32767"):
         list(packer().packed(PlainRows(ORDERS, [b"a", b"b"], [{}, {"own": "x" * 33_000}])))

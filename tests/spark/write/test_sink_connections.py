@@ -17,7 +17,7 @@ def producer(broker: Broker, **given: str | int) -> AsyncProducer:
         return held.core()
 
 
-def test_writes_that_differ_in_name_number_topic_and_guarantee_share_a_producer(broker: Broker) -> None:
+def test_writes_with_other_names_numbers_topics_and_guarantees_share_a_producer(broker: Broker) -> None:
     topic = new_topic(broker)
 
     first = producer(broker, topic=topic, writeId="each", writeBatch=0)
@@ -28,5 +28,5 @@ def test_writes_that_differ_in_name_number_topic_and_guarantee_share_a_producer(
 
 
 @pytest.mark.parametrize("given", [{"groupId": "own"}, {"sendTimeoutMs": 7_000}, {"rocketmq.instanceName": "own"}])
-def test_what_a_producer_is_made_from_makes_another_one(broker: Broker, given: dict[str, str | int]) -> None:
+def test_other_connection_options_need_another_producer(broker: Broker, given: dict[str, str | int]) -> None:
     assert producer(broker, **given) is not producer(broker)

@@ -30,7 +30,7 @@ def progress_of_a_query(broker: Broker) -> Iterator[SinkOffsets]:
         yield SinkOffsets(given, f"query {next(_queries)} of {broker}", metadata)
 
 
-def test_two_groups_of_a_query_take_turns(broker: Broker) -> None:
+def test_two_groups_of_a_query_are_used_alternately(broker: Broker) -> None:
     with progress_of_a_query(broker) as progress:
         assert progress.group(0) == progress.group(2) != progress.group(1) == progress.group(3)
         assert progress.group(0).startswith("spark-rocketmq-sink-")
@@ -38,7 +38,7 @@ def test_two_groups_of_a_query_take_turns(broker: Broker) -> None:
         assert is_internal_group(progress.group(1))
 
 
-def test_the_first_batch_of_a_query_looks_at_what_came_since_it_began(broker: Broker) -> None:
+def test_the_first_batch_of_a_query_searches_from_its_start(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["from others", "from others"])
     place = queue(broker, topic, 0)
@@ -49,7 +49,7 @@ def test_the_first_batch_of_a_query_looks_at_what_came_since_it_began(broker: Br
         assert progress.ranges(topic, 0) == [QueueRange(place, 2, 4)]
 
 
-def test_a_queue_that_was_added_while_the_first_batch_was_tried_is_looked_through_by_all_its_replays(
+def test_a_queue_added_during_the_first_batch_is_searched_by_all_its_replays(
     broker: Broker,
 ) -> None:
     topic = new_topic(broker, queues=1)
@@ -63,7 +63,7 @@ def test_a_queue_that_was_added_while_the_first_batch_was_tried_is_looked_throug
         assert found == [[QueueRange(queue(broker, topic, 1), 0, 1)]] * 2
 
 
-def test_a_batch_looks_from_where_the_last_one_ended_also_after_its_own_end_was_noted(broker: Broker) -> None:
+def test_a_batch_searches_from_the_end_of_the_last_one_although_its_own_end_is_recorded(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     place = queue(broker, topic, 0)
 
@@ -78,7 +78,7 @@ def test_a_batch_looks_from_where_the_last_one_ended_also_after_its_own_end_was_
         assert progress.ranges(topic, 2) == []
 
 
-def test_a_place_that_brokers_lost_means_the_whole_queue(broker: Broker) -> None:
+def test_a_lost_offset_means_a_search_of_the_complete_queue(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a"])
 
@@ -86,7 +86,7 @@ def test_a_place_that_brokers_lost_means_the_whole_queue(broker: Broker) -> None
         assert progress.ranges(topic, 5) == [QueueRange(queue(broker, topic, 0), 0, 1)]
 
 
-def test_ids_of_the_partition_are_found_among_all_that_is_there(broker: Broker) -> None:
+def test_ids_of_the_partition_are_found_among_all_messages(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     place = queue(broker, topic, 0)
     with Producer(broker.name_server) as producer:
@@ -101,7 +101,7 @@ def test_ids_of_the_partition_are_found_among_all_that_is_there(broker: Broker) 
         assert list(progress.row_ids([], "q")) == []
 
 
-def test_a_topic_must_be_there(broker: Broker) -> None:
+def test_the_topic_must_exist(broker: Broker) -> None:
     with (
         progress_of_a_query(broker) as progress,
         pytest.raises(TopicNotFound, match=r"must exist to write effectively once"),

@@ -34,7 +34,7 @@ def id_of(row_ids: RowIds, row: Message) -> str:
     return row_ids.next(row_head(row.topic, row.properties), row.body)
 
 
-def test_an_id_says_whose_it_is() -> None:
+def test_an_id_contains_its_query_batch_and_partition() -> None:
     made = id_of(ids(), message())
 
     query, batch, partition, digest, number = made.split("-")
@@ -58,15 +58,15 @@ def test_the_same_row_has_the_same_id_in_every_process() -> None:
         lambda: id_of(ids(), Message("orders", b"x", delay_level=1)),
     ],
 )
-def test_anything_else_has_another_id(other: Any) -> None:
+def test_every_difference_gives_another_id(other: Any) -> None:
     assert other() != id_of(ids(), message())
 
 
-def test_parts_that_join_to_the_same_bytes_have_different_ids() -> None:
+def test_parts_with_equal_concatenations_have_different_ids() -> None:
     assert id_of(ids(), message(b"x", ab="c")) != id_of(ids(), message(b"x", a="bc"))
 
 
-def test_equal_rows_are_told_apart_and_the_order_of_properties_does_not_matter() -> None:
+def test_equal_rows_are_distinguished_and_the_order_of_properties_is_ignored() -> None:
     row_ids = ids()
 
     first, second = id_of(row_ids, message(b"x", a="1", b="2")), id_of(row_ids, message(b"x", b="2", a="1"))
@@ -75,7 +75,7 @@ def test_equal_rows_are_told_apart_and_the_order_of_properties_does_not_matter()
 
 
 @given(st.lists(bodies, max_size=4))
-def test_ids_of_many_rows_are_those_that_each_would_have_by_itself(parts: list[list[bytes]]) -> None:
+def test_ids_of_many_rows_equal_those_computed_one_by_one(parts: list[list[bytes]]) -> None:
     one_by_one, many = ids(), ids()
     head = row_head("orders", {})
 
@@ -84,7 +84,7 @@ def test_ids_of_many_rows_are_those_that_each_would_have_by_itself(parts: list[l
     assert made == [[one_by_one.next(head, body) for body in part] for part in parts]
 
 
-def test_each_of_many_rows_may_have_a_head_of_its_own() -> None:
+def test_each_of_many_rows_may_have_its_own_prefix() -> None:
     rows = [message(b"x", a="1"), message(b"x"), message(b"x", a="1")]
 
     made = ids().next_of([row_head(row.topic, row.properties) for row in rows], [row.body for row in rows])
@@ -94,7 +94,7 @@ def test_each_of_many_rows_may_have_a_head_of_its_own() -> None:
 
 
 @given(bodies, st.lists(st.tuples(st.randoms(use_true_random=False), st.integers(0, 12)), max_size=4))
-def test_rows_that_share_batches_are_there_once_too(rows: list[bytes], deaths: list[tuple[Any, int]]) -> None:
+def test_rows_in_shared_batches_exist_once(rows: list[bytes], deaths: list[tuple[Any, int]]) -> None:
     topic: list[str] = []
     head = row_head("orders", {})
 
@@ -121,7 +121,7 @@ def attempt(rows: list[bytes], topic: list[Message], stop_after: int | None = No
 
 
 @given(bodies, st.lists(st.tuples(st.randoms(use_true_random=False), st.integers(0, 12)), max_size=4))
-def test_whatever_was_written_before_each_row_is_there_once(rows: list[bytes], deaths: list[tuple[Any, int]]) -> None:
+def test_after_any_earlier_attempt_each_row_exists_once(rows: list[bytes], deaths: list[tuple[Any, int]]) -> None:
     topic = [message(b"somebody else's"), message(b"a")]
 
     for dice, written in deaths:
@@ -133,7 +133,7 @@ def test_whatever_was_written_before_each_row_is_there_once(rows: list[bytes], d
 
 
 @given(bodies)
-def test_a_batch_that_was_written_wholly_is_not_written_again(rows: list[bytes]) -> None:
+def test_a_completely_written_batch_is_not_written_again(rows: list[bytes]) -> None:
     topic: list[Message] = []
     attempt(rows, topic)
 
@@ -142,7 +142,7 @@ def test_a_batch_that_was_written_wholly_is_not_written_again(rows: list[bytes])
     assert len(topic) == len(rows)
 
 
-def test_rows_of_others_do_not_count() -> None:
+def test_rows_of_other_queries_are_ignored() -> None:
     other = message(b"a")
     other.properties[ROW_ID] = id_of(ids(partition=20), other)
 
@@ -152,7 +152,7 @@ def test_rows_of_others_do_not_count() -> None:
     replay.check_complete()
 
 
-def test_rows_that_are_not_those_of_before_are_refused() -> None:
+def test_changed_rows_of_a_replay_are_refused() -> None:
     topic: list[Message] = []
     attempt([b"a", b"b"], topic, stop_after=2)
 
@@ -160,30 +160,30 @@ def test_rows_that_are_not_those_of_before_are_refused() -> None:
         attempt([b"a", b"c"], topic)
 
 
-def test_an_admitted_row_carries_its_id() -> None:
+def test_a_written_row_contains_its_id() -> None:
     row = message(b"a")
 
     assert Replay(ids(), []).admit(row)
     assert row.properties[ROW_ID] == id_of(ids(), message(b"a"))
 
 
-def test_the_search_begins_where_the_last_committed_batch_ended() -> None:
+def test_the_search_starts_at_the_end_of_the_last_committed_batch() -> None:
     bounds = {Q: Bounds(5, 50), R: Bounds(0, 9)}
 
     assert ranges_to_search({Q: 40, R: 9}, bounds, 3) == [QueueRange(Q, 40, 50)]
     assert ranges_to_search({Q: 1, R: 9}, bounds, 3) == [QueueRange(Q, 5, 50)]
 
 
-def test_a_first_batch_has_nothing_to_search_and_a_lost_place_is_searched_wholly() -> None:
+def test_a_first_batch_needs_no_search_and_a_lost_offset_a_complete_one() -> None:
     bounds = {Q: Bounds(5, 50)}
 
     assert ranges_to_search({}, bounds, 0) == []
     assert ranges_to_search({}, bounds, 1) == [QueueRange(Q, 5, 50)]
 
 
-def test_a_queue_that_ends_before_its_place_is_searched_wholly() -> None:
+def test_a_queue_that_ends_before_its_offset_is_searched_completely() -> None:
     assert ranges_to_search({Q: 51}, {Q: Bounds(5, 50)}, 3) == [QueueRange(Q, 5, 50)]
 
 
-def test_ids_travel_to_tasks() -> None:
+def test_the_search_state_can_be_pickled() -> None:
     assert id_of(pickle.loads(pickle.dumps(ids())), message()) == id_of(ids(), message())

@@ -37,13 +37,13 @@ def messages(option: str | None = "orders", **columns: list[Any]) -> list[Messag
     return SinkRows(made.schema, topic=option).messages(made)
 
 
-def test_a_value_and_a_topic_are_enough() -> None:
+def test_a_value_and_a_topic_are_sufficient() -> None:
     (made,) = messages(value=[b"hello"])
 
     assert (made.topic, made.body, made.properties) == ("orders", b"hello", {})
 
 
-def test_every_column_goes_to_its_place() -> None:
+def test_every_column_sets_its_part_of_the_message() -> None:
     first, second = messages(
         None,
         value=[b"hello", b"world"],
@@ -72,7 +72,7 @@ def test_texts_are_sent_as_utf8_and_lists_of_keys_are_joined() -> None:
     assert second.keys == []
 
 
-def test_a_null_among_keys_is_refused_and_not_the_end_of_the_others() -> None:
+def test_a_null_among_keys_is_refused_with_its_row() -> None:
     schema = pa.schema([("value", pa.string()), ("keys", pa.list_(pa.string()))])
     made = pa.RecordBatch.from_pydict({"value": ["x", "y"], "keys": [None, ["a", None]]}, schema=schema)
 
@@ -80,13 +80,13 @@ def test_a_null_among_keys_is_refused_and_not_the_end_of_the_others() -> None:
         SinkRows(schema, topic="t").messages(made)
 
 
-def test_the_option_wins_over_the_column() -> None:
+def test_the_option_overrides_the_column() -> None:
     (made,) = messages("orders", value=[b"x"], topic=[None])
 
     assert made.topic == "orders"
 
 
-def test_a_slice_of_a_batch_is_as_good_as_a_batch() -> None:
+def test_a_slice_of_a_batch_is_accepted() -> None:
     whole = batch(value=[b"a", b"b", b"c"], properties=[[("n", "1")], [("n", "2")], [("n", "3")]])
 
     made = SinkRows(whole.schema, topic="t").messages(whole.slice(1, 2))
@@ -94,7 +94,7 @@ def test_a_slice_of_a_batch_is_as_good_as_a_batch() -> None:
     assert [(one.body, one.properties) for one in made] == [(b"b", {"n": "2"}), (b"c", {"n": "3"})]
 
 
-def test_no_rows_are_no_messages() -> None:
+def test_no_rows_give_no_messages() -> None:
     assert messages(value=[], properties=[], tags=[], deliverAt=[], topic=[]) == []
 
 
@@ -136,7 +136,7 @@ def test_no_rows_are_no_messages() -> None:
         ({"value": [b"x"], "topic": ["t"], "properties": [[("a", "\x01")]]}, "the property 'a' contains 0x01 or 0x02"),
     ],
 )
-def test_a_row_that_cannot_be_is_told_with_its_column(columns: dict[str, list[Any]], told: str) -> None:
+def test_an_impossible_row_is_reported_with_its_column(columns: dict[str, list[Any]], told: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         messages(None if "topic" in columns else "orders", **columns)
 
@@ -152,7 +152,7 @@ def test_rows_are_counted_over_all_batches_of_a_partition() -> None:
         rows.messages(bad)
 
 
-def test_reserved_properties_can_be_dropped_as_when_rows_come_from_a_topic() -> None:
+def test_reserved_properties_can_be_dropped_for_rows_of_a_topic() -> None:
     made = batch(value=[b"x"], properties=[[("UNIQ_KEY", "7F"), ("mine", "1"), ("WAIT", "true"), ("sparkRowId", "x")]])
 
     (found,) = SinkRows(made.schema, topic="t", drop_reserved=True).messages(made)
@@ -174,7 +174,7 @@ def test_reserved_properties_can_be_dropped_as_when_rows_come_from_a_topic() -> 
         ([("value", pa.binary()), ("deliverAt", pa.timestamp("us"))], "t", "must be timestamp"),
     ],
 )
-def test_columns_that_cannot_be_written_are_refused_before_the_first_row(
+def test_impossible_columns_are_refused_before_the_first_row(
     fields: list[tuple[str, Any]], topic: str | None, told: str
 ) -> None:
     with pytest.raises(InvalidMessage) as caught:
@@ -188,7 +188,7 @@ def plain(option: str | None = "orders", **columns: list[Any]) -> PlainRows | No
     return SinkRows(made.schema, topic=option).plain(made, 4096)
 
 
-def test_rows_of_one_topic_can_share_batches() -> None:
+def test_rows_of_one_topic_can_be_sent_in_batches() -> None:
     found = plain(value=[b"a", b"b"], tags=["t", None], keys=[None, "k"], properties=[[("own", "1")], None])
 
     assert found == PlainRows(parse_topic("orders"), [b"a", b"b"], [{"own": "1", "TAGS": "t"}, {"KEYS": "k"}])
@@ -206,11 +206,11 @@ def test_rows_of_one_topic_can_share_batches() -> None:
         ("%RETRY%orders", {"value": [b"a", b"b"]}),
     ],
 )
-def test_what_is_not_plain_is_left_to_messages(option: str | None, columns: dict[str, list[Any]]) -> None:
+def test_irregular_rows_become_messages_one_by_one(option: str | None, columns: dict[str, list[Any]]) -> None:
     assert plain(option, **columns) is None
 
 
-def test_plain_rows_are_refused_as_messages_are() -> None:
+def test_plain_rows_are_refused_like_messages() -> None:
     with pytest.raises(InvalidMessage, match="row 1, column value: it is empty"):
         plain(value=[b"a", b""])
     with pytest.raises(InvalidMessage, match="row 1, column keys: it contains 0x01"):

@@ -14,7 +14,7 @@ from pocketmq.spark.schema import Name
 from pocketmq.spark.write.sink_offsets import borrow_metadata, search
 
 
-def test_the_ranges_that_metadata_tells_are_read_with_the_wanted_columns_alone(broker: Broker) -> None:
+def test_the_search_reads_the_ranges_of_metadata_with_the_needed_columns(broker: Broker) -> None:
     topic = new_topic(broker, queues=1)
     fill(broker, topic, ["a", "b", "c"])
     place = queue(broker, topic, 0)

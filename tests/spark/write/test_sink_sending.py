@@ -62,7 +62,7 @@ def send_all(
     sends.finish()
 
 
-def test_messages_share_batches_but_long_and_delayed_ones_go_alone() -> None:
+def test_messages_share_batches_except_long_and_delayed_ones() -> None:
     producer = FakeProducer()
     small = [Message("orders", b"x" * 500) for _ in range(4)]
 
@@ -72,7 +72,7 @@ def test_messages_share_batches_but_long_and_delayed_ones_go_alone() -> None:
     assert [len(bodies) for _, bodies in producer.calls] == [2, 2, 1, 1, 1]
 
 
-def test_the_same_sharding_key_means_the_same_queue() -> None:
+def test_the_same_sharding_key_selects_the_same_queue() -> None:
     producer = FakeProducer()
     messages = [Message("orders", b"x", sharding_key=key) for key in ("a", "b", "a")]
 
@@ -81,7 +81,7 @@ def test_the_same_sharding_key_means_the_same_queue() -> None:
     assert [(queue in QUEUES, len(bodies)) for queue, bodies in producer.calls] == [(True, 2), (True, 1)]
 
 
-def test_a_topic_without_a_queue_to_write_to_is_told() -> None:
+def test_a_topic_without_writable_queues_is_reported() -> None:
     producer = FakeProducer()
 
     with pytest.raises(NoPermission, match="'orders' has no writable queue"):
@@ -99,18 +99,18 @@ def test_a_topic_without_a_queue_to_write_to_is_told() -> None:
         (NoPermission("never"), False, False),
     ],
 )
-def test_what_may_have_been_stored_is_not_sent_again_where_rows_may_be_there_once_only(
+def test_possibly_stored_messages_are_not_sent_again_with_effectively_once(
     failure: PocketMQError, once: bool, again: bool
 ) -> None:
     assert may_repeat(failure, sink()) is once
     assert may_repeat(failure, sink(deliveryGuarantee="at-least-once")) is again
 
 
-def test_who_does_not_want_to_wait_for_a_busy_broker_need_not() -> None:
+def test_waiting_for_a_busy_broker_can_be_switched_off() -> None:
     assert not may_repeat(SystemBusy("refused"), sink(retryWhenBusy="false"))
 
 
-def test_a_failure_that_passes_is_not_seen() -> None:
+def test_a_temporary_failure_is_retried() -> None:
     producer = FakeProducer([ConnectFailed("a"), SystemBusy("b")])
 
     send_all(producer, sink(), [Message("orders", b"x")])
@@ -119,12 +119,12 @@ def test_a_failure_that_passes_is_not_seen() -> None:
 
 
 @pytest.mark.parametrize("failures", [[ConnectionLost("a")], [ConnectFailed("a")] * 10])
-def test_a_failure_that_stays_fails_the_task(failures: list[PocketMQError]) -> None:
+def test_a_permanent_failure_fails_the_task(failures: list[PocketMQError]) -> None:
     with pytest.raises(PocketMQError):
         send_all(FakeProducer(failures), sink(sendRetries="2"), [Message("orders", b"x")])
 
 
-def test_only_the_rest_of_a_batch_is_sent_again() -> None:
+def test_only_the_unsent_rest_of_a_batch_is_sent_again() -> None:
     partly = PartlySent((object(), None))
     partly.__cause__ = ConnectFailed("nothing sent")
     producer = FakeProducer([partly])
@@ -134,7 +134,7 @@ def test_only_the_rest_of_a_batch_is_sent_again() -> None:
     assert [bodies for _, bodies in producer.calls] == [[b"a", b"b"], [b"b"]]
 
 
-def test_batches_of_one_queue_wait_for_one_another() -> None:
+def test_batches_of_one_queue_are_sent_in_order() -> None:
     order: list[str] = []
 
     class Slow(FakeProducer):
@@ -165,7 +165,7 @@ def test_batches_of_one_queue_wait_for_one_another() -> None:
     assert order == ["begin", "end", "begin", "end"]
 
 
-def test_a_task_that_failed_waits_for_what_is_on_its_way() -> None:
+def test_a_failed_task_waits_for_batches_in_flight() -> None:
     under_way: list[Future[None]] = []
 
     def start(work: Coroutine[Any, Any, None]) -> "Future[None]":
@@ -184,7 +184,7 @@ def test_a_task_that_failed_waits_for_what_is_on_its_way() -> None:
     assert not under_way[0].cancelled()
 
 
-def test_a_task_that_failed_waits_for_an_answer_no_longer_than_a_send_may_take() -> None:
+def test_a_failed_task_waits_for_answers_up_to_the_send_timeout() -> None:
     future: Future[None] = Future()
 
     def start(work: Coroutine[Any, Any, None]) -> "Future[None]":

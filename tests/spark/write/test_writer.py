@@ -81,7 +81,7 @@ def test_rows_are_in_the_topic_when_the_task_is_done(broker: Broker) -> None:
     assert in_topic(broker, topic, 3) == Counter("abc")
 
 
-def test_a_task_that_was_killed_and_runs_again_writes_the_rest(broker: Broker) -> None:
+def test_a_task_restarted_after_a_kill_writes_the_rest(broker: Broker) -> None:
     topic = new_topic(broker)
     once = sink(broker, topic=topic, sendBatchBytes=1024)
     rows = [letter * 700 for letter in "abcdefgh"]
@@ -93,7 +93,7 @@ def test_a_task_that_was_killed_and_runs_again_writes_the_rest(broker: Broker) -
     assert in_topic(broker, topic, len(rows)) == Counter(rows)
 
 
-def test_a_later_attempt_gives_requests_of_the_one_before_time_to_arrive(
+def test_a_later_attempt_waits_for_requests_of_the_previous_one(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker)
@@ -106,9 +106,7 @@ def test_a_later_attempt_gives_requests_of_the_one_before_time_to_arrive(
     assert waits == [IN_FLIGHT_S]
 
 
-def test_a_stream_is_launched_when_it_is_started_and_a_write_by_itself(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_and_single_writes_have_their_launch_times(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     launches: list[str] = []
     told = {writer.QUERY_ID_PROPERTY: QUERY, writer.BATCH_ID_PROPERTY: "3", writer.RUN_ID_PROPERTY: "run 1"}
     task = SimpleNamespace(
@@ -158,7 +156,7 @@ def test_a_batch_that_the_sink_committed_and_spark_did_not_is_not_written_again(
     )
 
 
-def test_the_same_rows_in_another_batch_or_query_are_other_rows(broker: Broker) -> None:
+def test_equal_rows_in_another_batch_or_query_are_other_rows(broker: Broker) -> None:
     topic = new_topic(broker)
     once = sink(broker, topic=topic)
 
@@ -198,7 +196,7 @@ def test_a_batch_write_with_a_name_is_written_once(broker: Broker) -> None:
     assert in_topic(broker, topic, 2) == Counter("ab")
 
 
-def test_numbered_writes_of_one_name_are_written_once_each_and_look_behind_the_one_before(broker: Broker) -> None:
+def test_numbered_writes_of_one_name_are_written_once_and_search_after_the_previous_one(broker: Broker) -> None:
     topic = new_topic(broker)
 
     def write(number: int, *rows: str) -> None:
@@ -246,7 +244,7 @@ def test_rows_go_to_the_topics_of_their_column_and_sharded_ones_keep_their_order
     assert in_topic(broker, second, 1) == Counter(["elsewhere"])
 
 
-def test_sharded_rows_go_where_producers_write_and_not_to_queues_that_are_only_read(broker: Broker) -> None:
+def test_sharded_rows_use_the_queues_of_producers_not_read_only_ones(broker: Broker) -> None:
     topic = new_topic(broker, queues=4)
     with Admin(broker.name_server) as admin:
         admin.topics.alter(topic, write_queues=1)
@@ -259,7 +257,7 @@ def test_sharded_rows_go_where_producers_write_and_not_to_queues_that_are_only_r
         assert admin.topics.describe(topic).queues[0].max_offset == 8
 
 
-def test_delayed_rows_need_the_weaker_guarantee(broker: Broker) -> None:
+def test_delayed_rows_need_at_least_once(broker: Broker) -> None:
     topic = new_topic(broker)
     rows = pa.record_batch({"value": ["a"], "delayLevel": [1]})
 
@@ -267,11 +265,11 @@ def test_delayed_rows_need_the_weaker_guarantee(broker: Broker) -> None:
         write_rows(iter([rows]), sink(broker, topic=topic), QUERY, 0)
 
 
-def test_a_topic_that_is_not_there_cannot_be_looked_through(broker: Broker) -> None:
+def test_a_missing_topic_cannot_be_searched(broker: Broker) -> None:
     with pytest.raises(TopicNotFound, match=r"create it, or set deliveryGuarantee"):
         write_rows(batches(["a"]), sink(broker, topic="nobody-made-it"), QUERY, 0)
 
 
-def test_a_topic_cannot_be_overwritten(broker: Broker) -> None:
+def test_mode_overwrite_is_refused(broker: Broker) -> None:
     with pytest.raises(UsageError, match=r"mode append"):
         TopicWriter(sink(broker, streaming=False, topic="any"), overwrite=True)

@@ -24,13 +24,13 @@ def loggers_as_before() -> Iterator[None]:
     logger.setLevel(level)
 
 
-def test_after_any_power_loss_the_store_keeps_its_promises() -> None:
+def test_after_any_power_loss_the_store_keeps_its_guarantees() -> None:
     seeds = range(STATES // STATES_PER_SEED)
 
     assert sum(explore_all(seeds)) == STATES
 
 
-def test_a_seed_does_the_same_every_time() -> None:
+def test_a_seed_repeats_the_same_run() -> None:
     """Also in another process, where sets have another order."""
     code = "from tests.store.crash.explorer import explore_quietly; print(explore_quietly(7).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -41,7 +41,7 @@ def test_a_seed_does_the_same_every_time() -> None:
     assert other.stdout.strip() == explore_quietly(7).digest
 
 
-def test_a_broken_promise_says_where_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_guarantee_is_reported_with_the_way_to_reproduce_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_fault(*_: object) -> None:
         raise AssertionError("message 5 is missing")
 

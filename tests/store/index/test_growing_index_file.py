@@ -59,7 +59,7 @@ def on_disk(files: FaultyFiles) -> bytes:
     return files.read(PATH)
 
 
-def test_what_was_put_is_found_before_anything_is_written(files: FaultyFiles) -> None:
+def test_entries_are_found_before_anything_is_written(files: FaultyFiles) -> None:
     file = grow(files)
 
     assert file.put(keys(13, 23, 13, 5)) == 4
@@ -70,7 +70,7 @@ def test_what_was_put_is_found_before_anything_is_written(files: FaultyFiles) ->
     assert not any(on_disk(files))
 
 
-def test_the_header_tells_what_the_file_covers(files: FaultyFiles) -> None:
+def test_the_header_contains_the_covered_range(files: FaultyFiles) -> None:
     file = grow(files)
 
     file.put(keys(13, 23, 13, 5, first_offset=1000))
@@ -78,7 +78,7 @@ def test_the_header_tells_what_the_file_covers(files: FaultyFiles) -> None:
     assert file.header == IndexHeader(NOW_MS, NOW_MS + 3000, 1000, 1300, used_slots=2, next_number=5)
 
 
-def test_entries_are_laid_out_as_rocketmq_does(files: FaultyFiles) -> None:
+def test_entries_have_the_layout_of_rocketmq(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 23, 13))
 
@@ -96,7 +96,7 @@ def test_entries_are_laid_out_as_rocketmq_does(files: FaultyFiles) -> None:
     ]
 
 
-def test_a_time_before_the_files_own_counts_as_its_beginning(files: FaultyFiles) -> None:
+def test_a_time_before_the_start_of_the_file_counts_as_its_start(files: FaultyFiles) -> None:
     file = grow(files)
 
     file.put([(1, 0, NOW_MS), (1, 100, NOW_MS - 3_600_000), (1, 200, 2**60)])
@@ -104,7 +104,7 @@ def test_a_time_before_the_files_own_counts_as_its_beginning(files: FaultyFiles)
     assert [file.entry(number)[2] for number in (1, 2, 3)] == [0, 0, 2**31 - 1]
 
 
-def test_a_full_file_takes_no_more(files: FaultyFiles) -> None:
+def test_a_full_file_accepts_no_more_entries(files: FaultyFiles) -> None:
     file = grow(files)
 
     taken = [(file.put(keys(*range(count))), file.is_full) for count in (98, 3, 1)]
@@ -113,7 +113,7 @@ def test_a_full_file_takes_no_more(files: FaultyFiles) -> None:
     assert file.header.next_number == SHAPE.entries
 
 
-def test_the_first_flush_goes_from_the_entries_to_the_slots_to_the_header(files: FaultyFiles) -> None:
+def test_the_first_flush_writes_entries_then_slots_then_the_header(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 23))
 
@@ -165,7 +165,7 @@ def test_keys_of_one_message_on_both_sides_of_an_end_are_not_counted_early(files
     assert headers[2] == HEADER.pack(NOW_MS, NOW_MS + 2000, 0, 200, 4, 5)
 
 
-def test_what_is_put_during_a_flush_waits_for_the_next(files: FaultyFiles) -> None:
+def test_entries_added_during_a_flush_wait_for_the_next(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13))
     file.flush(FOREVER, FOREVER)
@@ -182,7 +182,7 @@ def test_what_is_put_during_a_flush_waits_for_the_next(files: FaultyFiles) -> No
     assert found(IndexFile(files, PATH, SHAPE), 13) == [100, 0]
 
 
-def test_slots_and_count_wait_for_the_log(files: FaultyFiles) -> None:
+def test_slots_and_count_wait_for_the_sync_of_the_log(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 13))
     file.flush(100, FOREVER)
@@ -210,7 +210,7 @@ def test_the_header_waits_for_the_checkpoint(files: FaultyFiles) -> None:
     assert any(on_disk(files)[:40])
 
 
-def test_nothing_new_needs_no_flush(files: FaultyFiles) -> None:
+def test_without_new_entries_no_flush_is_needed(files: FaultyFiles) -> None:
     file = grow(files)
 
     assert not file.flush(FOREVER, FOREVER)
@@ -219,7 +219,7 @@ def test_nothing_new_needs_no_flush(files: FaultyFiles) -> None:
     assert not file.flush(FOREVER, FOREVER)
 
 
-def test_a_file_that_was_closed_goes_on_where_it_ended(files: FaultyFiles) -> None:
+def test_a_closed_file_continues_at_its_end(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 23))
     settle(files, file)
@@ -232,7 +232,7 @@ def test_a_file_that_was_closed_goes_on_where_it_ended(files: FaultyFiles) -> No
     assert again.header == IndexHeader(NOW_MS, NOW_MS, 0, 900, used_slots=1, next_number=4)
 
 
-def test_many_new_entries_go_to_the_file_by_themselves(files: FaultyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_new_entries_are_written_without_a_flush(files: FaultyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing_index_file, "PENDING_BYTES", 100)
     file = grow(files)
 
@@ -246,7 +246,7 @@ def test_many_new_entries_go_to_the_file_by_themselves(files: FaultyFiles, monke
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3, 4])
-def test_a_write_that_fails_is_made_good_by_the_next_flush(files: FaultyFiles, failing: int) -> None:
+def test_a_failed_write_is_repeated_by_the_next_flush(files: FaultyFiles, failing: int) -> None:
     file = grow(files)
     file.put(keys(13))
     settle(files, file)
@@ -266,7 +266,7 @@ def test_a_write_that_fails_is_made_good_by_the_next_flush(files: FaultyFiles, f
     assert found(IndexFile(files, PATH, SHAPE), 23) == [100]
 
 
-def test_a_read_that_fails_while_keys_are_put_leaves_those_before_it_entered(files: FaultyFiles) -> None:
+def test_a_read_error_while_adding_keys_keeps_the_earlier_ones(files: FaultyFiles) -> None:
     shape = IndexShape(slots=5000, entries=100)
     file = GrowingIndexFile(files, PATH, shape, IndexHeader())
     files.fail("read", errno.EIO, nth=2)
@@ -280,7 +280,7 @@ def test_a_read_that_fails_while_keys_are_put_leaves_those_before_it_entered(fil
     assert [file.entry(number)[:2] for number in range(1, 5)] == [(1, 0), (2, 100), (4000, 200), (3, 300)]
 
 
-def test_a_file_that_cannot_be_made_is_not_left_open(files: FaultyFiles) -> None:
+def test_a_file_that_cannot_be_created_is_not_left_open(files: FaultyFiles) -> None:
     files.fail("truncate", errno.ENOSPC)
 
     with pytest.raises(OSError, match="No space"):
@@ -290,7 +290,7 @@ def test_a_file_that_cannot_be_made_is_not_left_open(files: FaultyFiles) -> None
     assert file.put(keys(1)) == 1
 
 
-def test_after_a_crash_slots_lead_back_to_what_the_header_counts(files: FaultyFiles) -> None:
+def test_after_a_crash_slots_are_reset_to_the_entries_of_the_header(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 25, 13))
     settle(files, file)
@@ -314,7 +314,7 @@ def test_after_a_crash_slots_lead_back_to_what_the_header_counts(files: FaultyFi
     assert put_slots_right(crashed.crash(Random(2), survives="nothing"), broken) == 0
 
 
-def test_a_slot_that_does_not_lead_back_is_damage(files: FaultyFiles) -> None:
+def test_a_slot_without_a_valid_chain_is_damage(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13))
     settle(files, file)
@@ -327,7 +327,7 @@ def test_a_slot_that_does_not_lead_back_is_damage(files: FaultyFiles) -> None:
             put_slots_right(files, IndexFile(files, PATH, SHAPE))
 
 
-def test_a_file_to_which_nothing_was_written_has_no_slots_to_put_right(files: FaultyFiles) -> None:
+def test_an_unwritten_file_has_no_slots_to_correct(files: FaultyFiles) -> None:
     files.open(PATH, create=True).close()
 
     assert put_slots_right(files, IndexFile(files, PATH, SHAPE)) == 0

@@ -83,7 +83,7 @@ def log() -> Log:
     return Log()
 
 
-def test_messages_are_found_by_key_once_the_builder_was_there(log: Log) -> None:
+def test_messages_are_found_by_key_after_the_builder_ran(log: Log) -> None:
     offsets = [log.append("a"), log.append("b"), log.append("a b")]
 
     assert log.found("a") == []
@@ -94,7 +94,7 @@ def test_messages_are_found_by_key_once_the_builder_was_there(log: Log) -> None:
     assert log.builder.indexed_to == len(log.data)
 
 
-def test_a_slice_ends_with_its_budget(log: Log) -> None:
+def test_a_time_slice_ends_with_its_budget(log: Log) -> None:
     offsets = [log.append("a") for _ in range(10)]
 
     more = [log.work(4), log.work(4), log.work(4), log.work(4)]
@@ -103,7 +103,7 @@ def test_a_slice_ends_with_its_budget(log: Log) -> None:
     assert log.found("a") == offsets[::-1]
 
 
-def test_the_backlog_is_what_is_written_and_not_indexed(log: Log) -> None:
+def test_the_backlog_is_the_written_and_unindexed_log(log: Log) -> None:
     offsets = [log.append("a") for _ in range(3)]
     log.work(1)
 
@@ -113,7 +113,7 @@ def test_the_backlog_is_what_is_written_and_not_indexed(log: Log) -> None:
     assert log.builder.backlog_bytes(0) == 0
 
 
-def test_filler_at_the_end_of_a_file_is_passed_over(log: Log) -> None:
+def test_filler_at_the_end_of_a_file_is_skipped(log: Log) -> None:
     offsets = [log.append("a", body=bytes(1000)) for _ in range(12)]
 
     assert not log.work()
@@ -122,7 +122,7 @@ def test_filler_at_the_end_of_a_file_is_passed_over(log: Log) -> None:
     assert log.builder.skipped_bytes == 0
 
 
-def test_the_smallest_filler_is_passed_over(log: Log) -> None:
+def test_the_smallest_filler_is_skipped(log: Log) -> None:
     first = log.append("a")
     log.append("b", body=bytes(FILE_BYTES - 8 - 2 * log.builder.backlog_bytes(len(log.data)) + 4))
     assert len(log.data) == FILE_BYTES - 8
@@ -165,7 +165,7 @@ def test_records_with_long_addresses_and_long_topics_are_indexed(
     assert log.index.find("T", "a", START_MS + first, START_MS + first, 1) == [first]
 
 
-def test_messages_that_were_rolled_back_are_left_out(log: Log) -> None:
+def test_rolled_back_messages_are_skipped(log: Log) -> None:
     log.append("a", sys_flag=SysFlag.TRANSACTION_ROLLBACK)
     kept = log.append("a")
 
@@ -174,7 +174,7 @@ def test_messages_that_were_rolled_back_are_left_out(log: Log) -> None:
     assert log.found("a") == [kept]
 
 
-def test_the_work_begins_where_the_log_does(log: Log) -> None:
+def test_indexing_starts_at_the_start_of_the_log(log: Log) -> None:
     offsets = [log.append("a", body=bytes(1500)) for _ in range(6)]
     log.start = FILE_BYTES
 
@@ -184,7 +184,7 @@ def test_the_work_begins_where_the_log_does(log: Log) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 40, b"\xff" * 40, b"\0\0\x10\0"])
-def test_damage_costs_the_rest_of_its_file_and_is_told(
+def test_damage_ends_the_indexing_of_its_file_and_is_logged(
     log: Log, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     offsets = [log.append("a", body=bytes(500)) for _ in range(12)]
@@ -201,7 +201,7 @@ def test_damage_costs_the_rest_of_its_file_and_is_told(
 
 
 @pytest.mark.parametrize("at", [84, 85, 88 + 4, 88 + 5 + 1])
-def test_a_record_whose_lengths_do_not_fit_is_damage(log: Log, at: int) -> None:
+def test_a_record_with_inconsistent_lengths_is_damage(log: Log, at: int) -> None:
     log.append("a")
     log.data[at] ^= 0xFF
 
@@ -211,7 +211,7 @@ def test_a_record_whose_lengths_do_not_fit_is_damage(log: Log, at: int) -> None:
     assert log.builder.skipped_bytes == len(log.data)
 
 
-def test_after_a_restart_the_work_goes_on_where_the_index_ends(log: Log) -> None:
+def test_after_a_restart_indexing_continues_at_the_end_of_the_index(log: Log) -> None:
     offsets = [log.append("a b") for _ in range(5)]
     log.work(3)
     log.index.settle(FOREVER, lambda _: None)
@@ -227,7 +227,7 @@ def test_after_a_restart_the_work_goes_on_where_the_index_ends(log: Log) -> None
     assert [file.header.next_number for file in log.index._table] == [11]
 
 
-def test_a_full_disk_stops_the_work_and_loses_nothing() -> None:
+def test_a_full_disk_pauses_indexing_and_loses_nothing() -> None:
     log = Log(index_entries=6)
     offsets = [log.append("a b c") for _ in range(8)]
     fault = log.files.fail("create", errno.ENOSPC, nth=3, times=None)
@@ -244,7 +244,7 @@ def test_a_full_disk_stops_the_work_and_loses_nothing() -> None:
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_the_index_of_a_captured_log_is_the_captured_index(version: str, kind: str, tmp_path: Path) -> None:
+def test_the_index_built_from_a_captured_log_equals_the_captured_index(version: str, kind: str, tmp_path: Path) -> None:
     settings = restore(version, kind, tmp_path / "theirs")
     read = partial(read_log, settings.folder, settings.log_file_bytes)
     log_end = end_of_log(settings, read)
@@ -262,9 +262,7 @@ def test_the_index_of_a_captured_log_is_the_captured_index(version: str, kind: s
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_a_captured_index_is_opened_and_finds_every_message_by_its_keys(
-    version: str, kind: str, tmp_path: Path
-) -> None:
+def test_a_captured_index_finds_every_message_by_its_keys(version: str, kind: str, tmp_path: Path) -> None:
     settings = restore(version, kind, tmp_path)
     read = partial(read_log, settings.folder, settings.log_file_bytes)
     walk = RecoveryScan(read, settings.log_file_bytes, 0, 4 * settings.log_file_bytes)

@@ -39,7 +39,7 @@ def found(file: IndexFile, key_hash: int, begin_ms: int = 0, end_ms: int = FOREV
     return query.found
 
 
-def test_files_have_rocketmqs_size() -> None:
+def test_files_have_the_size_of_rocketmqs() -> None:
     assert IndexShape(5_000_000, 20_000_000).file_bytes == 420_000_040
 
 
@@ -51,7 +51,7 @@ def test_a_chain_is_followed_from_the_newest_entry_back() -> None:
     assert found(file, 14) == []
 
 
-def test_other_keys_of_the_same_slot_are_passed_over() -> None:
+def test_other_keys_of_the_same_slot_are_skipped() -> None:
     file = index_file({3: 7}, {7: (23, 700, 0, 5), 5: (13, 500, 0, 2), 2: (23, 200, 0, 0)})
 
     assert found(file, 13) == [500]
@@ -80,18 +80,18 @@ def test_a_long_chain_is_read_in_blocks() -> None:
 
 
 @pytest.mark.parametrize("previous", [7, 8, 99, -1])
-def test_a_chain_that_does_not_lead_back_ends(previous: int) -> None:
+def test_a_chain_that_does_not_point_backwards_ends(previous: int) -> None:
     file = index_file({3: 7}, {7: (13, 700, 0, previous), 8: (13, 800, 0, 7), 99: (13, 1, 0, 98)})
 
     assert found(file, 13) == [700]
 
 
 @pytest.mark.parametrize("number", [100, 2**31 - 1, -5, 0])
-def test_a_slot_that_points_to_no_entry_finds_nothing(number: int) -> None:
+def test_a_slot_without_an_entry_finds_nothing(number: int) -> None:
     assert found(index_file({3: number}, {}), 13) == []
 
 
-def test_a_query_ends_when_it_read_too_much() -> None:
+def test_a_query_has_a_limit_of_examined_entries() -> None:
     entries: dict[int, Entry] = {number: (13, number * 10, 0, number - 1) for number in range(1, 100)}
     query = KeyQuery(13, 0, FOREVER, limit=64, visits=5)
 
@@ -110,7 +110,7 @@ def test_a_file_of_another_size_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 40, SHAPE.file_bytes - 1])
-def test_a_short_file_to_which_nothing_was_written_is_empty(size: int) -> None:
+def test_a_short_unwritten_file_is_empty(size: int) -> None:
     file = index_file({}, {}, IndexHeader(0, 0, 0, 0, 0, 0), size)
 
     assert file.header == IndexHeader()
@@ -128,7 +128,7 @@ def test_a_short_file_to_which_nothing_was_written_is_empty(size: int) -> None:
         (IndexHeader(1, 2, -20, 10, 1, 50), "it covers the log from -20 to 10"),
     ],
 )
-def test_a_header_that_cannot_be_true_counts_as_empty(header: IndexHeader, flaw: str) -> None:
+def test_an_impossible_header_counts_as_empty(header: IndexHeader, flaw: str) -> None:
     file = index_file({3: 1}, {1: (13, 100, 0, 0)}, header)
 
     assert file.flaw == flaw

@@ -17,25 +17,25 @@ def shape_of(store: MadeStore) -> IndexShape | None:
     return find_shape(store.files, paths, store.layout().log_files, slots=None, entries=None, hinted=USUAL)
 
 
-def test_the_first_entry_tells_the_shape(store: MadeStore) -> None:
+def test_the_first_entry_reveals_the_shape(store: MadeStore) -> None:
     assert shape_of(store) == SHAPE
 
 
-def test_a_file_that_does_not_tell_leaves_it_to_the_next(store: MadeStore) -> None:
+def test_a_file_without_its_shape_is_skipped_for_the_next(store: MadeStore) -> None:
     store.write(store.index_paths[0], bytes(40))
     store.truncate(store.index_paths[1], 100)
 
     assert shape_of(store) == SHAPE
 
 
-def test_without_the_records_the_shape_cannot_be_told(store: MadeStore) -> None:
+def test_without_records_the_shape_is_unknown(store: MadeStore) -> None:
     for at in (0, 4096, 8192):
         store.unlink(store.log_path(at))
 
     assert shape_of(store) is None
 
 
-def test_a_record_that_is_damaged_or_has_no_key_tells_nothing(store: MadeStore) -> None:
+def test_a_damaged_record_and_one_without_keys_reveal_no_shape(store: MadeStore) -> None:
     for path in store.index_paths[1:]:
         store.unlink(path)
     first = next(iter(store.records))
@@ -45,7 +45,7 @@ def test_a_record_that_is_damaged_or_has_no_key_tells_nothing(store: MadeStore) 
     assert shape_of(store) is None
 
 
-def test_the_usual_size_has_the_usual_shape(store: MadeStore) -> None:
+def test_a_default_size_has_the_default_shape(store: MadeStore) -> None:
     for path in store.index_paths:
         store.write(path, bytes(40))
 
@@ -54,7 +54,7 @@ def test_the_usual_size_has_the_usual_shape(store: MadeStore) -> None:
     assert find_shape(store.files, paths, [], slots=None, entries=None, hinted=SHAPE) == SHAPE
 
 
-def test_an_index_by_keys_alone_tells_the_shape_too() -> None:
+def test_an_index_of_keys_alone_also_reveals_the_shape() -> None:
     store = MadeStore()
     store.append(keys=" only these ", properties="UNIQ_KEY\x01\x02")
     store.derive()

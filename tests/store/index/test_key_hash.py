@@ -27,14 +27,14 @@ def key_with_hash(wanted: int, topic: str) -> str:
 
 
 @given(TOPICS, KEYS)
-def test_it_is_javas_hash_without_its_sign(topic: str, key: str) -> None:
+def test_the_hash_is_javas_without_its_sign(topic: str, key: str) -> None:
     expected = abs(java_hash(f"{topic}#{key}")) % 2**31
 
     assert key_hash(topic, key) == expected
     assert REMEMBERS.of(topic.encode(), key.encode()) == expected
 
 
-def test_a_hash_that_was_learned_is_given_again() -> None:
+def test_a_cached_hash_is_reused() -> None:
     hashes = KeyHashes()
     keys = [f"7F00000100012A139A5514E1B2C3{counter:04X}" for counter in range(0, 6000, 7)]
 
@@ -53,12 +53,12 @@ def test_the_smallest_int_of_java_counts_as_zero(javas: int, ours: int) -> None:
     assert KeyHashes().of(b"Orders", key.encode()) == ours
 
 
-def test_bytes_that_are_no_text_count_as_java_reads_them() -> None:
+def test_invalid_utf8_is_hashed_as_java_decodes_it() -> None:
     assert KeyHashes().of(b"T", b"ab\xffcd") == key_hash("T", "ab�cd")
     assert KeyHashes().of(b"\xff", b"abcd") == key_hash("�", "abcd")
 
 
-def test_the_keys_of_one_producer_are_one_family_in_all_topics() -> None:
+def test_keys_of_one_producer_share_a_cached_prefix_in_all_topics() -> None:
     hashes = KeyHashes()
     keys = [f"7F00000100012A139A5514E1B2C3{counter:04X}".encode() for counter in range(2)]
 
@@ -69,7 +69,7 @@ def test_the_keys_of_one_producer_are_one_family_in_all_topics() -> None:
     assert len(hashes._heads) == 2
 
 
-def test_the_memory_is_bounded() -> None:
+def test_the_cache_is_limited() -> None:
     hashes, random = KeyHashes(), Random(1)
 
     for number in range(40_000):
@@ -83,7 +83,7 @@ def test_the_memory_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 12, 13, 64, 76, 77, 100, 128, 129, 1000])
-def test_long_keys_of_one_family_are_hashed_alike(size: int) -> None:
+def test_long_keys_with_a_common_prefix_are_hashed_as_others(size: int) -> None:
     hashes = KeyHashes()
 
     for number in range(200, 210):
@@ -91,7 +91,7 @@ def test_long_keys_of_one_family_are_hashed_alike(size: int) -> None:
         assert hashes.of(b"T", key.encode()) == key_hash("T", key)
 
 
-def test_a_few_endless_keys_leave_nothing_behind() -> None:
+def test_a_few_very_long_keys_are_not_cached() -> None:
     hashes = KeyHashes()
 
     assert hashes.of(b"T", b"x" * 30_000) == key_hash("T", "x" * 30_000)

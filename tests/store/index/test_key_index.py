@@ -84,14 +84,14 @@ def test_a_message_is_found_by_its_unique_key_and_by_each_of_its_keys(place: Pla
     assert place.found("red", topic="Other") == []
 
 
-def test_a_message_without_keys_is_not_entered(place: Place) -> None:
+def test_a_message_without_keys_is_not_indexed(place: Place) -> None:
     place.message(1)
 
     assert place.index.indexed_to == -1
     assert place.names == []
 
 
-def test_a_message_that_was_rolled_back_is_not_entered(place: Place) -> None:
+def test_a_rolled_back_message_is_not_indexed(place: Place) -> None:
     place.message(1, "k", sys_flag=SysFlag.TRANSACTION_ROLLBACK)
     place.message(2, "k", sys_flag=SysFlag.TRANSACTION_COMMIT)
     place.message(3, "k", sys_flag=SysFlag.TRANSACTION_PREPARED)
@@ -99,7 +99,7 @@ def test_a_message_that_was_rolled_back_is_not_entered(place: Place) -> None:
     assert place.found("k") == [300, 200]
 
 
-def test_of_two_unique_keys_the_last_counts_as_in_batches_of_rocketmq_5(place: Place) -> None:
+def test_of_two_unique_keys_the_last_is_used_as_in_rocketmq_5(place: Place) -> None:
     properties = b"UNIQ_KEY\x01item\x02TAGS\x01a\x02UNIQ_KEY\x01batch\x02"
     place.index.put(place.index.keys_of(b"T", properties, 0, 100, START_MS))
 
@@ -107,7 +107,7 @@ def test_of_two_unique_keys_the_last_counts_as_in_batches_of_rocketmq_5(place: P
     assert place.found("item") == []
 
 
-def test_keys_are_those_of_the_properties_whatever_these_are_called(place: Place) -> None:
+def test_keys_are_read_from_the_properties_with_any_characters(place: Place) -> None:
     pieces = [b"UNIQ_KEY\x01", b"KEYS\x01", b"X", b"\x01", b"\x02", b"\x02", b"a b", b" ", b"other"]
     random = Random(1)
 
@@ -127,7 +127,7 @@ def test_keys_with_the_same_hash_are_found_together(place: Place) -> None:
     assert place.found("Aa") == [200, 100]
 
 
-def test_a_full_file_is_followed_by_the_next(place: Place) -> None:
+def test_a_full_file_is_followed_by_another(place: Place) -> None:
     place.messages(25)
 
     assert len(place.names) == 3
@@ -137,7 +137,7 @@ def test_a_full_file_is_followed_by_the_next(place: Place) -> None:
     assert place.found("k") == [number * 100 for number in range(24, -1, -1)]
 
 
-def test_the_keys_of_one_message_may_lie_in_two_files(place: Place) -> None:
+def test_keys_of_one_message_may_be_in_two_files(place: Place) -> None:
     place.messages(8)
     place.message(8, "a b c d")
     place.settle()
@@ -146,7 +146,7 @@ def test_the_keys_of_one_message_may_lie_in_two_files(place: Place) -> None:
     assert [place.found(key) for key in "abcd"] == [[800]] * 4
 
 
-def test_at_most_64_are_found_and_never_more_than_asked_for(place: Place) -> None:
+def test_at_most_64_and_at_most_the_requested_number_are_found(place: Place) -> None:
     place.messages(100)
 
     assert place.found("k", limit=5) == [9900, 9800, 9700, 9600, 9500]
@@ -174,7 +174,7 @@ def test_files_outside_the_time_range_are_not_opened(place: Place) -> None:
     assert place.found("k", end_ms=START_MS + 2_000) == [200, 100, 0]
 
 
-def test_a_look_up_that_reads_too_much_gives_what_it_found_and_says_so(
+def test_a_query_that_reads_too_much_returns_a_partial_result_and_logs_it(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(key_index, "MAX_VISITED", 15)
@@ -184,7 +184,7 @@ def test_a_look_up_that_reads_too_much_gives_what_it_found_and_says_so(
     assert "query of key 'k' of T stopped after 15 index entries" in caplog.text
 
 
-def test_what_was_entered_before_is_left_out(place: Place) -> None:
+def test_indexed_messages_are_skipped(place: Place) -> None:
     place.messages(12, "a b")
 
     place.messages(14, "a b")
@@ -194,14 +194,14 @@ def test_what_was_entered_before_is_left_out(place: Place) -> None:
     assert place.found("b") == [number * 100 for number in range(13, -1, -1)]
 
 
-def test_files_are_named_by_when_they_were_made(place: Place) -> None:
+def test_files_are_named_by_their_creation_time(place: Place) -> None:
     place.clock.advance_ms(7)
     place.messages(1)
 
     assert place.names == [f"{datetime.fromtimestamp(START_MS // 1000):%Y%m%d%H%M%S}007"]
 
 
-def test_names_go_up_even_when_the_clock_goes_back(place: Place) -> None:
+def test_file_names_increase_even_if_the_clock_goes_back(place: Place) -> None:
     place.messages(11)
     place.clock.step_ms(-3_600_000)
     place.messages(10, first=11)
@@ -215,7 +215,7 @@ def test_names_go_up_even_when_the_clock_goes_back(place: Place) -> None:
     assert place.found("k", limit=3) == [3000, 2900, 2800]
 
 
-def test_a_name_that_is_taken_is_not_used(place: Place) -> None:
+def test_an_existing_file_name_is_not_used(place: Place) -> None:
     place.messages(1)
     (name,) = place.names
     other = Place()
@@ -228,7 +228,7 @@ def test_a_name_that_is_taken_is_not_used(place: Place) -> None:
     assert other.index.foreign == [other.index.folder / name]
 
 
-def test_foreign_files_are_listed_and_left_alone(place: Place) -> None:
+def test_foreign_files_are_listed_and_not_changed(place: Place) -> None:
     strange = ["20260101", "20269901000000000", "2026010100000000x", "notes.txt"]
     for name in strange:
         place.files.open(place.index.folder / name, create=True).close()
@@ -241,7 +241,7 @@ def test_foreign_files_are_listed_and_left_alone(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("slots", "entries"), [(0, 100), (100, 1), (100, 0)])
-def test_an_index_without_room_is_refused(slots: int, entries: int) -> None:
+def test_an_index_without_entries_is_refused(slots: int, entries: int) -> None:
     settings = msgspec.structs.replace(SETTINGS, index_slots=slots, index_entries=entries)
 
     with pytest.raises(InvalidSetting, match="index_slots must be at least 1, and index_entries at least 2"):
@@ -249,14 +249,14 @@ def test_an_index_without_room_is_refused(slots: int, entries: int) -> None:
 
 
 @pytest.mark.parametrize(("slots", "entries"), [(2**29, 100), (100, 2**63 - 1)])
-def test_an_index_larger_than_a_file_may_be_is_refused(slots: int, entries: int) -> None:
+def test_an_index_above_the_file_size_limit_is_refused(slots: int, entries: int) -> None:
     settings = msgspec.structs.replace(SETTINGS, index_slots=slots, index_entries=entries)
 
     with pytest.raises(InvalidSetting, match="the limit is 2147483647"):
         KeyIndex(settings, FaultyFiles(), FakeClock())
 
 
-def test_a_file_made_with_other_settings_is_refused(place: Place) -> None:
+def test_a_file_with_other_settings_is_refused(place: Place) -> None:
     place.messages(1)
     place.settle()
 
@@ -269,7 +269,7 @@ def test_a_file_made_with_other_settings_is_refused(place: Place) -> None:
 # to the disk
 
 
-def test_a_settled_index_is_the_same_after_a_restart(place: Place) -> None:
+def test_a_closed_index_is_the_same_after_a_restart(place: Place) -> None:
     place.messages(25, "a b")
     place.settle()
     before = {name: place.files.read(place.index.folder / name) for name in place.names}
@@ -286,7 +286,7 @@ def test_a_settled_index_is_the_same_after_a_restart(place: Place) -> None:
     assert all(place.files.read(place.index.folder / name) == before[name] for name in list(before)[:-1])
 
 
-def test_flushing_asks_for_one_file_at_a_time_and_for_new_names(place: Place) -> None:
+def test_a_flush_syncs_one_file_at_a_time_and_new_names(place: Place) -> None:
     place.messages(15)
     first, second = (place.index.folder / name for name in place.names)
 
@@ -295,7 +295,7 @@ def test_flushing_asks_for_one_file_at_a_time_and_for_new_names(place: Place) ->
     assert asked == [[first, place.index.folder], [first], [first], [second], [second], [second], []]
 
 
-def test_the_checkpoint_may_speak_of_what_is_in_the_files(place: Place) -> None:
+def test_the_checkpoint_covers_only_written_keys(place: Place) -> None:
     place.messages(3)
 
     times = []
@@ -319,7 +319,7 @@ def test_a_clean_stop_saves_the_checkpoint_before_it_writes_headers(place: Place
     assert Place(lost).found("k", limit=1) == [1400]
 
 
-def test_a_disk_that_is_full_loses_nothing(place: Place) -> None:
+def test_a_full_disk_loses_nothing(place: Place) -> None:
     place.messages(9)
     fault = place.files.fail("create", errno.ENOSPC, times=None)
 
@@ -335,7 +335,7 @@ def test_a_disk_that_is_full_loses_nothing(place: Place) -> None:
     assert [place.found(key) for key in "abc"] == [[900]] * 3
 
 
-def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing(place: Place) -> None:
+def test_a_temporarily_unreadable_disk_loses_nothing(place: Place) -> None:
     place.open(msgspec.structs.replace(SETTINGS, index_slots=5000, index_entries=100))
     place.message(0, "a b")
     keys = [f"key{number**5}" for number in range(40)]
@@ -350,7 +350,7 @@ def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing(place: Place) -> N
     assert sum(file.header.next_number - 1 for file in place.index._table) == 82
 
 
-def test_retention_takes_files_whose_messages_are_gone(place: Place) -> None:
+def test_retention_removes_files_of_deleted_messages(place: Place) -> None:
     place.messages(35)
     place.settle()
     names = place.names
@@ -362,7 +362,7 @@ def test_retention_takes_files_whose_messages_are_gone(place: Place) -> None:
     assert place.found("k") == [3400, 3300, 3200, 3100, 3000]
 
 
-def test_a_file_that_is_not_on_the_disk_yet_is_not_dropped(place: Place) -> None:
+def test_an_unsynced_file_is_not_deleted(place: Place) -> None:
     place.messages(15)
 
     assert place.index.drop_before(FOREVER) == 0
@@ -401,7 +401,7 @@ def test_after_a_crash_files_newer_than_the_checkpoint_are_discarded(
     )
 
 
-def test_files_that_speak_of_records_behind_the_logs_end_are_discarded(place: Place) -> None:
+def test_files_with_entries_beyond_the_log_are_discarded(place: Place) -> None:
     place.messages(25)
     place.settle()
 
@@ -413,7 +413,7 @@ def test_files_that_speak_of_records_behind_the_logs_end_are_discarded(place: Pl
 
 
 @pytest.mark.parametrize("crashed_at_ms", [None, FOREVER])
-def test_a_damaged_header_is_found_and_its_file_made_anew(
+def test_a_damaged_header_is_detected_and_its_file_rebuilt(
     place: Place, crashed_at_ms: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.messages(25)
@@ -430,7 +430,7 @@ def test_a_damaged_header_is_found_and_its_file_made_anew(
     assert place.found("k") == [number * 100 for number in range(24, -1, -1)]
 
 
-def test_slots_that_lead_nowhere_make_a_file_untrusted_after_a_crash(place: Place) -> None:
+def test_a_file_with_invalid_slots_is_rebuilt_after_a_crash(place: Place) -> None:
     place.messages(5)
     place.settle()
     with place.files.open(place.index.folder / place.names[0]) as file:
@@ -440,7 +440,7 @@ def test_slots_that_lead_nowhere_make_a_file_untrusted_after_a_crash(place: Plac
     assert place.names == []
 
 
-def test_a_file_that_a_crash_left_without_its_size_is_used(place: Place) -> None:
+def test_a_file_left_short_by_a_crash_is_used(place: Place) -> None:
     place.messages(12)
     place.index.close()
     with place.files.open(place.index.folder / place.names[-1]) as file:
@@ -454,7 +454,7 @@ def test_a_file_that_a_crash_left_without_its_size_is_used(place: Place) -> None
     assert place.found("k") == [number * 100 for number in range(11, -1, -1)]
 
 
-def test_files_below_the_start_of_the_log_go_at_recovery(place: Place) -> None:
+def test_files_before_the_start_of_the_log_are_removed_by_recovery(place: Place) -> None:
     place.messages(25)
     place.settle()
     place.index = KeyIndex(SETTINGS, place.files, place.clock)
@@ -463,7 +463,7 @@ def test_files_below_the_start_of_the_log_go_at_recovery(place: Place) -> None:
     assert len(place.names) == 2
 
 
-def test_a_clean_recovery_says_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clean_recovery_logs_nothing(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.messages(25)
     place.settle()
     caplog.set_level(logging.DEBUG)

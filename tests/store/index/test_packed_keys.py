@@ -8,7 +8,7 @@ from pocketmq.store.index.index_file import KeyEntry
 KEYS: list[KeyEntry] = [(0, 0, 0), (2**31 - 1, 2**40, -1), (5, 7, 1_700_000_000_000)]
 
 
-def test_keys_come_back_as_they_were_packed() -> None:
+def test_packed_keys_are_unpacked_unchanged() -> None:
     packed = PackedKeys.of(KEYS)
 
     assert list(packed) == KEYS
@@ -17,25 +17,25 @@ def test_keys_come_back_as_they_were_packed() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 2, -1, -3])
-def test_one_of_them_is_a_tuple(at: int) -> None:
+def test_a_single_key_is_returned_as_a_tuple(at: int) -> None:
     assert PackedKeys.of(KEYS)[at] == KEYS[at]
 
 
 @pytest.mark.parametrize("at", [3, -4])
-def test_there_is_none_beyond_the_end(at: int) -> None:
+def test_no_key_exists_beyond_the_end(at: int) -> None:
     with pytest.raises(IndexError):
         PackedKeys.of(KEYS)[at]
 
 
 @pytest.mark.parametrize("cut", [slice(1, None), slice(None, 2), slice(-1, None), slice(2, 1), slice(0, 99)])
-def test_a_part_of_them_is_packed_too(cut: slice) -> None:
+def test_a_slice_of_packed_keys_is_packed_too(cut: slice) -> None:
     assert list(PackedKeys.of(KEYS)[cut]) == KEYS[cut]
 
 
-def test_they_are_cut_in_one_piece() -> None:
+def test_packed_keys_are_sliced_without_a_copy() -> None:
     with pytest.raises(ValueError, match="no step"):
         PackedKeys.of(KEYS)[::2]
 
 
-def test_none_of_them_is_nothing() -> None:
+def test_an_empty_sequence_of_keys_is_falsy() -> None:
     assert not PackedKeys.of([])

@@ -85,7 +85,7 @@ def check(reader: RecordKeys, chunk: bytes, most: int = 10_000) -> None:
 # the quick road
 
 
-def test_records_like_earlier_ones_are_not_taken_apart(reader: RecordKeys) -> None:
+def test_records_like_earlier_ones_are_not_parsed(reader: RecordKeys) -> None:
     check(reader, b"".join(usual(LEARN_EVERY)))
     taken_apart = reader._decoded
 
@@ -94,7 +94,7 @@ def test_records_like_earlier_ones_are_not_taken_apart(reader: RecordKeys) -> No
     assert reader._decoded == taken_apart
 
 
-def test_two_producers_two_topics_and_two_tags_are_all_known_after_a_while(reader: RecordKeys) -> None:
+def test_several_producers_topics_and_tags_are_cached(reader: RecordKeys) -> None:
     other = UNIQUE.replace(b"7F000001", b"0A0000FE")
     kinds = [
         (topic, unique, SUFFIX.replace(b"TagA", tag))
@@ -114,7 +114,7 @@ def test_two_producers_two_topics_and_two_tags_are_all_known_after_a_while(reade
     assert taken_apart < len(records) / 2
 
 
-def test_of_two_kinds_of_one_length_the_newer_is_known(reader: RecordKeys) -> None:
+def test_of_two_layouts_with_one_length_the_newer_is_cached(reader: RecordKeys) -> None:
     older = [record(UNIQUE % number + b"\x02TAGS\x01long\x02") for number in range(50)]
     newer = [record(b"a\x01b\x02" + UNIQUE % number + b"\x02TAGS\x01\x02") for number in range(50)]
     assert len(older[0]) == len(newer[0])
@@ -124,7 +124,7 @@ def test_of_two_kinds_of_one_length_the_newer_is_known(reader: RecordKeys) -> No
     assert reader._decoded == 2 * LEARN_EVERY
 
 
-def test_what_comes_before_the_unique_key_may_be_known_too(reader: RecordKeys) -> None:
+def test_properties_before_the_unique_key_may_be_cached(reader: RecordKeys) -> None:
     records = [record(b"colour\x01red\x02" + UNIQUE % number) for number in range(50)]
 
     check(reader, b"".join(records))
@@ -161,7 +161,7 @@ def test_what_comes_before_the_unique_key_may_be_known_too(reader: RecordKeys) -
     ],
 )
 @pytest.mark.usefixtures("learns_all")
-def test_odd_records_among_usual_ones_have_their_own_keys(reader: RecordKeys, odd: bytes) -> None:
+def test_irregular_records_among_regular_ones_have_their_own_keys(reader: RecordKeys, odd: bytes) -> None:
     chunk = b"".join([*usual(3), odd, odd, *usual(3, 100), odd, odd, *usual(3, 200)])
 
     check(reader, chunk)
@@ -169,7 +169,7 @@ def test_odd_records_among_usual_ones_have_their_own_keys(reader: RecordKeys, od
 
 
 @pytest.mark.usefixtures("learns_all")
-def test_a_value_that_holds_a_separator_where_a_key_varies_is_not_taken_for_a_key(reader: RecordKeys) -> None:
+def test_a_value_with_a_separator_is_not_mistaken_for_a_key(reader: RecordKeys) -> None:
     known = record(b"UNIQ_KEY\x01family-of-keys" + b"0123456789AB" + b"\x02a\x01b\x02")
     cut_in_middle = record(b"UNIQ_KEY\x01family-of-keys" + b"01\x02KEYS\x01abcd" + b"\x02a\x01b\x02")
     cut_in_tail = record(b"UNIQ_KEY\x01family-of-keys" + b"012345678\x02=\x01" + b"\x02a\x01b\x02")
@@ -198,7 +198,7 @@ def test_the_smallest_int_of_java_counts_as_zero(reader: RecordKeys, javas: int,
 # where the reading ends
 
 
-def test_no_more_records_are_read_than_asked_for(reader: RecordKeys) -> None:
+def test_no_more_records_are_read_than_requested(reader: RecordKeys) -> None:
     chunk = b"".join(usual(40))
 
     for most in range(40):
@@ -206,7 +206,7 @@ def test_no_more_records_are_read_than_asked_for(reader: RecordKeys) -> None:
 
 
 @pytest.mark.usefixtures("learns_all")
-def test_a_record_that_is_cut_off_ends_the_reading(reader: RecordKeys) -> None:
+def test_a_truncated_record_ends_the_reading(reader: RecordKeys) -> None:
     for ending in (SUFFIX, b"", b"\x02"):
         chunk = b"".join(record(UNIQUE % number + ending) for number in range(4))
         check(reader, chunk)
@@ -215,7 +215,7 @@ def test_a_record_that_is_cut_off_ends_the_reading(reader: RecordKeys) -> None:
 
 
 @pytest.mark.usefixtures("learns_all")
-def test_damage_anywhere_is_seen_alike(reader: RecordKeys) -> None:
+def test_damage_anywhere_is_detected_by_both_implementations(reader: RecordKeys) -> None:
     chunk = b"".join(usual(4))
     check(reader, chunk)
 
@@ -274,7 +274,7 @@ class RandomLog:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("learn_every", [1, LEARN_EVERY])
-def test_both_roads_give_the_same_keys(
+def test_both_implementations_give_the_same_keys(
     reader: RecordKeys, seed: int, learn_every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_keys, "LEARN_EVERY", learn_every)
@@ -289,7 +289,7 @@ def test_both_roads_give_the_same_keys(
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
 @pytest.mark.usefixtures("learns_all")
-def test_both_roads_give_the_same_keys_of_a_captured_log(
+def test_both_implementations_give_the_same_keys_of_a_captured_log(
     reader: RecordKeys, version: str, kind: str, tmp_path: Path
 ) -> None:
     layout = restore(version, kind, tmp_path)
@@ -304,7 +304,7 @@ def test_both_roads_give_the_same_keys_of_a_captured_log(
 # memory
 
 
-def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, reader: RecordKeys) -> None:
+def test_the_cache_is_limited(monkeypatch: pytest.MonkeyPatch, reader: RecordKeys) -> None:
     monkeypatch.setattr(record_keys, "LEARN_EVERY", 1)
     monkeypatch.setattr(record_keys, "KNOWN_PARTS", 50)
     random = Random(5)
@@ -321,7 +321,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, reader: RecordKe
 
 
 @pytest.mark.usefixtures("learns_all")
-def test_long_properties_are_not_remembered(reader: RecordKeys) -> None:
+def test_long_properties_are_not_cached(reader: RecordKeys) -> None:
     for number in range(5):
         check(reader, record(UNIQUE % number + b"\x02user\x01" + b"x" * 1000 + b"\x02"))
 
@@ -329,7 +329,7 @@ def test_long_properties_are_not_remembered(reader: RecordKeys) -> None:
 
 
 @pytest.mark.usefixtures("learns_all")
-def test_records_of_the_other_version_are_not_remembered(reader: RecordKeys) -> None:
+def test_records_of_the_other_version_are_not_cached(reader: RecordKeys) -> None:
     for number in range(5):
         check(reader, record(UNIQUE % number + SUFFIX, topic=b"%RETRY%" + b"g" * 140))
 

@@ -31,7 +31,7 @@ def write(table: SlotTable, file: File) -> list[int]:
 
 
 @pytest.mark.parametrize("slots", [1, 100, 1024, 1025, 300_000])
-def test_numbers_come_back_from_the_file(files: Files, tmp_path: Path, slots: int) -> None:
+def test_numbers_are_read_unchanged_from_the_file(files: Files, tmp_path: Path, slots: int) -> None:
     random = Random(slots)
     expected = {random.randrange(slots): random.randrange(2**31) for _ in range(300)}
     with new_file(files, tmp_path, slots) as file:
@@ -46,7 +46,7 @@ def test_numbers_come_back_from_the_file(files: Files, tmp_path: Path, slots: in
         assert file.read_at(HEADER_BYTES + slots * 4, 100) == bytes(100)
 
 
-def test_numbers_lie_in_the_file_as_java_has_them(files: Files, tmp_path: Path) -> None:
+def test_numbers_have_javas_byte_order_in_the_file(files: Files, tmp_path: Path) -> None:
     with new_file(files, tmp_path, 10) as file:
         table = SlotTable(file, 10)
         table[3] = 0x01020304
@@ -56,7 +56,7 @@ def test_numbers_lie_in_the_file_as_java_has_them(files: Files, tmp_path: Path) 
         assert file.read_at(HEADER_BYTES + 3 * 4, 4) == b"\x01\x02\x03\x04"
 
 
-def test_only_pages_that_changed_are_given_neighbours_as_one(files: Files, tmp_path: Path) -> None:
+def test_only_changed_pages_are_returned_and_adjacent_ones_as_one(files: Files, tmp_path: Path) -> None:
     slots = 10 * 1024 + 5
     with new_file(files, tmp_path, slots) as file:
         table = SlotTable(file, slots)
@@ -67,7 +67,7 @@ def test_only_pages_that_changed_are_given_neighbours_as_one(files: Files, tmp_p
         assert write(table, file) == []
 
 
-def test_what_was_given_does_not_change_with_the_table(files: Files, tmp_path: Path) -> None:
+def test_returned_pages_do_not_change_with_the_table(files: Files, tmp_path: Path) -> None:
     with new_file(files, tmp_path, 100) as file:
         table = SlotTable(file, 100)
         table[50] = 1
@@ -91,7 +91,7 @@ def test_slots_outside_a_range_are_found(files: Files, tmp_path: Path) -> None:
         assert SlotTable(file, 3000).slots_outside(2**31) == [1023]
 
 
-def test_only_pages_that_were_used_are_in_memory(files: Files, tmp_path: Path) -> None:
+def test_only_used_pages_are_in_memory(files: Files, tmp_path: Path) -> None:
     with new_file(files, tmp_path, 5_000_000) as file:
         table = SlotTable(file, 5_000_000)
         table[4_000_000] = 1

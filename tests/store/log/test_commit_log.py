@@ -39,7 +39,7 @@ def test_records_follow_each_other_from_offset_zero(disk: LogOnDisk) -> None:
     assert [(at, len(raw)) for at, raw in walk(disk.log)] == [(0, 100), (100, 200), (300, 300)]
 
 
-def test_nothing_of_a_turn_is_readable_before_it_is_written(disk: LogOnDisk) -> None:
+def test_messages_of_a_turn_are_not_readable_before_the_write(disk: LogOnDisk) -> None:
     disk.append(100)
 
     assert (disk.log.written, disk.log.end) == (0, 100)
@@ -49,7 +49,7 @@ def test_nothing_of_a_turn_is_readable_before_it_is_written(disk: LogOnDisk) -> 
     assert disk.log.record(0) == record_of(100, 0, store_ms=disk.clock.now_ms())
 
 
-def test_a_turn_is_one_write_for_each_file_it_touches(disk: LogOnDisk) -> None:
+def test_a_turn_is_one_write_for_each_file(disk: LogOnDisk) -> None:
     begun = disk.files.position
 
     disk.turn(*[250] * 8)
@@ -72,9 +72,7 @@ def test_an_empty_turn_writes_nothing(disk: LogOnDisk) -> None:
 
 
 @pytest.mark.parametrize(("size", "rolls"), [(MOST - 1000, False), (MOST - 999, True), (MOST, True)])
-def test_a_record_that_leaves_no_room_for_a_filler_begins_the_next_file(
-    disk: LogOnDisk, size: int, rolls: bool
-) -> None:
+def test_a_record_without_space_for_a_filler_starts_the_next_file(disk: LogOnDisk, size: int, rolls: bool) -> None:
     disk.turn(1000)
 
     assert disk.turn(size) == [LOG_FILE_BYTES if rolls else 1000]
@@ -86,7 +84,7 @@ def test_a_record_that_leaves_no_room_for_a_filler_begins_the_next_file(
     assert [len(found) for _, found in walk(disk.log)] == [1000, size]
 
 
-def test_a_record_that_fills_a_file_leaves_just_the_fillers_head(disk: LogOnDisk) -> None:
+def test_a_record_that_fills_a_file_leaves_only_the_head_of_the_filler(disk: LogOnDisk) -> None:
     disk.turn(MOST)
     disk.turn(SMALLEST)
 
@@ -104,7 +102,7 @@ def test_one_turn_may_roll_over_several_files() -> None:
 
 
 @pytest.mark.parametrize("size", [MOST + 1, LOG_FILE_BYTES, 1 << 30])
-def test_a_record_larger_than_a_file_is_refused_and_leaves_no_trace(disk: LogOnDisk, size: int) -> None:
+def test_a_record_larger_than_a_file_is_refused_without_effect(disk: LogOnDisk, size: int) -> None:
     disk.append(100)
 
     with pytest.raises(InvalidMessage, match=f"record of {size} bytes does not fit into a log file of 4096"):
@@ -113,7 +111,7 @@ def test_a_record_larger_than_a_file_is_refused_and_leaves_no_trace(disk: LogOnD
     assert disk.turn(100) == [100]
 
 
-def test_records_that_fit_into_the_file_are_taken_together(disk: LogOnDisk) -> None:
+def test_records_that_fit_into_the_file_are_staged_together(disk: LogOnDisk) -> None:
     disk.turn(1000)
     records = [record_of(300, 1000), record_of(400, 1300)]
 
@@ -124,7 +122,7 @@ def test_records_that_fit_into_the_file_are_taken_together(disk: LogOnDisk) -> N
     assert disk.turn(200) == [1700]
 
 
-def test_records_are_taken_together_within_the_limit(disk: LogOnDisk) -> None:
+def test_records_are_staged_together_up_to_the_limit(disk: LogOnDisk) -> None:
     disk.turn(1000)
 
     with pytest.raises(AssertionError):
@@ -136,15 +134,13 @@ def test_records_are_taken_together_within_the_limit(disk: LogOnDisk) -> None:
     assert disk.turn(200) == [1000]
 
 
-def test_a_log_that_is_not_open_takes_no_records_together() -> None:
+def test_a_closed_log_stages_no_records() -> None:
     with pytest.raises(AssertionError):
         LogOnDisk().log.put_run(record_of(200, 0), 200)
 
 
 @pytest.mark.parametrize("sizes", [(300, 400), (3000, 300)])
-def test_what_came_behind_a_mark_is_taken_back_whatever_files_it_went_to(
-    disk: LogOnDisk, sizes: tuple[int, ...]
-) -> None:
+def test_everything_staged_after_a_mark_is_rolled_back_across_files(disk: LogOnDisk, sizes: tuple[int, ...]) -> None:
     disk.turn(1000)
     first = record_of(200, disk.log.reserve(200))
     disk.log.put((first,))
@@ -166,7 +162,7 @@ def test_what_came_behind_a_mark_is_taken_back_whatever_files_it_went_to(
 @pytest.mark.parametrize(
     "store", sorted(GOLDEN.glob("store/*/*/commitlog")), ids=lambda path: "/".join(path.parts[-3:-1])
 )
-def test_the_real_brokers_records_fall_where_it_put_them_and_make_the_same_files(store: Path) -> None:
+def test_the_same_records_give_the_same_files_as_apache(store: Path) -> None:
     theirs = {path.name: store_file(path) for path in sorted(store.iterdir())}
     disk = LogOnDisk(log_file_bytes=32 * 1024).begin()
 
@@ -193,7 +189,7 @@ def records_of(files: dict[str, bytes]) -> Iterator[bytes]:
 
 
 @needs_golden
-def test_a_log_of_the_real_broker_is_read_and_continued(tmp_path: Path) -> None:
+def test_a_log_of_apaches_broker_is_read_and_continued(tmp_path: Path) -> None:
     store = GOLDEN / "store/5.3.3/clean/commitlog"
     (tmp_path / "commitlog").mkdir()
     for path in store.iterdir():
@@ -220,7 +216,7 @@ def test_a_log_of_the_real_broker_is_read_and_continued(tmp_path: Path) -> None:
 # reading
 
 
-def test_views_are_read_only_and_see_only_what_is_written(disk: LogOnDisk) -> None:
+def test_views_are_read_only_and_show_only_written_bytes(disk: LogOnDisk) -> None:
     disk.turn(100, 200)
     disk.append(300)
 
@@ -240,7 +236,7 @@ def test_a_view_never_spans_files(disk: LogOnDisk) -> None:
         disk.log.view(LOG_FILE_BYTES - 10, 20)
 
 
-def test_a_view_lives_on_when_its_file_is_dropped(disk: LogOnDisk) -> None:
+def test_a_view_stays_valid_after_its_file_is_deleted(disk: LogOnDisk) -> None:
     disk.turn(1000)
     disk.turn(MOST)
     view = disk.log.view(0, 1000)
@@ -259,7 +255,7 @@ def test_a_view_lives_on_when_its_file_is_dropped(disk: LogOnDisk) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 99, 100, 300, 308, LOG_FILE_BYTES - 4, LOG_FILE_BYTES + 91, 1 << 40])
-def test_there_is_a_record_only_where_one_begins(disk: LogOnDisk, offset: int) -> None:
+def test_only_the_start_of_a_record_is_a_record(disk: LogOnDisk, offset: int) -> None:
     disk.turn(100)
     disk.turn(200)
     disk.turn(MOST)
@@ -270,7 +266,7 @@ def test_there_is_a_record_only_where_one_begins(disk: LogOnDisk, offset: int) -
 
 
 @pytest.mark.parametrize("size", [0, 8, 90, 301, MOST + 9, 0x7FFFFFFF, 0xFFFFFFFF])
-def test_a_size_that_cannot_be_true_makes_no_record(disk: LogOnDisk, size: int) -> None:
+def test_an_impossible_size_is_not_a_record(disk: LogOnDisk, size: int) -> None:
     disk.turn(300)
     with disk.files.open(ROOT / "commitlog" / f"{0:020d}") as file:
         file.write_at(0, size.to_bytes(4, "big"))
@@ -280,7 +276,7 @@ def test_a_size_that_cannot_be_true_makes_no_record(disk: LogOnDisk, size: int) 
 
 @pytest.mark.parametrize("born_v6", [False, True])
 @pytest.mark.parametrize("store_v6", [False, True])
-def test_the_store_time_is_found_whatever_the_hosts_are(disk: LogOnDisk, born_v6: bool, store_v6: bool) -> None:
+def test_the_store_time_is_found_with_any_size_of_hosts(disk: LogOnDisk, born_v6: bool, store_v6: bool) -> None:
     flags = SysFlag.BORN_HOST_V6 * born_v6 | SysFlag.STORE_HOST_V6 * store_v6
     hosts = [HOST + bytes(12) * v6 for v6 in (born_v6, store_v6)]
     raw = encode_record(b"T", 0, 0, 0, b"body", b"", 0, flags, 111, hosts[0], 1_700_000_000_123, hosts[1])

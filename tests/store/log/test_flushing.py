@@ -41,7 +41,7 @@ def syncs_of(disk: LogOnDisk, begun: int = 0) -> list[str]:
 # group commit
 
 
-def test_a_send_is_told_once_the_sync_that_covers_it_is_done(disk: LogOnDisk) -> None:
+def test_a_send_is_notified_when_its_sync_is_done(disk: LogOnDisk) -> None:
     told: list[bool] = []
     disk.turn(100)
 
@@ -56,7 +56,7 @@ def test_a_send_is_told_once_the_sync_that_covers_it_is_done(disk: LogOnDisk) ->
     assert disk.flusher.synced_ms == disk.clock.now_ms()
 
 
-def test_what_is_safe_already_is_told_at_once(disk: LogOnDisk) -> None:
+def test_synced_bytes_are_reported_at_once(disk: LogOnDisk) -> None:
     told: list[bool] = []
     disk.turn(100)
     disk.flusher.when_synced(100, lambda _: None)
@@ -68,7 +68,7 @@ def test_what_is_safe_already_is_told_at_once(disk: LogOnDisk) -> None:
     assert not disk.flusher.busy
 
 
-def test_turns_that_come_during_a_sync_share_the_next_one(disk: LogOnDisk) -> None:
+def test_turns_during_a_sync_share_the_next_one(disk: LogOnDisk) -> None:
     told: list[tuple[int, bool]] = []
     disk.turn(100)
     disk.flusher.when_synced(100, lambda safe: told.append((0, safe)))
@@ -84,7 +84,7 @@ def test_turns_that_come_during_a_sync_share_the_next_one(disk: LogOnDisk) -> No
     assert disk.flusher.syncs == 2
 
 
-def test_a_sync_covers_only_what_was_written_when_it_began(disk: LogOnDisk) -> None:
+def test_a_sync_covers_only_bytes_written_before_its_start(disk: LogOnDisk) -> None:
     disk.turn(100)
     first_ms = disk.clock.now_ms()
     disk.flusher.when_synced(100, lambda _: None)
@@ -98,7 +98,7 @@ def test_a_sync_covers_only_what_was_written_when_it_began(disk: LogOnDisk) -> N
     assert disk.log.written - disk.log.synced == 200
 
 
-def test_a_waiter_that_a_running_sync_covers_asks_for_no_other(disk: LogOnDisk) -> None:
+def test_a_waiter_covered_by_a_running_sync_needs_no_other(disk: LogOnDisk) -> None:
     told: list[bool] = []
     disk.turn(100, 100)
     disk.flusher.when_synced(100, told.append)
@@ -112,7 +112,7 @@ def test_a_waiter_that_a_running_sync_covers_asks_for_no_other(disk: LogOnDisk) 
     assert disk.flusher.synced == 200
 
 
-def test_a_turn_that_rolled_over_syncs_the_old_file_too() -> None:
+def test_a_turn_across_files_syncs_the_old_file_too() -> None:
     disk = LogOnDisk().begin()
     begun = disk.files.position
     disk.turn(1000)
@@ -129,7 +129,7 @@ def test_a_turn_that_rolled_over_syncs_the_old_file_too() -> None:
     assert safe_records(disk) == 4
 
 
-def test_a_send_that_waits_too_long_is_told_so_and_the_sync_goes_on(disk: LogOnDisk) -> None:
+def test_a_send_that_waits_too_long_gets_a_timeout_and_the_sync_continues(disk: LogOnDisk) -> None:
     told: list[tuple[str, bool]] = []
     disk.turn(100)
     disk.flusher.when_synced(100, lambda safe: told.append(("first", safe)))
@@ -149,7 +149,7 @@ def test_a_send_that_waits_too_long_is_told_so_and_the_sync_goes_on(disk: LogOnD
     assert disk.flusher.synced == 200
 
 
-def test_waiters_for_what_the_pool_has_not_written_wait_for_that_first() -> None:
+def test_waiters_for_bytes_in_the_pool_wait_for_their_write_first() -> None:
     disk = LogOnDisk(transient_pool=True).begin()
     told: list[bool] = []
     disk.turn(100)
@@ -198,7 +198,7 @@ def test_an_idle_log_is_not_synced_and_its_idle_time_does_not_count(disk: LogOnD
     assert disk.flusher.syncs == 0
 
 
-def test_the_policy_does_not_pile_up_syncs_on_a_slow_disk(disk: LogOnDisk) -> None:
+def test_syncs_do_not_accumulate_on_a_slow_disk(disk: LogOnDisk) -> None:
     for _ in range(5):
         disk.turn(5 * 4096)
         disk.clock.advance_ms(500)
@@ -222,7 +222,7 @@ def derived(disk: LogOnDisk, *names: str) -> list[Path]:
     return paths
 
 
-def test_derived_files_are_synced_in_order_and_then_told(disk: LogOnDisk) -> None:
+def test_derived_files_are_synced_in_order_before_their_callback(disk: LogOnDisk) -> None:
     done: list[str] = []
     begun = disk.files.position
 
@@ -236,7 +236,7 @@ def test_derived_files_are_synced_in_order_and_then_told(disk: LogOnDisk) -> Non
     assert syncs_of(disk, begun) == ["a", "b", "c"]
 
 
-def test_no_files_are_done_after_those_before_them(disk: LogOnDisk) -> None:
+def test_files_are_reported_in_order(disk: LogOnDisk) -> None:
     done: list[str] = []
 
     disk.flusher.sync_files([], lambda: done.append("nothing"))
@@ -249,7 +249,7 @@ def test_no_files_are_done_after_those_before_them(disk: LogOnDisk) -> None:
     assert done == ["nothing", "a", "nothing again"]
 
 
-def test_a_file_that_is_gone_by_then_needs_no_sync(disk: LogOnDisk) -> None:
+def test_a_deleted_file_needs_no_sync(disk: LogOnDisk) -> None:
     done: list[None] = []
     paths = derived(disk, "a", "b")
     disk.flusher.sync_files(paths, lambda: done.append(None))
@@ -260,7 +260,7 @@ def test_a_file_that_is_gone_by_then_needs_no_sync(disk: LogOnDisk) -> None:
     assert done == [None]
 
 
-def test_of_a_folder_the_names_are_synced(disk: LogOnDisk) -> None:
+def test_a_sync_of_a_folder_covers_its_names(disk: LogOnDisk) -> None:
     done: list[None] = []
     path = ROOT / "queue" / "a"
     disk.files.make_dir(path.parent)
@@ -274,7 +274,7 @@ def test_of_a_folder_the_names_are_synced(disk: LogOnDisk) -> None:
     assert disk.files.crash(Random(0), survives="nothing").status(path) is not None
 
 
-def test_the_log_comes_first_whenever_a_derived_file_is_done(disk: LogOnDisk) -> None:
+def test_the_log_is_synced_before_each_derived_file(disk: LogOnDisk) -> None:
     done: list[str] = []
     begun = disk.files.position
     disk.flusher.sync_files(derived(disk, "a", "b", "c"), lambda: done.append("derived"))
@@ -287,7 +287,7 @@ def test_the_log_comes_first_whenever_a_derived_file_is_done(disk: LogOnDisk) ->
     assert done == ["log", "derived"]
 
 
-def test_a_file_that_cannot_be_opened_is_tried_again_at_the_next_tick(disk: LogOnDisk) -> None:
+def test_a_file_that_cannot_be_opened_is_retried_at_the_next_tick(disk: LogOnDisk) -> None:
     done: list[None] = []
     disk.flusher.sync_files(derived(disk, "a", "b"), lambda: done.append(None))
     disk.files.fail("open", errno.EMFILE, path="*b")
@@ -301,7 +301,7 @@ def test_a_file_that_cannot_be_opened_is_tried_again_at_the_next_tick(disk: LogO
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EINTR])
-def test_a_folder_that_cannot_be_opened_is_no_failed_sync(disk: LogOnDisk, code: int) -> None:
+def test_a_folder_that_cannot_be_opened_is_not_a_failed_sync(disk: LogOnDisk, code: int) -> None:
     done: list[None] = []
     disk.flusher.sync_files([*derived(disk, "a"), disk.settings.folder], lambda: done.append(None))
     disk.files.fail("open_dir", code, path=str(disk.settings.folder), times=3)
@@ -315,7 +315,7 @@ def test_a_folder_that_cannot_be_opened_is_no_failed_sync(disk: LogOnDisk, code:
     assert done == [None]
 
 
-def test_a_folder_that_cannot_be_synced_ends_writing(disk: LogOnDisk) -> None:
+def test_a_failed_sync_of_a_folder_ends_writing(disk: LogOnDisk) -> None:
     disk.flusher.sync_files([disk.settings.folder], lambda: None)
     disk.files.fail("sync_dir", path=str(disk.settings.folder))
 
@@ -324,7 +324,7 @@ def test_a_folder_that_cannot_be_synced_ends_writing(disk: LogOnDisk) -> None:
     assert isinstance(disk.flusher.failed, SyncFailed)
 
 
-def test_a_derived_file_that_cannot_be_synced_ends_writing_too(disk: LogOnDisk) -> None:
+def test_a_failed_sync_of_a_derived_file_ends_writing(disk: LogOnDisk) -> None:
     done: list[None] = []
     disk.flusher.sync_files(derived(disk, "a"), lambda: done.append(None))
     disk.files.fail("sync", path="*a")
@@ -340,7 +340,7 @@ def test_a_derived_file_that_cannot_be_synced_ends_writing_too(disk: LogOnDisk) 
 # a failed sync
 
 
-def test_a_failed_sync_ends_writing_and_is_not_tried_again(disk: LogOnDisk) -> None:
+def test_a_failed_sync_ends_writing_and_is_not_retried(disk: LogOnDisk) -> None:
     told: list[bool] = []
     disk.turn(100)
     disk.flusher.when_synced(100, told.append)
@@ -360,7 +360,7 @@ def test_a_failed_sync_ends_writing_and_is_not_tried_again(disk: LogOnDisk) -> N
     assert disk.log.record(0) is not None
 
 
-def test_after_a_failed_sync_a_turn_under_way_is_told_that_it_is_not_safe(disk: LogOnDisk) -> None:
+def test_after_a_failed_sync_a_running_turn_is_reported_as_unsafe(disk: LogOnDisk) -> None:
     told: list[bool] = []
     disk.turn(100)
     disk.flusher.when_synced(100, told.append)
@@ -375,7 +375,7 @@ def test_after_a_failed_sync_a_turn_under_way_is_told_that_it_is_not_safe(disk: 
     assert told == [False, False]
 
 
-def test_closing_after_a_failed_sync_says_so_and_syncs_nothing(disk: LogOnDisk) -> None:
+def test_closing_after_a_failed_sync_raises_and_syncs_nothing(disk: LogOnDisk) -> None:
     disk.turn(100)
     disk.files.fail("sync", errno.EIO, path=str(LOG_FILE))
     disk.tick(after_ms=10_000)
@@ -389,7 +389,7 @@ def test_closing_after_a_failed_sync_says_so_and_syncs_nothing(disk: LogOnDisk) 
 # remains of a failed write
 
 
-def test_remains_of_a_failed_write_are_removed_before_anything_else(disk: LogOnDisk) -> None:
+def test_remains_of_a_failed_write_are_removed_before_other_work(disk: LogOnDisk) -> None:
     disk.turn(100)
     disk.files.fail("write")
     with pytest.raises(StoreError):
@@ -406,7 +406,7 @@ def test_remains_of_a_failed_write_are_removed_before_anything_else(disk: LogOnD
     assert syncs_of(disk, begun) == [LOG_FILE.name, LOG_FILE.name, "a"]
 
 
-def test_remains_are_tried_once_in_a_tick_told_once_and_block_no_sync(
+def test_removing_remains_is_tried_once_per_tick_logged_once_and_blocks_no_sync(
     disk: LogOnDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[bool] = []
@@ -431,7 +431,7 @@ def test_remains_are_tried_once_in_a_tick_told_once_and_block_no_sync(
 # closing
 
 
-def test_closing_syncs_the_log_and_the_derived_files_and_tells_everybody(disk: LogOnDisk) -> None:
+def test_closing_syncs_the_log_and_the_derived_files_and_notifies_all_waiters(disk: LogOnDisk) -> None:
     told: list[object] = []
     disk.turn(100)
     disk.flusher.when_synced(100, told.append)
@@ -445,7 +445,7 @@ def test_closing_syncs_the_log_and_the_derived_files_and_tells_everybody(disk: L
     disk.flusher.close()
 
 
-def test_closing_tells_those_who_wait_for_what_was_never_written(disk: LogOnDisk) -> None:
+def test_closing_notifies_waiters_of_unwritten_bytes(disk: LogOnDisk) -> None:
     told: list[bool] = []
     disk.flusher.when_synced(100, told.append)
 
@@ -454,7 +454,7 @@ def test_closing_tells_those_who_wait_for_what_was_never_written(disk: LogOnDisk
     assert told == [False]
 
 
-def test_closing_with_a_file_that_cannot_be_opened_is_a_failure(disk: LogOnDisk) -> None:
+def test_closing_with_a_file_that_cannot_be_opened_raises(disk: LogOnDisk) -> None:
     disk.files.fail("open", errno.EMFILE, path="*a", nth=2, times=None)
     disk.flusher.sync_files(derived(disk, "a"), lambda: None)
 
@@ -485,7 +485,7 @@ class Running:
         self.flusher.when_synced(self.log.end, told)
 
 
-def test_sends_are_told_in_order_on_the_owners_thread_on_a_real_disk(tmp_path: Path) -> None:
+def test_sends_are_notified_in_order_on_the_thread_of_the_owner(tmp_path: Path) -> None:
     running = Running(DiskFiles(), tmp_path)
     told: list[int] = []
 
@@ -502,7 +502,7 @@ def test_sends_are_told_in_order_on_the_owners_thread_on_a_real_disk(tmp_path: P
     running.log.close()
 
 
-def test_a_sync_that_hangs_blocks_neither_appends_nor_reads_nor_time_outs() -> None:
+def test_a_hanging_sync_blocks_neither_appends_nor_reads_nor_timeouts() -> None:
     files = FaultyFiles()
     running = Running(files, ROOT)
     told: list[bool] = []
@@ -524,7 +524,7 @@ def test_a_sync_that_hangs_blocks_neither_appends_nor_reads_nor_time_outs() -> N
     running.log.close()
 
 
-def test_closing_gives_up_on_a_sync_that_hangs() -> None:
+def test_closing_does_not_wait_for_a_hanging_sync() -> None:
     files = FaultyFiles()
     running = Running(files, ROOT, close_timeout_ms=10)
     told: list[bool] = []
@@ -540,7 +540,7 @@ def test_closing_gives_up_on_a_sync_that_hangs() -> None:
     running.log.close()
 
 
-def test_the_clock_of_the_system_will_do(tmp_path: Path) -> None:
+def test_flushing_works_with_the_system_clock(tmp_path: Path) -> None:
     settings = StoreSettings(folder=tmp_path, log_file_bytes=LOG_FILE_BYTES)
     log = CommitLog(settings, DiskFiles())
     log.begin(FilePreparer(settings, DiskFiles(), SystemClock(), log.segments))

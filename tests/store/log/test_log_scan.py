@@ -25,7 +25,7 @@ def store() -> MadeStore:
     return MadeStore().fill()
 
 
-def test_a_sound_log_is_its_records(store: MadeStore) -> None:
+def test_a_valid_log_is_scanned_as_its_records(store: MadeStore) -> None:
     records, holes, done = scan(store)
 
     assert records == list(store.records)
@@ -33,7 +33,7 @@ def test_a_sound_log_is_its_records(store: MadeStore) -> None:
     assert (done.end, done.ending, done.tails) == (store.end, "only zeros", [])
 
 
-def test_an_empty_log_ends_where_it_begins() -> None:
+def test_an_empty_log_ends_at_its_start() -> None:
     store = MadeStore()
 
     assert scan(store)[:2] == ([], [])
@@ -41,7 +41,7 @@ def test_an_empty_log_ends_where_it_begins() -> None:
     assert scan(store)[2].end == 5 * LOG_FILE_BYTES
 
 
-def test_every_record_but_the_damaged_one_is_found_wherever_a_byte_changes(store: MadeStore) -> None:
+def test_every_record_except_the_damaged_one_is_found_for_any_damaged_byte(store: MadeStore) -> None:
     random = Random(3)
     whole = store.read(store.log_path(0))
     in_file = [at for at in store.records if at < LOG_FILE_BYTES]
@@ -56,7 +56,7 @@ def test_every_record_but_the_damaged_one_is_found_wherever_a_byte_changes(store
         store.write(store.log_path(0), whole)
 
 
-def test_a_copy_of_a_record_at_another_place_is_not_taken_for_one(store: MadeStore) -> None:
+def test_a_copy_of_a_record_at_another_offset_is_not_a_record(store: MadeStore) -> None:
     at, second = list(store.records)[:2]
     inner = encode_record(b"T", 0, 0, at + 1, b"", b"", 0, 0, 0, bytes(8), 0, bytes(8))
     store.write(store.log_path(0), bytes(8), at)
@@ -68,7 +68,7 @@ def test_a_copy_of_a_record_at_another_place_is_not_taken_for_one(store: MadeSto
     assert at + 20 not in records
 
 
-def test_the_rest_of_a_file_is_lost_when_a_later_file_has_records(store: MadeStore) -> None:
+def test_the_rest_of_a_file_is_lost_if_a_later_file_has_records(store: MadeStore) -> None:
     at = [at for at in store.records if at < LOG_FILE_BYTES][-3]
     store.write(store.log_path(0), bytes(LOG_FILE_BYTES - at), at)
 
@@ -78,7 +78,7 @@ def test_the_rest_of_a_file_is_lost_when_a_later_file_has_records(store: MadeSto
     assert records == [offset for offset in store.records if offset < at or offset >= LOG_FILE_BYTES]
 
 
-def test_a_missing_file_is_a_hole_without_a_path(store: MadeStore) -> None:
+def test_a_missing_file_is_a_gap_without_a_path(store: MadeStore) -> None:
     store.unlink(store.log_path(LOG_FILE_BYTES))
 
     _, holes, _ = scan(store)
@@ -86,7 +86,7 @@ def test_a_missing_file_is_a_hole_without_a_path(store: MadeStore) -> None:
     assert holes == [Unreadable(LOG_FILE_BYTES, 2 * LOG_FILE_BYTES, "its file is missing", None)]
 
 
-def test_a_short_file_is_read_as_far_as_it_goes(store: MadeStore) -> None:
+def test_a_short_file_is_read_to_its_end(store: MadeStore) -> None:
     at = [at for at in store.records if at < LOG_FILE_BYTES][-1]
     store.truncate(store.log_path(0), at)
 
@@ -96,7 +96,7 @@ def test_a_short_file_is_read_as_far_as_it_goes(store: MadeStore) -> None:
     assert (hole.begin, hole.end, hole.reason) == (at, LOG_FILE_BYTES, "the file ends here")
 
 
-def test_a_file_that_is_cut_off_in_its_filler_is_whole(store: MadeStore) -> None:
+def test_a_file_truncated_in_its_filler_is_complete(store: MadeStore) -> None:
     filler = max(at + len(raw) for at, raw in store.records.items() if at < LOG_FILE_BYTES)
     store.truncate(store.log_path(0), filler + 8)
 
@@ -106,7 +106,7 @@ def test_a_file_that_is_cut_off_in_its_filler_is_whole(store: MadeStore) -> None
     assert holes == []
 
 
-def test_bytes_behind_the_end_are_told_with_their_range(store: MadeStore) -> None:
+def test_bytes_after_the_end_are_reported_with_their_range(store: MadeStore) -> None:
     later = store.log_path(store.end + LOG_FILE_BYTES)
     store.write(store.log_path(store.end), b"\0\0xyz\0", store.end % LOG_FILE_BYTES + 100)
     store.write(later, b"more", 7, LOG_FILE_BYTES)
@@ -129,7 +129,7 @@ def test_a_torn_last_record_is_the_end_and_its_reason(store: MadeStore) -> None:
     assert (done.end, done.ending) == (at, "a wrong body checksum")
 
 
-def test_empty_files_made_ahead_are_not_counted_as_log(store: MadeStore) -> None:
+def test_prepared_empty_files_are_not_part_of_the_log(store: MadeStore) -> None:
     store.write(store.log_path(5 * LOG_FILE_BYTES), b"", size=LOG_FILE_BYTES)
 
     files = list_log_files(store.files, LOG)
@@ -147,7 +147,7 @@ def test_only_names_of_twenty_digits_are_log_files(store: MadeStore) -> None:
     assert all(file.first <= store.end for file in list_log_files(store.files, LOG))
 
 
-def test_the_range_of_bytes_that_are_not_zero(store: MadeStore) -> None:
+def test_the_range_of_nonzero_bytes_is_found(store: MadeStore) -> None:
     store.write("notes", b"\0\0a\0\0b\0\0")
     with store.files.open(ROOT / "notes") as file:
         assert nonzero_range(file, 0, 8) == (2, 6)

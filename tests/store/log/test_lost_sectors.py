@@ -23,12 +23,12 @@ TEXTS = st.lists(st.sampled_from([b"name\x01value\x02", b"n\x01a\0b\x02", b"\0",
         (b"a" * 600 + b"\0b", SECTOR_BYTES * 2 - 601, True),
     ],
 )
-def test_a_zero_before_the_end_of_a_sector_or_of_the_text_looks_cut(text: bytes, at: int, expected: bool) -> None:
+def test_a_zero_at_the_end_of_a_sector_or_text_looks_like_a_lost_sector(text: bytes, at: int, expected: bool) -> None:
     assert looks_cut(text, at) is expected
 
 
 @given(TEXTS, st.integers(0, 5000))
-def test_properties_that_are_moved_on_say_the_same_and_do_not_look_cut(text: bytes, at: int) -> None:
+def test_padded_properties_have_the_same_meaning_and_do_not_look_damaged(text: bytes, at: int) -> None:
     longer = moved_on(text, at)
 
     if longer is None:
@@ -39,13 +39,13 @@ def test_properties_that_are_moved_on_say_the_same_and_do_not_look_cut(text: byt
         assert parse_properties(longer.decode()) == parse_properties(text.decode())
 
 
-def test_what_is_full_of_zeros_cannot_be_moved_on() -> None:
+def test_properties_full_of_zeros_cannot_be_padded() -> None:
     assert moved_on(b"n\x01" + bytes(SECTOR_BYTES) + b"x\x02", 0) is None
     assert moved_on(b"n\x01" + bytes(SECTOR_BYTES - 1) + b"x\x02", 0) is not None
     assert moved_on(b"n\x01\0", 0) is None
 
 
-def test_a_zero_is_taken_wherever_it_comes_to_lie_and_survives_a_crash() -> None:
+def test_a_zero_at_any_position_is_accepted_and_survives_a_crash() -> None:
     opened = OpenStore.small(log_file_bytes=64 * 1024, queue_file_entries=1000)
     for number in range(SECTOR_BYTES + 1):
         opened.send(b"%d" % number, properties="KEYS\x01k\x02own\x01a\0b\x02")
@@ -60,7 +60,7 @@ def test_a_zero_is_taken_wherever_it_comes_to_lie_and_survives_a_crash() -> None
     assert len(again.store.find_by_key("T", "k", 64)) == 64
 
 
-def test_a_message_that_comes_to_a_bad_place_again_in_the_next_file_is_moved_on_there_too() -> None:
+def test_a_message_at_a_bad_position_of_the_next_file_is_padded_there_too() -> None:
     opened = OpenStore.small()
     properties = "own\x01" + "a\0" * 300 + "b\x02"
     for number in range(60):
@@ -74,7 +74,7 @@ def test_a_message_that_comes_to_a_bad_place_again_in_the_next_file_is_moved_on_
 
 @settings(max_examples=25)
 @given(st.lists(TEXTS, min_size=1, max_size=12))
-def test_all_that_is_taken_is_there_after_a_crash(texts: list[bytes]) -> None:
+def test_all_accepted_messages_exist_after_a_crash(texts: list[bytes]) -> None:
     opened = OpenStore.small(prepared_files=20, log_file_bytes=8192)
     taken = []
     for number, text in enumerate(texts):

@@ -22,14 +22,14 @@ def some(disk: FaultyFiles) -> OpenFiles:
     return OpenFiles(disk, 3)
 
 
-def test_a_file_is_made_with_its_full_size_of_zeros(disk: FaultyFiles, some: OpenFiles) -> None:
+def test_a_new_file_has_its_full_size_of_zeros(disk: FaultyFiles, some: OpenFiles) -> None:
     file = some.make(NAMES[0], 400)
 
     assert file.size() == 400
     assert disk.read(Path(NAMES[0])) == bytes(400)
 
 
-def test_a_file_that_is_there_keeps_its_bytes(disk: FaultyFiles, some: OpenFiles) -> None:
+def test_an_existing_file_keeps_its_bytes(disk: FaultyFiles, some: OpenFiles) -> None:
     some.make(NAMES[0], 400).write_at(0, b"entry")
     some.close()
     again = OpenFiles(disk, 3)
@@ -38,12 +38,12 @@ def test_a_file_that_is_there_keeps_its_bytes(disk: FaultyFiles, some: OpenFiles
     assert again.take_renamed() == []
 
 
-def test_a_file_must_exist_to_be_got(some: OpenFiles) -> None:
+def test_only_an_existing_file_can_be_opened(some: OpenFiles) -> None:
     with pytest.raises(FileNotFoundError):
         some.get(NAMES[0])
 
 
-def test_the_same_file_is_opened_once(some: OpenFiles) -> None:
+def test_a_file_is_opened_only_once(some: OpenFiles) -> None:
     made = some.make(NAMES[0], 400)
 
     assert some.get(NAMES[0]) is made
@@ -51,7 +51,7 @@ def test_the_same_file_is_opened_once(some: OpenFiles) -> None:
     assert len(some) == 1
 
 
-def test_the_file_used_longest_ago_is_closed_when_there_are_too_many(some: OpenFiles) -> None:
+def test_above_the_limit_the_least_recently_used_file_is_closed(some: OpenFiles) -> None:
     first, second, third = (some.make(name, 400) for name in NAMES[:3])
     some.get(NAMES[0])
 
@@ -79,7 +79,7 @@ def test_at_least_one_file_may_be_open(disk: FaultyFiles) -> None:
     assert len(some) == 1
 
 
-def test_a_size_that_could_not_be_given_is_given_by_the_next_attempt(disk: FaultyFiles, some: OpenFiles) -> None:
+def test_a_file_size_that_failed_is_set_by_the_next_attempt(disk: FaultyFiles, some: OpenFiles) -> None:
     disk.fail("truncate", errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
         some.make(NAMES[0], 400)
@@ -89,7 +89,7 @@ def test_a_size_that_could_not_be_given_is_given_by_the_next_attempt(disk: Fault
     assert some.take_renamed() == [Path(NAMES[0])]
 
 
-def test_a_file_that_cannot_have_its_size_is_closed(tmp_path: Path) -> None:
+def test_a_file_whose_size_cannot_be_set_is_closed(tmp_path: Path) -> None:
     some = OpenFiles(DiskFiles(), 3)
     open_before = len(list(Path("/proc/self/fd").iterdir()))
 
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_have_its_size_is_closed(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == open_before
 
 
-def test_a_file_that_a_crash_left_too_short_gets_its_size(disk: FaultyFiles, some: OpenFiles) -> None:
+def test_a_file_left_too_short_by_a_crash_gets_its_size(disk: FaultyFiles, some: OpenFiles) -> None:
     disk.make_dir(Path("/queues"))
     with disk.open(Path(NAMES[0]), create=True) as file:
         file.write_at(0, b"torn")
@@ -107,7 +107,7 @@ def test_a_file_that_a_crash_left_too_short_gets_its_size(disk: FaultyFiles, som
     assert some.make(NAMES[0], 400).read_at(0, 400) == b"torn" + bytes(396)
 
 
-def test_what_was_written_is_told_once_even_when_a_later_file_fails(disk: FaultyFiles, some: OpenFiles) -> None:
+def test_written_files_are_reported_once_even_if_a_later_file_fails(disk: FaultyFiles, some: OpenFiles) -> None:
     some.make(NAMES[1], 400)
     disk.fail("create", errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
@@ -117,7 +117,7 @@ def test_what_was_written_is_told_once_even_when_a_later_file_fails(disk: Faulty
     assert some.take_written() == []
 
 
-def test_names_that_are_not_safe_are_those_made_or_removed(disk: FaultyFiles, some: OpenFiles) -> None:
+def test_created_and_removed_names_are_unsafe_until_their_sync(disk: FaultyFiles, some: OpenFiles) -> None:
     some.make(NAMES[0], 400)
     some.make(NAMES[1], 400)
     assert some.take_renamed() == [Path(NAMES[0]), Path(NAMES[1])]
@@ -129,7 +129,7 @@ def test_names_that_are_not_safe_are_those_made_or_removed(disk: FaultyFiles, so
     assert some.take_renamed() == []
 
 
-def test_a_name_in_doubt_is_told_though_the_file_was_there(disk: FaultyFiles, some: OpenFiles) -> None:
+def test_an_uncertain_name_is_reported_although_the_file_exists(disk: FaultyFiles, some: OpenFiles) -> None:
     some.make(NAMES[0], 400)
     some.take_renamed()
 
@@ -151,13 +151,13 @@ def test_an_unlinked_file_is_closed_and_needs_no_sync(disk: FaultyFiles, some: O
         file.size()
 
 
-def test_unlinking_what_is_gone_is_harmless(some: OpenFiles) -> None:
+def test_unlinking_a_missing_file_is_harmless(some: OpenFiles) -> None:
     some.unlink(NAMES[0])
 
     assert len(some) == 0
 
 
-def test_closing_closes_all_and_may_be_done_twice(some: OpenFiles) -> None:
+def test_closing_closes_all_files_and_may_be_repeated(some: OpenFiles) -> None:
     files = [some.make(name, 400) for name in NAMES[:3]]
 
     some.close()

@@ -49,7 +49,7 @@ class Bench:
         return [int(name) // LOG_FILE_BYTES for name in self.files.list(FOLDER)]
 
 
-def test_the_first_file_is_there_when_begin_returns() -> None:
+def test_the_first_file_exists_when_begin_returns() -> None:
     bench = Bench()
 
     bench.preparer.begin()
@@ -57,7 +57,7 @@ def test_the_first_file_is_there_when_begin_returns() -> None:
     assert bench.preparer.take().first == 0
 
 
-def test_files_are_made_ahead_and_no_more_than_wanted() -> None:
+def test_files_are_created_ahead_up_to_the_limit() -> None:
     bench = Bench(prepared_files=3).begin()
 
     assert bench.preparer.ready == 3
@@ -66,7 +66,7 @@ def test_files_are_made_ahead_and_no_more_than_wanted() -> None:
         assert bench.files.read(FOLDER / name) == bytes(LOG_FILE_BYTES)
 
 
-def test_a_taken_file_belongs_to_the_run_and_another_is_made() -> None:
+def test_a_used_file_joins_the_log_and_another_is_created() -> None:
     bench = Bench().begin()
 
     taken = [bench.preparer.take()]
@@ -80,7 +80,7 @@ def test_a_taken_file_belongs_to_the_run_and_another_is_made() -> None:
     taken[1].file.write_at(0, b"x")
 
 
-def test_a_log_that_exists_is_continued_behind_its_last_file() -> None:
+def test_an_existing_log_continues_after_its_last_file() -> None:
     bench = Bench().begin()
     for _ in range(2):
         bench.preparer.take()
@@ -92,7 +92,7 @@ def test_a_log_that_exists_is_continued_behind_its_last_file() -> None:
     assert again.preparer.take().first == 2 * LOG_FILE_BYTES
 
 
-def test_running_out_is_refused_counted_and_timed_until_a_file_is_ready() -> None:
+def test_a_missing_prepared_file_is_refused_counted_and_timed() -> None:
     bench = Bench(prepared_files=1).begin()
     bench.preparer.take()
     bench.clock.advance_ms(1_000)
@@ -108,7 +108,7 @@ def test_running_out_is_refused_counted_and_timed_until_a_file_is_ready() -> Non
     assert bench.preparer.take().first == LOG_FILE_BYTES
 
 
-def test_allocated_files_take_their_space_at_once_and_sparse_ones_none() -> None:
+def test_allocated_files_use_their_space_at_once_and_sparse_ones_do_not() -> None:
     for allocate, used in ((True, 2 * LOG_FILE_BYTES), (False, 0)):
         files = FaultyFiles(capacity=1 << 20)
 
@@ -118,7 +118,7 @@ def test_allocated_files_take_their_space_at_once_and_sparse_ones_none() -> None
         assert usage.total - usage.free == used
 
 
-def test_a_full_disk_shows_before_the_space_is_needed_and_heals_by_itself() -> None:
+def test_a_full_disk_is_detected_before_the_space_is_needed() -> None:
     files = FaultyFiles(capacity=LOG_FILE_BYTES)
     bench = Bench(files, allocate_files=True).begin()
     assert bench.preparer.ready == 1
@@ -139,7 +139,7 @@ def test_a_full_disk_shows_before_the_space_is_needed_and_heals_by_itself() -> N
 
 
 @pytest.mark.parametrize("call", ["open", "create", "truncate", "sync", "sync_dir"])
-def test_a_step_that_fails_is_tried_again_after_a_pause(call: str) -> None:
+def test_a_failed_step_is_retried_after_a_pause(call: str) -> None:
     bench = Bench(prepared_files=1).begin()
     bench.preparer.take()
     bench.files.fail(call, errno.EIO, f"{FOLDER}*", times=2)  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def test_a_step_that_fails_is_tried_again_after_a_pause(call: str) -> None:
     assert bench.preparer.take().first == LOG_FILE_BYTES
 
 
-def test_what_a_failed_attempt_could_not_clear_away_is_used_by_the_next() -> None:
+def test_remains_of_a_failed_attempt_are_used_by_the_next() -> None:
     bench = Bench(prepared_files=1).begin()
     bench.preparer.take()
     bench.files.fail("sync_dir")
@@ -170,7 +170,7 @@ def test_what_a_failed_attempt_could_not_clear_away_is_used_by_the_next() -> Non
     assert bench.preparer.take().first == LOG_FILE_BYTES
 
 
-def test_a_file_that_is_in_the_way_is_not_overwritten() -> None:
+def test_an_existing_file_is_not_overwritten() -> None:
     bench = Bench(prepared_files=1).begin()
     stranger = FOLDER / f"{LOG_FILE_BYTES:020d}"
     with bench.files.open(stranger, create=True) as file:
@@ -184,7 +184,7 @@ def test_a_file_that_is_in_the_way_is_not_overwritten() -> None:
         bench.preparer.take()
 
 
-def test_a_ready_file_that_somebody_removed_is_made_again_and_never_written_to(
+def test_a_removed_ready_file_is_created_again_before_it_is_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench(prepared_files=3).begin()
@@ -204,7 +204,7 @@ def test_a_ready_file_that_somebody_removed_is_made_again_and_never_written_to(
     assert "another program removed" in caplog.text
 
 
-def test_a_first_file_that_cannot_be_made_is_told_at_once() -> None:
+def test_a_failure_to_create_the_first_file_is_raised_at_once() -> None:
     bench = Bench()
     bench.files.fail("create", errno.ENOSPC)
 
@@ -212,7 +212,7 @@ def test_a_first_file_that_cannot_be_made_is_told_at_once() -> None:
         bench.preparer.begin()
 
 
-def test_a_first_file_that_is_in_the_way_is_damage() -> None:
+def test_an_existing_first_file_is_damage() -> None:
     bench = Bench()
     bench.files.make_dir(FOLDER)
     with bench.files.open(FOLDER / f"{0:020d}", create=True) as file:
@@ -223,7 +223,7 @@ def test_a_first_file_that_is_in_the_way_is_damage() -> None:
 
 
 @pytest.mark.parametrize("allocate", [False, True])
-def test_no_crash_while_files_are_made_leaves_damage(allocate: bool) -> None:
+def test_no_crash_while_files_are_created_leaves_damage(allocate: bool) -> None:
     bench = Bench(allocate_files=allocate).begin()
     for _ in range(4):
         bench.preparer.take().file.write_at(0, b"record")
@@ -236,7 +236,7 @@ def test_no_crash_while_files_are_made_leaves_damage(allocate: bool) -> None:
             assert not any(segment.map[6:])
 
 
-def test_a_taken_file_survives_any_crash() -> None:
+def test_a_used_file_survives_any_crash() -> None:
     bench = Bench().begin()
 
     bench.preparer.take()
@@ -262,7 +262,7 @@ def test_old_files_are_unlinked_in_order_each_safe_before_the_next() -> None:
     assert [operation.kind for operation in bench.files.operations[begun:]] == ["unlink", "sync_dir"] * 2
 
 
-def test_a_file_that_cannot_be_unlinked_is_tried_again_before_any_newer_one() -> None:
+def test_a_file_that_cannot_be_unlinked_is_retried_before_any_newer_one() -> None:
     bench = Bench().begin()
     for _ in range(3):
         bench.preparer.take()
@@ -287,7 +287,7 @@ def test_a_file_that_cannot_be_unlinked_is_tried_again_before_any_newer_one() ->
     assert bench.preparer.removal_failure is None
 
 
-def test_closing_removes_what_was_not_used_and_can_be_repeated() -> None:
+def test_closing_removes_unused_files_and_may_be_repeated() -> None:
     bench = Bench().begin()
     bench.preparer.take()
 
@@ -297,7 +297,7 @@ def test_closing_removes_what_was_not_used_and_can_be_repeated() -> None:
     assert bench.names() == [0]
 
 
-def test_an_unused_file_that_cannot_be_removed_is_left_and_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unused_file_that_cannot_be_removed_is_harmless(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench().begin()
     bench.preparer.take()
     bench.worker.run()
@@ -315,7 +315,7 @@ def test_at_least_one_file_must_be_kept_ready() -> None:
         StoreSettings(folder=ROOT, prepared_files=0)
 
 
-def test_a_thread_makes_files_on_a_real_disk(tmp_path: Path) -> None:
+def test_a_thread_creates_files_on_a_real_disk(tmp_path: Path) -> None:
     settings = StoreSettings(folder=tmp_path, log_file_bytes=LOG_FILE_BYTES, prepared_files=2, allocate_files=True)
     segments = Segments(DiskFiles(), tmp_path / "commitlog", LOG_FILE_BYTES)
     preparer = FilePreparer(settings, DiskFiles(), SystemClock(), segments)
@@ -327,7 +327,7 @@ def test_a_thread_makes_files_on_a_real_disk(tmp_path: Path) -> None:
     assert [(path.name, path.stat().st_size) for path in (tmp_path / "commitlog").iterdir()] == [("0" * 20, 4096)]
 
 
-def test_a_stalled_disk_starves_the_log_and_never_blocks_it() -> None:
+def test_a_stalled_disk_leaves_the_log_without_files_but_does_not_block_it() -> None:
     files = FaultyFiles()
     files.make_dir(ROOT)
     settings = StoreSettings(folder=ROOT, log_file_bytes=LOG_FILE_BYTES, prepared_files=1, close_timeout_ms=10_000)
@@ -346,7 +346,7 @@ def test_a_stalled_disk_starves_the_log_and_never_blocks_it() -> None:
     assert files.list(FOLDER) == ["0" * 20]
 
 
-def test_closing_leaves_a_thread_behind_that_the_disk_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_does_not_wait_for_a_thread_in_a_stalled_call(caplog: pytest.LogCaptureFixture) -> None:
     files = FaultyFiles()
     files.make_dir(ROOT)
     settings = StoreSettings(folder=ROOT, log_file_bytes=LOG_FILE_BYTES, prepared_files=2, close_timeout_ms=10)

@@ -89,7 +89,7 @@ def test_an_empty_log_has_no_records() -> None:
     assert (walk.end, walk.ending, walk.reason, walk.records) == (0, ScanEnd.NO_MORE, "", 0)
 
 
-def test_records_are_given_in_order_until_nothing_was_written(chunk_bytes: int) -> None:
+def test_records_are_returned_in_order_up_to_the_first_unwritten_byte(chunk_bytes: int) -> None:
     log = log_of(100, 300, 150)
 
     walk = walked(log)
@@ -98,14 +98,14 @@ def test_records_are_given_in_order_until_nothing_was_written(chunk_bytes: int) 
     assert (walk.end, walk.ending, walk.reason) == (550, ScanEnd.NO_MORE, "")
 
 
-def test_filler_leads_to_the_next_file(chunk_bytes: int) -> None:
+def test_filler_continues_in_the_next_file(chunk_bytes: int) -> None:
     log = log_of(900, 900, 900, 500, 1500)
 
     assert found(log) == [(0, 900), (900, 900), (2048, 900), (2948, 500), (4096, 1500)]
     assert walked(log).end == 5596
 
 
-def test_filler_may_be_as_small_as_its_head(chunk_bytes: int) -> None:
+def test_the_smallest_filler_is_its_head(chunk_bytes: int) -> None:
     log = log_of(FILE_BYTES - BLANK_SIZE, 100)
 
     assert found(log) == [(0, FILE_BYTES - BLANK_SIZE), (FILE_BYTES, 100)]
@@ -122,7 +122,7 @@ def test_a_log_may_end_with_filler(chunk_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("sys_flag", [0, SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6, 0x30])
-def test_records_may_be_larger_than_a_chunk_and_straddle_chunks(chunk_bytes: int, sys_flag: int) -> None:
+def test_records_may_be_larger_than_a_chunk_and_cross_chunks(chunk_bytes: int, sys_flag: int) -> None:
     sizes = [150, 1000, 131, 300, 1800, 129, 130, 500, 2040]
 
     log = log_of(*sizes, sys_flag=sys_flag)
@@ -131,7 +131,7 @@ def test_records_may_be_larger_than_a_chunk_and_straddle_chunks(chunk_bytes: int
     assert walked(log).ending is ScanEnd.NO_MORE
 
 
-def test_long_topics_and_properties_do_not_make_a_record_unbelievable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_topics_and_properties_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_scan, "CHUNK_BYTES", SMALLEST_CHUNK)
     log = record(0, 1500, topic=b"t" * 250, properties=b"P\x01" + b"v" * 1100 + b"\x02").ljust(FILE_BYTES, b"\0")
 
@@ -139,7 +139,7 @@ def test_long_topics_and_properties_do_not_make_a_record_unbelievable(monkeypatc
 
 
 @given(sizes=st.lists(st.integers(110, FILE_BYTES - BLANK_SIZE), max_size=20), chunk=st.integers(SMALLEST_CHUNK, 3000))
-def test_any_log_is_walked_whole(sizes: list[int], chunk: int) -> None:
+def test_any_log_is_scanned_completely(sizes: list[int], chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_scan, "CHUNK_BYTES", chunk)
         log = log_of(*sizes)
@@ -150,7 +150,7 @@ def test_any_log_is_walked_whole(sizes: list[int], chunk: int) -> None:
         assert (walk.ending, walk.records) == (ScanEnd.NO_MORE, len(sizes))
 
 
-def test_a_walk_may_begin_at_any_record() -> None:
+def test_a_scan_may_start_at_any_record() -> None:
     log = log_of(100, 300, 1700, 200)
 
     assert found(log, 100) == [(100, 300), (2048, 1700), (2048 + 1700, 200)]
@@ -158,7 +158,7 @@ def test_a_walk_may_begin_at_any_record() -> None:
 
 
 @pytest.mark.parametrize("stop", [400, 550, 2048, 2048 + 1600])
-def test_a_walk_ends_where_it_was_told_to(stop: int) -> None:
+def test_a_scan_ends_at_the_given_offset(stop: int) -> None:
     log = log_of(100, 300, 150, 1600, 200)
     walk = RecoveryScan(Reads(log), FILE_BYTES, 0, stop)
 
@@ -168,7 +168,7 @@ def test_a_walk_ends_where_it_was_told_to(stop: int) -> None:
     assert (walk.ending, walk.end) == (ScanEnd.NO_MORE, stop)
 
 
-def test_who_breaks_off_finds_the_end_behind_what_was_given() -> None:
+def test_an_interrupted_scan_knows_the_end_of_the_returned_records() -> None:
     walk = RecoveryScan(Reads(log_of(100, 300, 150)), FILE_BYTES, 0, FILE_BYTES)
 
     for offset, _ in walk:
@@ -196,7 +196,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("flip", [0x01, 0x04, 0x80, 0xFF])
-def test_a_bit_that_flipped_is_found_and_the_walk_ends_there(chunk_bytes: int, field: str, flip: int) -> None:
+def test_a_flipped_bit_is_detected_and_ends_the_scan(chunk_bytes: int, field: str, flip: int) -> None:
     log = log_of(100, 300, 150, 1800)
     begin, end = FIELDS[field]
 
@@ -223,14 +223,14 @@ def test_a_bit_that_flipped_is_found_and_the_walk_ends_there(chunk_bytes: int, f
         (294, 0x04, "size 300, but its fields end after 1324 of 1948 bytes"),
     ],
 )
-def test_the_reason_says_what_is_wrong(at: int, flip: int, reason: str) -> None:
+def test_the_reason_for_the_end_names_the_problem(at: int, flip: int, reason: str) -> None:
     log = log_of(100, 300)
     log[100 + at] ^= flip
 
     assert walked(log).reason == f"at log offset 100: {reason}"
 
 
-def test_a_topic_that_is_no_text_is_damage() -> None:
+def test_a_topic_that_is_not_utf8_is_damage() -> None:
     log = log_of(100, 300)
     log[389] = 0xFF
 
@@ -239,7 +239,7 @@ def test_a_topic_that_is_no_text_is_damage() -> None:
     assert (walk.end, walk.reason) == (100, "at log offset 100: a topic that is not UTF-8")
 
 
-def test_a_record_of_another_place_is_damage() -> None:
+def test_a_record_with_another_log_offset_is_damage() -> None:
     log = log_of(100, 300)
     log[400:600] = record(0, 200)
 
@@ -249,7 +249,7 @@ def test_a_record_of_another_place_is_damage() -> None:
     assert walk.reason == "at log offset 400: the record contains log offset 0"
 
 
-def test_without_checksums_only_the_shape_is_looked_at() -> None:
+def test_without_checksums_only_the_structure_is_checked() -> None:
     log = log_of(100, 300, 150)
     log[200] ^= 0xFF
 
@@ -258,7 +258,7 @@ def test_without_checksums_only_the_shape_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("room", [FILE_BYTES - 551, FILE_BYTES - 549, 0, 0xFFFFFFFF])
-def test_filler_that_does_not_fill_its_file_is_damage(chunk_bytes: int, room: int) -> None:
+def test_filler_that_does_not_reach_the_end_of_its_file_is_damage(chunk_bytes: int, room: int) -> None:
     log = log_of(100, 300, 150, 1800)
     log[550:558] = encode_blank(room)
 
@@ -268,7 +268,7 @@ def test_filler_that_does_not_fill_its_file_is_damage(chunk_bytes: int, room: in
     assert walk.reason == f"at log offset 550: magic {MAGIC_BLANK:#010x}"
 
 
-def test_nothing_behind_a_hole_comes_back(chunk_bytes: int) -> None:
+def test_nothing_after_a_gap_is_returned(chunk_bytes: int) -> None:
     log = log_of(100, 300, 150, 200, 1500)
     log[100:400] = bytes(300)
 
@@ -287,7 +287,7 @@ def test_a_torn_record_is_damage(chunk_bytes: int, lost: tuple[int, int]) -> Non
     assert (walk.end, walk.records, walk.ending) == (100, 1, ScanEnd.DAMAGE)
 
 
-def test_nothing_of_the_next_file_is_read_when_this_one_ends_the_log() -> None:
+def test_the_next_file_is_not_read_when_the_log_ends_in_this_one() -> None:
     log = log_of(100, 1900, 300)
     log[5] ^= 0xFF
     reads = Reads(log)
@@ -299,7 +299,7 @@ def test_nothing_of_the_next_file_is_read_when_this_one_ends_the_log() -> None:
 
 @pytest.mark.parametrize("sys_flag", [0, SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6, 0x30])
 @pytest.mark.parametrize(("more", "worth_reading"), [(0, True), (1, False), (100_000, False), (0xF0000000, False)])
-def test_a_size_that_does_not_fit_to_the_body_is_not_read_for(
+def test_an_impossible_size_is_not_read(
     monkeypatch: pytest.MonkeyPatch, sys_flag: int, more: int, worth_reading: bool
 ) -> None:
     monkeypatch.setattr(log_scan, "CHUNK_BYTES", SMALLEST_CHUNK)
@@ -317,7 +317,7 @@ def test_a_size_that_does_not_fit_to_the_body_is_not_read_for(
 
 
 @pytest.mark.parametrize("sys_flag", [0, SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6, 0x30])
-def test_a_record_larger_than_a_chunk_is_read_once_more_and_whole(sys_flag: int) -> None:
+def test_a_record_larger_than_a_chunk_is_read_again_completely(sys_flag: int) -> None:
     log = record(0, 1_500_000, sys_flag=sys_flag)
     log = (log + record(len(log), 200, sys_flag=sys_flag)).ljust(2**21, b"\0")
     reads = Reads(log, file_bytes=len(log))
@@ -330,7 +330,7 @@ def test_a_record_larger_than_a_chunk_is_read_once_more_and_whole(sys_flag: int)
 
 
 @pytest.mark.parametrize("missing", [1, FILE_BYTES - 551, FILE_BYTES - 550, FILE_BYTES - 549, FILE_BYTES - 101, 2000])
-def test_a_file_that_is_too_short_ends_the_walk(chunk_bytes: int, missing: int) -> None:
+def test_a_too_short_file_ends_the_scan(chunk_bytes: int, missing: int) -> None:
     log = log_of(100, 300, 150)
     walk = RecoveryScan(Reads(log, missing), FILE_BYTES, 0, len(log))
 
@@ -342,7 +342,7 @@ def test_a_file_that_is_too_short_ends_the_walk(chunk_bytes: int, missing: int) 
     assert walk.end == sum(size for _, size in whole[: len(expected)])
 
 
-def test_random_garbage_is_never_a_record(chunk_bytes: int) -> None:
+def test_random_bytes_are_never_a_record(chunk_bytes: int) -> None:
     log = log_of(100)
     log[100:] = bytes((index * 37 + 11) % 256 for index in range(FILE_BYTES - 100))
 
@@ -351,7 +351,7 @@ def test_random_garbage_is_never_a_record(chunk_bytes: int) -> None:
     assert (walk.end, walk.ending) == (100, ScanEnd.DAMAGE)
 
 
-def test_whoever_walks_may_refuse_the_record_that_was_given() -> None:
+def test_the_caller_of_a_scan_may_reject_the_returned_record() -> None:
     walk = RecoveryScan(Reads(log_of(100, 300, 150)), FILE_BYTES, 0, FILE_BYTES)
 
     for offset, _ in walk:
@@ -366,7 +366,7 @@ def test_whoever_walks_may_refuse_the_record_that_was_given() -> None:
 # logs that were really written
 
 
-def test_a_log_of_the_store_is_walked_as_it_was_written() -> None:
+def test_a_log_of_the_store_is_scanned_in_order() -> None:
     disk = LogOnDisk(prepared_files=4).begin()
     written = disk.turn(100, 2000, 3000, 500) + disk.turn(4000, SMALLEST)
     log = disk.log
@@ -387,7 +387,7 @@ def walk_of(folder: Path, file_bytes: int) -> RecoveryScan:
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_the_log_of_the_real_broker_is_walked_to_its_end(
+def test_the_log_of_apaches_broker_is_scanned_to_its_end(
     version: str, kind: str, tmp_path: Path, chunk_bytes: int
 ) -> None:
     settings = restore(version, kind, tmp_path)
@@ -418,7 +418,7 @@ def flip_byte(path: Path, at: int) -> None:
 @needs_golden
 @pytest.mark.parametrize("at", [4, 10, 30, 86, 90])
 @pytest.mark.parametrize("number", [0, 20, 60])
-def test_damage_in_the_log_of_the_real_broker_is_found_at_its_record(tmp_path: Path, number: int, at: int) -> None:
+def test_damage_in_the_log_of_apaches_broker_is_found_at_its_record(tmp_path: Path, number: int, at: int) -> None:
     settings = restore("5.3.3", "clean", tmp_path)
     records = list(walk_of(tmp_path, settings.log_file_bytes))
     offset, _ = records[number]

@@ -41,7 +41,7 @@ def loaded(disk: FaultyFiles) -> Segments:
     return segments
 
 
-def test_a_run_is_found_in_order_and_may_begin_anywhere() -> None:
+def test_segments_are_found_in_order_and_may_start_anywhere() -> None:
     segments = loaded(run_of(300, 200, 400))
 
     assert [segment.first for segment in segments.files] == [200, 300, 400]
@@ -50,7 +50,7 @@ def test_a_run_is_found_in_order_and_may_begin_anywhere() -> None:
 
 
 @pytest.mark.parametrize("disk", [FaultyFiles(), run_of()], ids=["no folder", "empty folder"])
-def test_no_files_are_an_empty_run(disk: FaultyFiles) -> None:
+def test_without_files_the_list_of_segments_is_empty(disk: FaultyFiles) -> None:
     segments = loaded(disk)
 
     assert (segments.files, segments.start, segments.end_of_files) == ([], 0, 0)
@@ -58,7 +58,7 @@ def test_no_files_are_an_empty_run(disk: FaultyFiles) -> None:
 
 
 @pytest.mark.parametrize(("offset", "first"), [(200, 200), (299, 200), (300, 300), (399, 300)])
-def test_an_offset_is_in_the_file_that_holds_it(offset: int, first: int) -> None:
+def test_an_offset_is_in_the_file_that_contains_it(offset: int, first: int) -> None:
     found = loaded(run_of(200, 300)).file_at(offset)
 
     assert found is not None
@@ -66,7 +66,7 @@ def test_an_offset_is_in_the_file_that_holds_it(offset: int, first: int) -> None
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 199, 400, 1000])
-def test_an_offset_outside_the_run_is_in_no_file(offset: int) -> None:
+def test_an_offset_outside_the_files_is_in_no_file(offset: int) -> None:
     assert loaded(run_of(200, 300)).file_at(offset) is None
 
 
@@ -81,7 +81,7 @@ def test_an_offset_outside_the_run_is_in_no_file(offset: int) -> None:
         (0, 900, [200, 300, 400]),
     ],
 )
-def test_a_stretch_lies_in_the_files_that_hold_a_byte_of_it(start: int, end: int, firsts: list[int]) -> None:
+def test_a_range_lists_the_files_that_contain_its_bytes(start: int, end: int, firsts: list[int]) -> None:
     segments = loaded(run_of(200, 300, 400))
 
     assert [segment.first for segment in segments.between(start, end)] == firsts
@@ -95,24 +95,24 @@ def test_a_file_of_the_wrong_size_is_damage_that_names_both_sizes(size: int) -> 
         loaded(disk)
 
 
-def test_an_empty_newest_file_was_being_made_and_is_no_damage() -> None:
+def test_an_empty_newest_file_is_not_damage() -> None:
     segments = loaded(disk_with({name_of(0): SIZE, name_of(100): 0}))
 
     assert segments.end_of_files == 100
     assert segments.unfinished == FOLDER / name_of(100)
 
 
-def test_a_hole_is_damage() -> None:
+def test_a_gap_between_files_is_damage() -> None:
     with pytest.raises(StoreDamaged, match=f"{name_of(200)} begins at 200, but the file before it ends at 100"):
         loaded(run_of(0, 200))
 
 
-def test_a_file_that_begins_between_two_is_damage() -> None:
+def test_a_file_that_starts_inside_another_is_damage() -> None:
     with pytest.raises(StoreDamaged, match="begins at 50, which is not a multiple"):
         loaded(run_of(50))
 
 
-def test_what_is_named_otherwise_is_left_alone_and_listed() -> None:
+def test_files_with_other_names_are_listed_and_not_changed() -> None:
     names = ["lost+found", "0" * 19, "0" * 21, "00000000000000000a00", "٠" * 20, "9" * 20]
     disk = disk_with({name_of(0): SIZE} | dict.fromkeys(names, 7))
     disk.make_dir(FOLDER / name_of(100))
@@ -125,7 +125,7 @@ def test_what_is_named_otherwise_is_left_alone_and_listed() -> None:
     assert len(disk.list(FOLDER)) == 8
 
 
-def test_loading_again_finds_what_is_there_now() -> None:
+def test_loading_again_finds_the_current_files() -> None:
     disk = disk_with({name_of(0): SIZE, name_of(100): 0, "foreign": 1})
     segments = loaded(disk)
 
@@ -137,7 +137,7 @@ def test_loading_again_finds_what_is_there_now() -> None:
     assert (segments.end_of_files, segments.foreign, segments.unfinished) == (200, [], None)
 
 
-def test_a_file_goes_on_where_the_last_one_ends() -> None:
+def test_a_file_starts_at_the_end_of_the_last_one() -> None:
     disk = run_of(0)
     segments = loaded(disk)
 
@@ -163,7 +163,7 @@ def test_files_are_opened_when_used_and_again_after_closing() -> None:
     segments.close()
 
 
-def test_a_run_opened_for_reading_cannot_be_written() -> None:
+def test_segments_opened_for_reading_cannot_be_written() -> None:
     segments = Segments(run_of(0), FOLDER, SIZE, writable=False)
     segments.load()
 
@@ -173,7 +173,7 @@ def test_a_run_opened_for_reading_cannot_be_written() -> None:
     assert len(segments.files[0].map) == SIZE
 
 
-def test_views_outlive_the_file_they_are_of(tmp_path: Path) -> None:
+def test_views_stay_valid_after_their_file_is_deleted(tmp_path: Path) -> None:
     for first in (0, 100):
         (tmp_path / name_of(first)).write_bytes(bytes([first + 1]) * SIZE)
     segments = Segments(DiskFiles(), tmp_path, SIZE)
@@ -188,7 +188,7 @@ def test_views_outlive_the_file_they_are_of(tmp_path: Path) -> None:
     assert segments.start == 100
 
 
-def test_the_file_that_holds_the_offset_is_kept_and_all_behind_it_go() -> None:
+def test_truncation_keeps_the_file_of_the_offset_and_removes_later_ones() -> None:
     disk = disk_with({name_of(first): SIZE for first in (0, 100, 200, 300)} | {name_of(400): 0})
     segments = loaded(disk)
 
@@ -200,7 +200,7 @@ def test_the_file_that_holds_the_offset_is_kept_and_all_behind_it_go() -> None:
     assert segments.end_of_files == 200
 
 
-def test_no_crash_while_files_are_dropped_leaves_a_hole() -> None:
+def test_no_crash_during_a_deletion_leaves_a_gap() -> None:
     disk = disk_with({name_of(first): SIZE for first in range(0, 800, 100)} | {name_of(800): 0})
     segments, begun = loaded(disk), disk.position
 
@@ -216,7 +216,7 @@ def test_no_crash_while_files_are_dropped_leaves_a_hole() -> None:
     assert [segment.first for segment in loaded(disk).files] == [300, 400]
 
 
-def test_a_file_that_is_gone_already_can_still_be_removed() -> None:
+def test_a_deleted_file_can_still_be_removed_from_the_list() -> None:
     disk = run_of(0, 100)
     segments = loaded(disk)
     disk.unlink(FOLDER / name_of(0))
@@ -229,14 +229,14 @@ def test_a_file_that_is_gone_already_can_still_be_removed() -> None:
 @pytest.mark.parametrize(
     ("code", "kind"), [(errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull), (errno.EIO, StoreError)]
 )
-def test_an_error_of_the_disk_is_full_or_another_failure(code: int, kind: type[StoreError]) -> None:
+def test_an_error_of_the_disk_is_classified_as_full_or_other(code: int, kind: type[StoreError]) -> None:
     found = disk_error("writing failed", OSError(code, "because"))
 
     assert type(found) is kind
     assert "writing failed: [Errno" in str(found)
 
 
-def test_what_is_not_zero_behind_an_offset_is_overwritten(tmp_path: Path) -> None:
+def test_nonzero_bytes_after_an_offset_are_overwritten(tmp_path: Path) -> None:
     with DiskFiles().open(tmp_path / "log", create=True) as file:
         file.truncate(4 << 20)
         file.write_at(0, b"kept" * 1024)
@@ -248,7 +248,7 @@ def test_what_is_not_zero_behind_an_offset_is_overwritten(tmp_path: Path) -> Non
         assert not zero_from(file, 4096, 4 << 20)
 
 
-def test_zeroing_stops_at_its_end_and_at_the_end_of_the_file(tmp_path: Path) -> None:
+def test_zeroing_ends_at_its_limit_and_at_the_end_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"x" * 100)
 
     with DiskFiles().open(tmp_path / "log") as file:

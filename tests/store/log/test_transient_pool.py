@@ -32,7 +32,7 @@ def pool_of(disk: LogOnDisk) -> TransientPool:
     return disk.pool
 
 
-def test_a_turn_is_acknowledged_from_memory_and_readable_once_written(disk: LogOnDisk) -> None:
+def test_a_turn_is_acknowledged_from_memory_and_readable_after_the_write(disk: LogOnDisk) -> None:
     offsets = disk.turn(100, 200)
 
     assert offsets == [0, 100]
@@ -44,7 +44,7 @@ def test_a_turn_is_acknowledged_from_memory_and_readable_once_written(disk: LogO
     assert disk.written_to == [300]
 
 
-def test_turns_that_pile_up_become_one_write(disk: LogOnDisk) -> None:
+def test_waiting_turns_become_one_write(disk: LogOnDisk) -> None:
     disk.turn(100)
     begun = disk.files.position
 
@@ -57,7 +57,7 @@ def test_turns_that_pile_up_become_one_write(disk: LogOnDisk) -> None:
     assert disk.written_to == [100, 600]
 
 
-def test_a_write_is_no_longer_than_a_buffer(disk: LogOnDisk) -> None:
+def test_a_write_has_at_most_the_size_of_a_buffer(disk: LogOnDisk) -> None:
     disk.turn(1000)
     disk.turn(2500)
 
@@ -68,7 +68,7 @@ def test_a_write_is_no_longer_than_a_buffer(disk: LogOnDisk) -> None:
     assert disk.log.record(1000) == record_of(2500, 1000, store_ms=disk.clock.now_ms())
 
 
-def test_buffers_are_used_again_around_the_ring(disk: LogOnDisk) -> None:
+def test_buffers_are_reused_in_a_ring(disk: LogOnDisk) -> None:
     for _ in range(20):
         disk.turn(700)
         disk.writing.run()
@@ -79,7 +79,7 @@ def test_buffers_are_used_again_around_the_ring(disk: LogOnDisk) -> None:
     assert pool.filled_bytes == pool.written_bytes == 20 * 700 + 8 * (disk.log.end // LOG_FILE_BYTES)
 
 
-def test_an_empty_pool_refuses_and_takes_again_when_something_was_written(disk: LogOnDisk) -> None:
+def test_an_empty_pool_refuses_and_accepts_again_after_a_write(disk: LogOnDisk) -> None:
     disk.turn(3000)
     assert pool_of(disk).free_buffers == 1
 
@@ -94,7 +94,7 @@ def test_an_empty_pool_refuses_and_takes_again_when_something_was_written(disk: 
     assert disk.turn(500) == [3500]
 
 
-def test_what_is_staged_counts_when_writing_ends_in_the_middle_of_a_turn() -> None:
+def test_staged_bytes_count_when_a_write_ends_during_a_turn() -> None:
     disk = LogOnDisk(transient_pool=True, log_file_bytes=1 << 20).begin()
     disk.turn(1000)
     disk.append(3000)
@@ -109,7 +109,7 @@ def test_what_is_staged_counts_when_writing_ends_in_the_middle_of_a_turn() -> No
     assert disk.log.written == 5000
 
 
-def test_a_pool_without_room_is_noticed_before_a_file_is_begun(disk: LogOnDisk) -> None:
+def test_a_full_pool_is_detected_before_a_file_is_started(disk: LogOnDisk) -> None:
     disk.turn(3500)
 
     with pytest.raises(StoreBusy, match="596 bytes left"):
@@ -120,7 +120,7 @@ def test_a_pool_without_room_is_noticed_before_a_file_is_begun(disk: LogOnDisk) 
     assert disk.turn(590) == [LOG_FILE_BYTES]
 
 
-def test_a_roll_goes_through_the_pool_with_its_filler(disk: LogOnDisk) -> None:
+def test_a_roll_to_the_next_file_writes_its_filler_through_the_pool(disk: LogOnDisk) -> None:
     disk.turn(2000)
     disk.writing.run()
     disk.turn(1000, 1500)
@@ -141,7 +141,7 @@ def test_a_record_larger_than_the_pool_is_refused() -> None:
     assert disk.turn(1016) == [0]
 
 
-def test_a_discarded_turn_takes_no_room(disk: LogOnDisk) -> None:
+def test_a_discarded_turn_uses_no_buffers(disk: LogOnDisk) -> None:
     disk.append(3000)
 
     disk.log.discard()
@@ -153,7 +153,7 @@ def test_a_discarded_turn_takes_no_room(disk: LogOnDisk) -> None:
 @pytest.mark.parametrize(
     ("code", "kind"), [(errno.ENOSPC, StoreFull), (errno.EIO, StoreError)], ids=["no space", "i/o error"]
 )
-def test_after_a_failed_write_nothing_is_acknowledged_and_nothing_acknowledged_is_lost(
+def test_after_a_failed_write_nothing_is_acknowledged_and_acknowledged_bytes_are_kept(
     disk: LogOnDisk, code: int, kind: type[StoreError]
 ) -> None:
     fault = disk.files.fail("write", code, times=None)
@@ -178,7 +178,7 @@ def test_after_a_failed_write_nothing_is_acknowledged_and_nothing_acknowledged_i
     assert [at for at, _ in walk(disk.log)] == [0, 100, 300]
 
 
-def test_what_could_be_written_before_the_error_is_readable(disk: LogOnDisk) -> None:
+def test_bytes_written_before_the_error_are_readable(disk: LogOnDisk) -> None:
     disk.turn(1000)
     disk.turn(2500, 500)
     disk.files.fail("write", nth=2, path=f"*{LOG_FILE_BYTES}")
@@ -195,7 +195,7 @@ def test_what_could_be_written_before_the_error_is_readable(disk: LogOnDisk) -> 
     assert len(list(walk(disk.log))) == 3
 
 
-def test_a_roll_of_which_only_the_first_file_was_written_ends_with_that_file(disk: LogOnDisk) -> None:
+def test_a_roll_with_only_its_first_file_written_ends_with_that_file(disk: LogOnDisk) -> None:
     disk.turn(2000)
     disk.writing.run()
     disk.files.fail("write", path=f"*{LOG_FILE_BYTES}")
@@ -208,7 +208,7 @@ def test_a_roll_of_which_only_the_first_file_was_written_ends_with_that_file(dis
     assert disk.log.written == disk.log.end
 
 
-def test_a_turn_reserved_before_the_failure_was_known_is_kept_too(disk: LogOnDisk) -> None:
+def test_a_turn_reserved_before_the_failure_is_kept(disk: LogOnDisk) -> None:
     disk.files.fail("write", errno.ENOSPC)
     disk.turn(100)
     disk.append(200)
@@ -221,7 +221,7 @@ def test_a_turn_reserved_before_the_failure_was_known_is_kept_too(disk: LogOnDis
     assert disk.log.written == 300
 
 
-def test_an_error_that_nobody_expected_is_told_and_tried_again_like_any_other(
+def test_an_unexpected_error_is_logged_and_retried_like_others(
     disk: LogOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk.turn(100)
@@ -237,7 +237,7 @@ def test_an_error_that_nobody_expected_is_told_and_tried_again_like_any_other(
     assert disk.log.written == 100
 
 
-def test_closing_writes_what_is_left(disk: LogOnDisk) -> None:
+def test_closing_writes_the_remaining_bytes(disk: LogOnDisk) -> None:
     disk.turn(100)
     disk.turn(200)
 
@@ -248,7 +248,7 @@ def test_closing_writes_what_is_left(disk: LogOnDisk) -> None:
     assert disk.files.read(ROOT / "commitlog" / f"{0:020d}")[:100] == record_of(100, 0, store_ms=disk.clock.now_ms())
 
 
-def test_closing_tries_a_full_disk_once_more_and_says_how_much_is_lost(disk: LogOnDisk) -> None:
+def test_closing_retries_a_full_disk_once_and_reports_the_lost_bytes(disk: LogOnDisk) -> None:
     fault = disk.files.fail("write", errno.ENOSPC, times=None)
     disk.turn(100)
     disk.writing.run()
@@ -260,7 +260,7 @@ def test_closing_tries_a_full_disk_once_more_and_says_how_much_is_lost(disk: Log
     disk.log.close()
 
 
-def test_closing_saves_what_a_disk_takes_again(disk: LogOnDisk) -> None:
+def test_closing_writes_when_the_disk_accepts_writes_again(disk: LogOnDisk) -> None:
     disk.files.fail("write", errno.ENOSPC)
     disk.turn(100)
     disk.writing.run()
@@ -272,7 +272,7 @@ def test_closing_saves_what_a_disk_takes_again(disk: LogOnDisk) -> None:
 
 
 @given(st.lists(st.lists(st.integers(96, 1500), min_size=1, max_size=4), max_size=30), st.data())
-def test_whatever_is_acknowledged_reaches_the_files_in_order(turns: list[list[int]], data: st.DataObject) -> None:
+def test_acknowledged_bytes_reach_the_files_in_order(turns: list[list[int]], data: st.DataObject) -> None:
     disk = LogOnDisk(FaultyFiles(), transient_pool=True, prepared_files=64).begin()
     acknowledged: list[int] = []
     for sizes in turns:
@@ -297,7 +297,7 @@ def test_whatever_is_acknowledged_reaches_the_files_in_order(turns: list[list[in
     assert disk.written_to == sorted(set(disk.written_to))
 
 
-def test_a_thread_writes_behind_on_a_real_disk(tmp_path: Path) -> None:
+def test_a_thread_writes_to_a_real_disk(tmp_path: Path) -> None:
     owner, written = OwnerThread(), list[int]()
     settings = StoreSettings(
         folder=tmp_path, log_file_bytes=1 << 20, transient_pool=True, pool_buffers=3, pool_buffer_bytes=2000
@@ -319,7 +319,7 @@ def test_a_thread_writes_behind_on_a_real_disk(tmp_path: Path) -> None:
     assert not pool.busy
 
 
-def test_three_threads_at_once_keep_order_over_many_files(tmp_path: Path) -> None:
+def test_three_threads_keep_the_order_over_many_files(tmp_path: Path) -> None:
     owner, told = OwnerThread(), list[bool]()
     settings = StoreSettings(
         folder=tmp_path, log_file_bytes=8192, transient_pool=True, pool_buffers=4, pool_buffer_bytes=1500
@@ -374,7 +374,7 @@ def test_a_stalled_disk_fills_the_pool_and_never_blocks_the_owner() -> None:
     log.close()
 
 
-def test_closing_gives_up_on_a_disk_that_does_not_answer() -> None:
+def test_closing_does_not_wait_for_a_disk_that_does_not_answer() -> None:
     files = FaultyFiles()
     files.make_dir(ROOT)
     settings = StoreSettings(folder=ROOT, log_file_bytes=1 << 20, transient_pool=True, close_timeout_ms=10)

@@ -39,7 +39,7 @@ def box() -> Fixture:
         ((-1, 5, 0), False, False, False, -1),
     ],
 )
-def test_an_entry_points_to_a_message_or_says_that_there_is_none(
+def test_an_entry_points_to_a_message_or_marks_its_absence(
     entry: Entry, entered: bool, message: bool, head: bool, points_to: int
 ) -> None:
     assert (is_entry(entry), is_message(entry), is_head(entry), log_offset_of(entry)) == (
@@ -61,7 +61,9 @@ def test_only_the_delay_topic_is_a_delay_queue(box: Fixture) -> None:
 
 
 @pytest.mark.parametrize(("length", "overhead"), [(1, 92), (127, 91 + 127), (128, 92 + 128), (255, 92 + 255)])
-def test_a_record_takes_its_topic_and_a_byte_more_when_that_is_long(box: Fixture, length: int, overhead: int) -> None:
+def test_a_record_contains_its_topic_and_a_second_length_byte_for_long_ones(
+    box: Fixture, length: int, overhead: int
+) -> None:
     queue = ConsumeQueue("t" * length, 0, FOLDER, box.open_files, FILE_ENTRIES)
 
     assert queue.record_overhead == overhead
@@ -85,7 +87,7 @@ def test_staged_messages_are_not_readable(box: Fixture) -> None:
     assert box.queue.max_offset == 0
 
 
-def test_flushing_writes_files_named_by_their_first_byte(box: Fixture) -> None:
+def test_a_flush_writes_files_named_by_their_first_byte(box: Fixture) -> None:
     entries = fill(box.queue, 25)
 
     box.queue.flush()
@@ -97,7 +99,7 @@ def test_flushing_writes_files_named_by_their_first_byte(box: Fixture) -> None:
 
 
 @pytest.mark.parametrize("count", [FILE_ENTRIES - 1, FILE_ENTRIES, FILE_ENTRIES + 1])
-def test_a_file_is_made_only_when_it_gets_an_entry(box: Fixture, count: int) -> None:
+def test_a_file_is_created_with_its_first_entry(box: Fixture, count: int) -> None:
     entries = fill(box.queue, count)
 
     box.queue.flush()
@@ -107,7 +109,7 @@ def test_a_file_is_made_only_when_it_gets_an_entry(box: Fixture, count: int) -> 
 
 
 @pytest.mark.parametrize("flushed", range(8, 13))
-def test_a_read_goes_on_from_files_to_memory(box: Fixture, flushed: int) -> None:
+def test_a_read_continues_from_files_to_memory(box: Fixture, flushed: int) -> None:
     entries = fill(box.queue, flushed)
     box.queue.flush()
     entries += fill(box.queue, 25 - flushed)
@@ -117,7 +119,7 @@ def test_a_read_goes_on_from_files_to_memory(box: Fixture, flushed: int) -> None
             assert list(box.queue.entries(start, count)) == entries[start : start + count]
 
 
-def test_nothing_lies_before_the_first_and_behind_the_last_entry(box: Fixture) -> None:
+def test_no_message_is_before_the_first_or_after_the_last_entry(box: Fixture) -> None:
     fill(box.queue, 3)
     box.queue.flush()
 
@@ -125,7 +127,7 @@ def test_nothing_lies_before_the_first_and_behind_the_last_entry(box: Fixture) -
     assert box.queue.read(0, 0) == box.queue.read(0, -1) == b""
 
 
-def test_flushing_again_writes_only_what_is_new(box: Fixture) -> None:
+def test_a_repeated_flush_writes_only_new_entries(box: Fixture) -> None:
     entries = fill(box.queue, 7)
     box.queue.flush()
     box.open_files.take_written()
@@ -152,7 +154,7 @@ def test_a_read_ends_where_a_file_is_missing(box: Fixture) -> None:
     assert list(box.queue.entries(20, 100)) == entries[20:]
 
 
-def test_a_hole_in_the_files_does_not_bring_pending_entries_to_the_wrong_offsets(box: Fixture) -> None:
+def test_a_gap_in_the_files_does_not_shift_pending_entries(box: Fixture) -> None:
     entries = fill(box.queue, 20)
     box.queue.flush()
     fill(box.queue, 5)
@@ -161,7 +163,7 @@ def test_a_hole_in_the_files_does_not_bring_pending_entries_to_the_wrong_offsets
     assert list(box.queue.entries(5, 100)) == entries[5:10]
 
 
-def test_a_read_ends_with_the_last_whole_entry_of_a_file_that_is_too_short(box: Fixture) -> None:
+def test_a_read_of_a_short_file_ends_with_its_last_complete_entry(box: Fixture) -> None:
     entries = fill(box.queue, 20)
     box.queue.flush()
     with box.disk.open(box.queue.file_of(0)) as file:
@@ -186,7 +188,7 @@ def test_a_disk_that_does_not_read_is_a_store_error_that_names_the_file(box: Fix
 
 
 @pytest.mark.parametrize("call", ["create", "truncate", "write", "make_dir"])
-def test_a_flush_that_fails_forgets_nothing_and_heals(box: Fixture, call: str) -> None:
+def test_a_failed_flush_keeps_all_entries_and_is_repeated(box: Fixture, call: str) -> None:
     entries = fill(box.queue, 25)
     fault = box.disk.fail(call, errno.ENOSPC, times=None)  # type: ignore[arg-type]
 
@@ -202,7 +204,7 @@ def test_a_flush_that_fails_forgets_nothing_and_heals(box: Fixture, call: str) -
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_a_flush_that_fails_in_between_goes_on_where_it_was(box: Fixture, nth: int) -> None:
+def test_an_interrupted_flush_continues_at_its_position(box: Fixture, nth: int) -> None:
     entries = fill(box.queue, 25)
     box.disk.fail("write", errno.ENOSPC, nth=nth)
 
@@ -226,7 +228,7 @@ def test_files_written_before_a_failure_still_wait_for_their_sync(box: Fixture) 
     assert len(box.open_files.take_written()) == 3
 
 
-def test_a_really_full_disk_takes_the_entries_when_space_returns(box: Fixture) -> None:
+def test_entries_are_written_to_a_really_full_disk_when_it_has_space(box: Fixture) -> None:
     entries = fill(box.queue, 25)
     box.disk.resize(1)
     with pytest.raises(OSError, match="No space"):
@@ -335,7 +337,7 @@ TestQueueAgainstList.settings = settings(max_examples=60, stateful_step_count=30
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_after_a_power_loss_synced_entries_are_there_and_the_rest_can_be_written_again(seed: int) -> None:
+def test_after_a_power_loss_synced_entries_exist_and_the_others_can_be_written_again(seed: int) -> None:
     box = Fixture()
     box.queue.begin_anew(4)
     entries = fill(box.queue, 13)

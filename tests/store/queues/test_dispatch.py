@@ -43,7 +43,7 @@ def code_of(raw: bytes, *, is_delay: bool = False) -> int:
     ],
 )
 @pytest.mark.parametrize("others", [0, SysFlag.COMPRESSED | SysFlag.MULTI_TAGS, 0x30, 0x7F3])
-def test_prepared_and_rolled_back_records_stay_out_of_the_queues(flag: int, enters: bool, others: int) -> None:
+def test_prepared_and_rolled_back_records_are_in_no_queue(flag: int, enters: bool, others: int) -> None:
     assert enters_queue(flag | others) is enters
 
 
@@ -63,7 +63,7 @@ def test_prepared_and_rolled_back_records_stay_out_of_the_queues(flag: int, ente
         b"TAGS\x01other\x02TAGS\x01TagA\x02",
     ],
 )
-def test_the_code_is_the_hash_of_the_tag(raw: bytes) -> None:
+def test_the_tags_code_is_the_hash_of_the_tag(raw: bytes) -> None:
     assert code_of(raw) == java_hash("TagA") == 2598919
 
 
@@ -71,7 +71,7 @@ def test_the_code_is_the_hash_of_the_tag(raw: bytes) -> None:
     "raw",
     [b"", b"KEYS\x01TAGS\x02", b"TAGS\x01\x02", b"TAGS", b"TAGS\x02", b"MYTAGS\x01x\x02", b"KEYS\x01k\x02ATAGS\x01x"],
 )
-def test_without_a_tag_the_code_is_zero(raw: bytes) -> None:
+def test_without_a_tag_the_tags_code_is_zero(raw: bytes) -> None:
     assert code_of(raw) == 0
 
 
@@ -87,7 +87,7 @@ def test_a_negative_hash_stays_negative() -> None:
     assert struct.pack(">q", code) == b"\xff\xff\xff\xff\x80\x00\x00\x00"
 
 
-def test_bytes_that_are_no_text_do_no_harm() -> None:
+def test_invalid_utf8_is_accepted() -> None:
     assert code_of(b"TAGS\x01\xff\xfe\x02") == java_hash("\ufffd\ufffd")
 
 
@@ -116,14 +116,14 @@ def test_any_properties_give_the_hash_of_their_tag(properties: dict[str, str]) -
 @pytest.mark.parametrize(
     ("level", "delay_ms"), [(1, 1000), (2, 5000), (3, 10_000), (17, 3_600_000), (18, 7_200_000), (19, 7_200_000)]
 )
-def test_in_the_delay_topic_the_code_is_when_the_message_is_due(level: int, delay_ms: int) -> None:
+def test_in_the_delay_topic_the_tags_code_is_the_due_time(level: int, delay_ms: int) -> None:
     raw = b"TAGS\x01TagA\x02DELAY\x01%d\x02" % level
 
     assert code_of(raw, is_delay=True) == NOW_MS + delay_ms
     assert code_of(raw) == java_hash("TagA")
 
 
-def test_the_table_of_levels_is_the_settings_own() -> None:
+def test_the_table_of_levels_comes_from_the_settings() -> None:
     assert tags_code_of(b"DELAY\x012\x02", True, 5, DelayLevels("1s 7s")) == 7005
     assert tags_code_of(b"DELAY\x013\x02", True, 5, DelayLevels("1s 7s")) == 7005
 
@@ -131,7 +131,7 @@ def test_the_table_of_levels_is_the_settings_own() -> None:
 @pytest.mark.parametrize(
     "text", ["", "0", "-1", "-", "+", "++3", "x", "3x", " 3", "1.5", "٣", "2147483648", "9" * 11, "9" * 30_000]
 )
-def test_a_level_that_means_nothing_leaves_the_tag(text: str) -> None:
+def test_an_invalid_level_keeps_the_tag(text: str) -> None:
     raw = f"DELAY\x01{text}\x02TAGS\x01TagA\x02".encode()
 
     assert delay_level_of(raw) == 0
@@ -139,7 +139,7 @@ def test_a_level_that_means_nothing_leaves_the_tag(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "level"), [("3", 3), ("+3", 3), ("03", 3), ("99", 99), ("2147483647", 2147483647)])
-def test_a_level_is_read_as_java_reads_it(text: str, level: int) -> None:
+def test_a_level_is_parsed_as_by_java(text: str, level: int) -> None:
     assert delay_level_of(f"DELAY\x01{text}\x02".encode()) == level
 
 
@@ -167,7 +167,7 @@ def test_the_captured_logs_hold_commits_tags_and_delayed_messages(version: str, 
     } - {0}
 
 
-def test_what_is_remembered_of_tags_is_bounded() -> None:
+def test_the_cache_of_tags_is_limited() -> None:
     for number in range(2 * KNOWN_TAGS):
         assert code_of(b"TAGS\x01t%d\x02" % number) == java_hash(f"t{number}")
 

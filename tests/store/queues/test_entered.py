@@ -17,7 +17,7 @@ def entries(*log_offsets: int) -> bytes:
     return b"".join(ENTRY.pack(log_offset, 100, 7) for log_offset in log_offsets)
 
 
-def test_pieces_go_to_the_ends_of_their_queues_in_their_order() -> None:
+def test_pieces_are_appended_to_their_queues_in_order() -> None:
     one, other = new_queue(1), new_queue(2)
 
     queues = Queues(StoreSettings(folder=Path("/store")), FaultyFiles())
@@ -30,7 +30,7 @@ def test_pieces_go_to_the_ends_of_their_queues_in_their_order() -> None:
     assert queues.dirty() == [one, other]
 
 
-def test_offsets_that_were_given_out_are_free_again() -> None:
+def test_withdrawn_offsets_are_free_again() -> None:
     one, other = new_queue(1), new_queue(2)
     one.next_offset, other.next_offset = 5, 3
 
@@ -39,7 +39,7 @@ def test_offsets_that_were_given_out_are_free_again() -> None:
     assert (one.next_offset, other.next_offset) == (3, 1)
 
 
-def test_every_message_of_every_piece_arrives() -> None:
+def test_every_message_of_every_piece_is_in_its_queue() -> None:
     one, other = new_queue(1), new_queue(2)
 
     arrived = list(arrivals_of([(one, entries(0)), (other, entries(100, 200))]))

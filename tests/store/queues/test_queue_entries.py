@@ -13,7 +13,7 @@ def store() -> MadeStore:
     return MadeStore().fill()
 
 
-def test_entries_come_from_all_files_in_any_order(store: MadeStore) -> None:
+def test_entries_are_read_from_all_files_in_any_order(store: MadeStore) -> None:
     files = list_queue_files(store.files, FOLDER / "0")
     all_bytes = b"".join(store.files.read(file.path) for file in files)
     entries = QueueEntries(store.files, FOLDER / "0", QUEUE_FILE_ENTRIES)
@@ -22,21 +22,21 @@ def test_entries_come_from_all_files_in_any_order(store: MadeStore) -> None:
         assert entries.raw(offset) == all_bytes[offset * 20 : offset * 20 + 20]
 
 
-def test_behind_the_last_file_there_is_nothing(store: MadeStore) -> None:
+def test_no_entries_exist_after_the_last_file(store: MadeStore) -> None:
     entries = QueueEntries(store.files, FOLDER / "0", QUEUE_FILE_ENTRIES)
 
     assert entries.raw(15) == bytes(20)
     assert entries.raw(16) == b""
 
 
-def test_a_file_that_is_cut_off_gives_less_than_an_entry(store: MadeStore) -> None:
+def test_a_truncated_file_returns_less_than_an_entry(store: MadeStore) -> None:
     store.truncate(store.queue_path("Orders", 0, 4)[0], 30)
     entries = QueueEntries(store.files, FOLDER / "0", QUEUE_FILE_ENTRIES)
 
     assert [len(entries.raw(offset)) for offset in range(4, 7)] == [20, 10, 0]
 
 
-def test_what_was_read_can_be_forgotten_and_read_again(store: MadeStore) -> None:
+def test_read_entries_can_be_dropped_and_read_again(store: MadeStore) -> None:
     entries = QueueEntries(store.files, FOLDER / "0", QUEUE_FILE_ENTRIES)
     first = entries.raw(0)
 
@@ -45,7 +45,7 @@ def test_what_was_read_can_be_forgotten_and_read_again(store: MadeStore) -> None
     assert entries.raw(0) == first
 
 
-def test_an_entry_has_one_place(store: MadeStore) -> None:
+def test_an_entry_has_one_position(store: MadeStore) -> None:
     entries = QueueEntries(store.files, FOLDER / "0", QUEUE_FILE_ENTRIES)
 
     assert entries.position_of(6) == (FOLDER / "0" / f"{80:020d}", 40)

@@ -44,7 +44,7 @@ def test_every_queue_is_found_with_its_files_in_order(disk: FaultyFiles, folders
 
 
 @pytest.mark.parametrize("queue_id", ["0", "7", "2147483647"])
-def test_a_folder_is_a_queue_when_its_name_is_an_id(disk: FaultyFiles, folders: QueueFolders, queue_id: str) -> None:
+def test_only_a_folder_named_by_an_id_is_a_queue(disk: FaultyFiles, folders: QueueFolders, queue_id: str) -> None:
     put_file(disk, f"T/{queue_id}/{file_name(0)}")
 
     assert list(folders.scan(mend=False)) == [("T", int(queue_id), [0])]
@@ -67,7 +67,7 @@ def test_retry_and_dead_letter_topics_are_topics(disk: FaultyFiles, folders: Que
 
 @pytest.mark.parametrize("mend", [False, True])
 @pytest.mark.parametrize(("start", "size"), [(0, FILE_BYTES + 1), (100, FILE_BYTES), (FILE_BYTES + 1, 0)])
-def test_what_no_crash_leaves_behind_is_damage(
+def test_files_that_no_crash_can_leave_are_damage(
     disk: FaultyFiles, folders: QueueFolders, start: int, size: int, mend: bool
 ) -> None:
     put_file(disk, f"T/0/{file_name(start)}", size)
@@ -77,7 +77,7 @@ def test_what_no_crash_leaves_behind_is_damage(
     assert folders.starts(FOLDER / "T" / "0") == []
 
 
-def test_files_that_may_be_ours_are_told_without_touching_them(disk: FaultyFiles, folders: QueueFolders) -> None:
+def test_possible_queue_files_are_reported_without_touching_them(disk: FaultyFiles, folders: QueueFolders) -> None:
     for name, size in ((file_name(0), FILE_BYTES), (file_name(200), 3), (file_name(400), FILE_BYTES + 1), ("notes", 1)):
         put_file(disk, f"T/0/{name}", size)
     before = disk.position
@@ -88,7 +88,7 @@ def test_files_that_may_be_ours_are_told_without_touching_them(disk: FaultyFiles
     assert folders.foreign == []
 
 
-def test_a_file_that_lost_its_end_after_a_clean_stop_gets_its_size_back_and_its_queue_is_damaged(
+def test_a_file_truncated_after_a_clean_stop_gets_its_size_back_and_its_queue_is_damaged(
     disk: FaultyFiles, folders: QueueFolders
 ) -> None:
     put_file(disk, f"T/0/{file_name(200)}", 120)
@@ -103,7 +103,7 @@ def test_a_file_that_lost_its_end_after_a_clean_stop_gets_its_size_back_and_its_
 
 
 @pytest.mark.parametrize("size", [119, 121])
-def test_a_file_that_ends_within_an_entry_has_lost_its_end_whatever_the_settings_are(
+def test_a_file_that_ends_inside_an_entry_is_truncated_for_any_settings(
     disk: FaultyFiles, folders: QueueFolders, size: int
 ) -> None:
     put_file(disk, f"T/0/{file_name(0)}", size)
@@ -112,7 +112,7 @@ def test_a_file_that_ends_within_an_entry_has_lost_its_end_whatever_the_settings
     assert folders.damaged == {("T", 0): 0}
 
 
-def test_files_that_are_all_of_another_size_show_wrong_settings(disk: FaultyFiles, folders: QueueFolders) -> None:
+def test_files_of_another_equal_size_reveal_wrong_settings(disk: FaultyFiles, folders: QueueFolders) -> None:
     put_file(disk, f"T/0/{file_name(0)}", 100)
     put_file(disk, f"T/1/{file_name(0)}", 100)
     put_file(disk, "notes/x", 1)

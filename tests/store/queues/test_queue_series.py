@@ -43,11 +43,11 @@ def placed(files: Files, *offsets: int) -> tuple[list[int | None], QueueSeries]:
         ([0, 1, 2**40, 3], [0, 1, 2, 3]),
     ],
 )
-def test_a_series_of_offsets_comes_to_these_entries(offsets: list[int], records: list[int | None]) -> None:
+def test_offsets_of_a_queue_become_entries(offsets: list[int], records: list[int | None]) -> None:
     assert placed(FaultyFiles(), *offsets)[0] == records
 
 
-def test_what_was_left_out_corrected_or_missing_is_counted() -> None:
+def test_skipped_corrected_and_missing_offsets_are_counted() -> None:
     _, series = placed(FaultyFiles(), 0, 9, 2, 3, 0, 4, 7, 8)
 
     assert series.corrected == [1]
@@ -56,7 +56,7 @@ def test_what_was_left_out_corrected_or_missing_is_counted() -> None:
     assert series.entries == 7
 
 
-def test_a_queue_that_begins_anew_leaves_no_older_files() -> None:
+def test_a_restarted_queue_leaves_no_older_files() -> None:
     files = FaultyFiles()
 
     placed(files, 0, 1, 2, 3, 4, 5, 0, 1)

@@ -23,7 +23,7 @@ def full() -> OpenStore:
     return OpenStore.small(queue_least_pages=0)
 
 
-def test_the_owner_makes_and_writes_no_queue_file_itself() -> None:
+def test_only_the_thread_creates_and_writes_queue_files() -> None:
     opened = full()
     for second in range(30):
         since = opened.disk.position
@@ -36,7 +36,7 @@ def test_the_owner_makes_and_writes_no_queue_file_itself() -> None:
     assert all(queue.flushed_offset > 100 for queue in opened.store._queues)
 
 
-def test_entries_that_the_thread_has_are_read_from_memory_and_from_the_file_afterwards() -> None:
+def test_entries_being_written_are_read_from_memory_and_later_from_the_file() -> None:
     opened = full()
     opened.send(*numbered(5))
     opened.store.tick()
@@ -52,7 +52,7 @@ def test_entries_that_the_thread_has_are_read_from_memory_and_from_the_file_afte
     assert opened.store.facts.unsaved_queues == 0
 
 
-def test_queues_of_which_everything_is_written_are_not_looked_at_again() -> None:
+def test_completely_written_queues_are_not_checked_again() -> None:
     opened = full()
     opened.send(*numbered(5))
     opened.send(b"deleted soon", topic="Gone")
@@ -63,7 +63,7 @@ def test_queues_of_which_everything_is_written_are_not_looked_at_again() -> None
     assert opened.store._queues.full() == []
 
 
-def test_a_job_copies_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_copies_a_limited_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketmq.store.queues.queue_writer.MAX_JOB_BYTES", 60)
     opened = full()
     for queue_id in range(4):
@@ -78,7 +78,7 @@ def test_a_job_copies_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch)
     assert sum(queue.flushed_offset for queue in opened.store._queues) == 8
 
 
-def test_a_job_for_which_there_is_no_memory_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_runs_out_of_memory_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = full()
     opened.send(*numbered(5))
     writer = opened.store._parts.queue_writer
@@ -94,7 +94,7 @@ def test_a_job_for_which_there_is_no_memory_is_begun_anew(monkeypatch: pytest.Mo
     assert opened.queue().flushed_offset == 5
 
 
-def test_entries_that_go_to_several_files_are_written_one_file_after_the_other() -> None:
+def test_entries_for_several_files_are_written_file_by_file() -> None:
     opened = full()
     opened.send(*numbered(25))
 
@@ -107,7 +107,7 @@ def test_entries_that_go_to_several_files_are_written_one_file_after_the_other()
     assert opened.bodies() == numbered(25)
 
 
-def test_a_flush_that_comes_to_the_end_of_a_file_is_not_over() -> None:
+def test_a_flush_at_the_end_of_a_file_continues() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(25))
 
@@ -119,7 +119,7 @@ def test_a_flush_that_comes_to_the_end_of_a_file_is_not_over() -> None:
     assert again.report.scanned_from >= 0
 
 
-def test_a_flush_that_is_due_while_the_thread_writes_waits_for_what_came_meanwhile() -> None:
+def test_a_flush_due_during_a_write_waits_for_newer_entries() -> None:
     opened = full()
     opened.clock.advance_ms(9950)
     for queue_id in (0, 1):
@@ -142,7 +142,7 @@ def test_a_flush_that_is_due_while_the_thread_writes_waits_for_what_came_meanwhi
 
 
 @pytest.mark.parametrize("call", ["write", "open", "create", "truncate", "make_dir"])
-def test_what_the_disk_refused_is_still_pending_and_written_later(call: Call) -> None:
+def test_entries_refused_by_the_disk_stay_pending_and_are_written_later(call: Call) -> None:
     opened = full()
     opened.send(*numbered(5))
     fault = opened.disk.fail(call, errno.ENOSPC, "*consumequeue*", times=None)
@@ -160,7 +160,7 @@ def test_what_the_disk_refused_is_still_pending_and_written_later(call: Call) ->
     assert opened.crash("nothing").bodies() == [*numbered(5), b"after"]
 
 
-def test_a_file_that_another_program_removed_is_made_again_and_readers_see_the_new_one() -> None:
+def test_a_removed_file_is_created_again_and_readers_use_the_new_one() -> None:
     opened = full()
     opened.send(*numbered(5))
     opened.tick(200)
@@ -176,7 +176,7 @@ def test_a_file_that_another_program_removed_is_made_again_and_readers_see_the_n
     assert opened.crash("nothing").bodies() == [*numbered(5), b"behind"]
 
 
-def test_a_topic_that_is_made_again_gets_new_files() -> None:
+def test_a_recreated_topic_gets_new_files() -> None:
     opened = full()
     opened.send(*numbered(5))
     opened.tick(200)
@@ -216,7 +216,7 @@ class Threads:
 
 
 @pytest.mark.parametrize("call", ["write", "create", "make_dir"])
-def test_while_the_thread_is_stalled_messages_are_taken_and_read(call: Call) -> None:
+def test_while_the_thread_is_stalled_messages_are_accepted_and_read(call: Call) -> None:
     threads = Threads()
     with threads.disk.stall(call, "*consumequeue*") as stall:
         threads.send()
@@ -237,7 +237,7 @@ def test_while_the_thread_is_stalled_messages_are_taken_and_read(call: Call) -> 
 
 
 @pytest.mark.parametrize("call", ["write", "create", "truncate"])
-def test_while_a_write_to_the_checkpoint_stalls_messages_are_taken_and_read(call: Call) -> None:
+def test_during_a_stalled_write_of_the_checkpoint_messages_are_accepted_and_read(call: Call) -> None:
     threads = Threads()
     with threads.disk.stall(call, "*/checkpoint") as stall:
         threads.send()
@@ -271,7 +271,7 @@ def test_a_checkpoint_that_the_disk_refuses_is_written_later(caplog: pytest.LogC
     assert on_disk.physic_ms == opened.store._parts.checkpoint.physic_ms > 0
 
 
-def test_while_the_system_has_no_thread_to_give_the_owner_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_thread_the_owner_writes_queue_files(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = Threads()
 
     def refuse(_: threading.Thread) -> None:
@@ -292,7 +292,7 @@ def test_while_the_system_has_no_thread_to_give_the_owner_writes(monkeypatch: py
     assert (again.report.clean, len(again.bodies())) == (True, 10)
 
 
-def test_entries_that_gather_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_entries_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "MAX_PENDING_BYTES", 100)
     threads = Threads()
     with threads.disk.stall("write", "*consumequeue*") as stall:
@@ -314,7 +314,7 @@ def test_entries_that_gather_in_memory_are_limited(monkeypatch: pytest.MonkeyPat
     threads.store.close()
 
 
-def test_a_topic_is_not_deleted_while_the_thread_may_make_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_is_not_deleted_while_the_thread_may_create_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "DELETE_WAIT_S", 0.01)
     threads = Threads()
     with threads.disk.stall("create", "*consumequeue*") as stall:
@@ -331,7 +331,7 @@ def test_a_topic_is_not_deleted_while_the_thread_may_make_its_files(monkeypatch:
     threads.store.close()
 
 
-def test_a_stop_waits_for_the_thread_and_then_gives_up() -> None:
+def test_a_stop_waits_for_the_thread_up_to_a_limit() -> None:
     threads = Threads()
     threads.store._parts.settings = msgspec.structs.replace(threads.store.settings, close_timeout_ms=10)
     with threads.disk.stall("write", "*consumequeue*") as stall:

@@ -60,9 +60,7 @@ def entries_of_log(settings: StoreSettings) -> dict[QueueKey, dict[int, Entry]]:
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_the_queues_of_the_real_broker_hold_what_dispatch_computes_from_its_log(
-    version: str, kind: str, tmp_path: Path
-) -> None:
+def test_apaches_queues_equal_those_computed_from_its_log(version: str, kind: str, tmp_path: Path) -> None:
     settings = restore(version, kind, tmp_path)
     queues = Queues(settings, DiskFiles())
 
@@ -80,7 +78,7 @@ def test_the_queues_of_the_real_broker_hold_what_dispatch_computes_from_its_log(
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_queue_files_made_from_the_log_are_those_of_the_real_broker(version: str, kind: str, tmp_path: Path) -> None:
+def test_queue_files_built_from_the_log_equal_apaches(version: str, kind: str, tmp_path: Path) -> None:
     settings = restore(version, kind, tmp_path / "theirs")
     ours = StoreSettings(folder=tmp_path / "ours", queue_file_entries=settings.queue_file_entries)
     queues = Queues(ours, DiskFiles())
@@ -104,7 +102,7 @@ def test_queue_files_made_from_the_log_are_those_of_the_real_broker(version: str
 # the table
 
 
-def test_a_queue_is_made_when_first_asked_for(queues: Queues, disk: FaultyFiles) -> None:
+def test_a_queue_is_created_at_its_first_use(queues: Queues, disk: FaultyFiles) -> None:
     assert queues.find("T", 3) is None
 
     queue = queues.get("T", 3)
@@ -134,7 +132,7 @@ def test_a_queue_is_full_when_two_pages_of_entries_are_pending(disk: FaultyFiles
     assert (queues.full(), queues.pending_bytes, queues.dirty_count) == ([], 0, 0)
 
 
-def test_a_queue_that_filled_again_while_it_was_written_is_behind_those_that_wait(queues: Queues) -> None:
+def test_a_queue_with_new_entries_is_written_after_those_that_wait(queues: Queues) -> None:
     busy, waits = queues.get("T", 0), queues.get("T", 1)
     for queue in (busy, waits):
         fill(queue, 1000)
@@ -163,7 +161,7 @@ def test_a_flush_writes_everything_pending_in_the_order_of_the_names(disk: Fault
     assert queues.flush() == []
 
 
-def test_a_flush_that_fails_leaves_the_rest_dirty_and_forgets_no_path(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_failed_flush_keeps_the_other_queues_and_their_paths(disk: FaultyFiles, queues: Queues) -> None:
     all_queues = [queues.get("T", queue_id) for queue_id in range(3)]
     for queue in all_queues:
         fill(queue, 5)
@@ -178,7 +176,7 @@ def test_a_flush_that_fails_leaves_the_rest_dirty_and_forgets_no_path(disk: Faul
     assert bounds(loaded(disk)) == {("T", 0): (0, 5), ("T", 1): (0, 5), ("T", 2): (0, 5)}
 
 
-def test_new_names_are_safe_once_the_folders_told_are_synced(disk: FaultyFiles, queues: Queues) -> None:
+def test_new_names_are_safe_after_the_sync_of_the_reported_folders(disk: FaultyFiles, queues: Queues) -> None:
     disk.make_dir(ROOT)
     disk.sync_dir(ROOT.parent)
     queue = filled(queues, "T", 1, 12)
@@ -192,9 +190,7 @@ def test_new_names_are_safe_once_the_folders_told_are_synced(disk: FaultyFiles, 
     assert queues.take_new_folders() == []
 
 
-def test_files_found_after_a_crash_count_as_new_while_their_names_are_in_doubt(
-    disk: FaultyFiles, queues: Queues
-) -> None:
+def test_files_found_after_a_crash_count_as_new_until_their_names_are_synced(disk: FaultyFiles, queues: Queues) -> None:
     filled(queues, "T", 1, 5)
     again = loaded(disk)
 
@@ -207,14 +203,14 @@ def test_files_found_after_a_crash_count_as_new_while_their_names_are_in_doubt(
     assert again.take_new_folders() == []
 
 
-def test_folders_that_are_gone_by_then_need_no_sync(disk: FaultyFiles, queues: Queues) -> None:
+def test_deleted_folders_need_no_sync(disk: FaultyFiles, queues: Queues) -> None:
     filled(queues, "T", 1, 1)
     queues.delete_topic("T")
 
     assert queues.take_new_folders() == [FOLDER, ROOT]
 
 
-def test_no_more_files_are_open_than_the_settings_say(tmp_path: Path) -> None:
+def test_the_number_of_open_files_is_limited(tmp_path: Path) -> None:
     open_before = open_descriptors()
     queues = Queues(StoreSettings(folder=tmp_path, queue_file_entries=10, max_open_queue_files=16), DiskFiles())
     for queue_id in range(100):
@@ -241,7 +237,7 @@ def traced() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
-def test_an_idle_queue_takes_less_than_a_kilobyte(disk: FaultyFiles) -> None:
+def test_an_idle_queue_needs_less_than_a_kilobyte(disk: FaultyFiles) -> None:
     queues = queues_on(disk)
 
     with traced() as taken:
@@ -255,7 +251,7 @@ def test_an_idle_queue_takes_less_than_a_kilobyte(disk: FaultyFiles) -> None:
     assert 100 < each < 1024
 
 
-def test_a_queue_that_was_busy_gives_its_memory_back_when_flushed(tmp_path: Path) -> None:
+def test_a_busy_queue_releases_its_memory_at_the_flush(tmp_path: Path) -> None:
     queues = Queues(StoreSettings(folder=tmp_path, max_open_queue_files=4), DiskFiles())
     table = [queues.get("T", queue_id) for queue_id in range(50)]
     for queue in table:

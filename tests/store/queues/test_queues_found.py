@@ -30,7 +30,7 @@ FOLDER = ROOT / "consumequeue"
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 19, 20, 21, 30])
-def test_loading_finds_where_each_queue_ends(disk: FaultyFiles, queues: Queues, count: int) -> None:
+def test_loading_finds_the_end_of_each_queue(disk: FaultyFiles, queues: Queues, count: int) -> None:
     disk.make_dir(FOLDER / "T" / "0")
     queue = filled(queues, "T", 0, count)
 
@@ -43,14 +43,14 @@ def test_loading_finds_where_each_queue_ends(disk: FaultyFiles, queues: Queues, 
 
 
 @pytest.mark.parametrize(("begin", "count"), [(7, 1), (7, 3), (7, 4), (10, 5), (25, 20), (39, 1)])
-def test_loading_finds_where_a_queue_begins(disk: FaultyFiles, queues: Queues, begin: int, count: int) -> None:
+def test_loading_finds_the_start_of_a_queue(disk: FaultyFiles, queues: Queues, begin: int, count: int) -> None:
     queues.get("T", 0).begin_anew(begin)
     filled(queues, "T", 0, count)
 
     assert bounds(loaded(disk)) == {("T", 0): (begin, begin + count)}
 
 
-def test_a_hole_near_the_beginning_is_not_taken_for_a_filled_head(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_hole_near_the_beginning_is_not_mistaken_for_a_filled_head(disk: FaultyFiles, queues: Queues) -> None:
     queue = queues.get("T", 0)
     queue.begin_anew(2)
     fill(queue, 1)
@@ -60,7 +60,7 @@ def test_a_hole_near_the_beginning_is_not_taken_for_a_filled_head(disk: FaultyFi
     assert bounds(loaded(disk)) == {("T", 0): (2, 9)}
 
 
-def test_a_queue_with_nothing_but_a_head_is_empty_and_goes_on_there(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_queue_with_only_a_filled_head_is_empty_and_continues_there(disk: FaultyFiles, queues: Queues) -> None:
     queue = queues.get("T", 0)
     queue.begin_anew(7)
     filled(queues, "T", 0, 1)
@@ -71,7 +71,7 @@ def test_a_queue_with_nothing_but_a_head_is_empty_and_goes_on_there(disk: Faulty
     assert bounds(loaded(disk)) == {("T", 0): (7, 7)}
 
 
-def test_empty_files_behind_the_last_entry_do_not_matter(disk: FaultyFiles, queues: Queues) -> None:
+def test_empty_files_after_the_last_entry_are_ignored(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 10)
     for number in (1, 2):
         put_file(disk, queue.file_of(number * FILE_ENTRIES), bytes(FILE_BYTES))
@@ -79,13 +79,13 @@ def test_empty_files_behind_the_last_entry_do_not_matter(disk: FaultyFiles, queu
     assert bounds(loaded(disk)) == {("T", 0): (0, 10)}
 
 
-def test_a_queue_whose_only_file_is_empty_goes_on_with_its_first_offset(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_queue_whose_only_file_is_empty_continues_with_its_first_offset(disk: FaultyFiles, queues: Queues) -> None:
     put_file(disk, queues.get("T", 0).file_of(30), bytes(FILE_BYTES))
 
     assert bounds(loaded(disk)) == {("T", 0): (30, 30)}
 
 
-def test_a_queue_ends_where_a_file_is_missing(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_queue_ends_before_a_missing_file(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 35)
     disk.unlink(queue.file_of(20))
 
@@ -97,7 +97,7 @@ def test_a_queue_ends_where_a_file_is_missing(disk: FaultyFiles, queues: Queues)
     assert bounds(again) == {("T", 0): (0, 20)}
 
 
-def test_loading_tells_the_queues_of_which_a_file_is_missing(disk: FaultyFiles, queues: Queues) -> None:
+def test_loading_returns_the_queues_with_a_missing_file(disk: FaultyFiles, queues: Queues) -> None:
     for queue_id in range(4):
         filled(queues, "T", queue_id, 35)
     for queue_id, missing in ((0, 0), (1, 10), (2, 20), (3, 30)):
@@ -109,7 +109,7 @@ def test_loading_tells_the_queues_of_which_a_file_is_missing(disk: FaultyFiles, 
     assert bounds(again) == {("T", 0): (10, 35), ("T", 1): (0, 10), ("T", 2): (0, 20), ("T", 3): (0, 30)}
 
 
-def test_foreign_files_and_folders_are_listed_and_left_alone(disk: FaultyFiles, queues: Queues) -> None:
+def test_foreign_files_and_folders_are_listed_and_not_changed(disk: FaultyFiles, queues: Queues) -> None:
     filled(queues, "T", 0, 5)
     foreign = [
         put_file(disk, FOLDER / "README", b"a file where topics should be"),
@@ -132,7 +132,7 @@ def test_foreign_files_and_folders_are_listed_and_left_alone(disk: FaultyFiles, 
     assert disk.status(again.folder / "T" / "0" / f"{0:020d}") is None
 
 
-def test_scanning_again_does_not_list_foreign_things_twice(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_second_scan_lists_foreign_files_once(disk: FaultyFiles, queues: Queues) -> None:
     filled(queues, "T", 0, 25)
     put_file(disk, FOLDER / "T" / "0" / "notes")
 
@@ -163,7 +163,7 @@ def test_a_file_of_another_size_is_damage_and_named(disk: FaultyFiles, queues: Q
     assert status.size == size
 
 
-def test_a_file_whose_name_does_not_fit_is_damage_and_named(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_file_with_an_unexpected_name_is_damage_and_named(disk: FaultyFiles, queues: Queues) -> None:
     path = put_file(disk, FOLDER / "T" / "0" / f"{FILE_BYTES + 20:020d}", bytes(FILE_BYTES))
 
     with pytest.raises(StoreDamaged, match=rf"{path} begins at {FILE_BYTES + 20}.*{FILE_BYTES}"):

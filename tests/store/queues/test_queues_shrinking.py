@@ -26,7 +26,7 @@ FOLDER = ROOT / "consumequeue"
 
 
 @pytest.mark.parametrize("end", [0, 1, 9, 10, 11, 20, 24, 25])
-def test_stale_entries_and_later_files_go_and_nothing_else(disk: FaultyFiles, queues: Queues, end: int) -> None:
+def test_only_stale_entries_and_later_files_are_removed(disk: FaultyFiles, queues: Queues, end: int) -> None:
     queue = filled(queues, "T", 0, 35)
     entries = list(queue.entries(0, 100))
     other = filled(queues, "T", 1, 35)
@@ -46,7 +46,7 @@ def test_stale_entries_and_later_files_go_and_nothing_else(disk: FaultyFiles, qu
     assert bounds(loaded(disk)) == {("T", 0): (0, end), ("T", 1): (0, 35)}
 
 
-def test_what_was_cut_does_not_come_back_after_a_power_loss(disk: FaultyFiles, queues: Queues) -> None:
+def test_truncated_entries_do_not_return_after_a_power_loss(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 35)
     for path in queue.folder, *queue.folder.parents:
         disk.sync_dir(path)
@@ -60,7 +60,7 @@ def test_what_was_cut_does_not_come_back_after_a_power_loss(disk: FaultyFiles, q
     assert bounds(loaded(disk.crash(Random(0), survives="nothing"))) == {("T", 0): (0, 12)}
 
 
-def test_entries_that_are_still_pending_survive_a_trim(disk: FaultyFiles, queues: Queues) -> None:
+def test_pending_entries_survive_a_trim(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 5)
     entries = list(queue.entries(0, 5)) + fill(queue, 20)
 
@@ -70,7 +70,7 @@ def test_entries_that_are_still_pending_survive_a_trim(disk: FaultyFiles, queues
     assert list(queue.entries(0, 100)) == entries
 
 
-def test_the_first_file_stays_though_it_is_empty_as_it_tells_the_next_offset(disk: FaultyFiles, queues: Queues) -> None:
+def test_the_first_empty_file_is_kept_because_its_name_is_the_next_offset(disk: FaultyFiles, queues: Queues) -> None:
     queue = queues.get("T", 0)
     queue.begin_anew(30)
     filled(queues, "T", 0, 15)
@@ -85,7 +85,7 @@ def test_the_first_file_stays_though_it_is_empty_as_it_tells_the_next_offset(dis
 # following the log
 
 
-def test_files_before_the_first_message_go_when_the_log_has_moved_on(disk: FaultyFiles, queues: Queues) -> None:
+def test_files_before_the_first_message_are_removed_after_retention(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 45)
     log_offsets = [entry[0] for entry in queue.entries(0, 45)]
 
@@ -101,7 +101,7 @@ def test_files_before_the_first_message_go_when_the_log_has_moved_on(disk: Fault
 
 
 @pytest.mark.parametrize(("count", "newest"), [(15, 1), (20, 1), (21, 2)])
-def test_the_newest_file_stays_when_all_messages_are_gone(
+def test_the_newest_file_is_kept_when_all_messages_are_deleted(
     disk: FaultyFiles, queues: Queues, count: int, newest: int
 ) -> None:
     queue = filled(queues, "T", 0, count)
@@ -113,7 +113,7 @@ def test_the_newest_file_stays_when_all_messages_are_gone(
     assert loaded(disk).get("T", 0).max_offset == count
 
 
-def test_a_queue_follows_where_messages_lie_and_not_how_large_they_are(queues: Queues) -> None:
+def test_a_queue_is_trimmed_by_positions_not_by_sizes(queues: Queues) -> None:
     queue = queues.get("T", 0)
     fill(queue, 3, start=0, size=100)
 
@@ -122,7 +122,7 @@ def test_a_queue_follows_where_messages_lie_and_not_how_large_they_are(queues: Q
     assert queue.min_offset == 1
 
 
-def test_a_file_stays_until_the_entries_behind_it_are_in_a_file(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_file_is_kept_until_later_entries_are_in_a_file(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 10)
     fill(queue, 5)
 
@@ -132,7 +132,7 @@ def test_a_file_stays_until_the_entries_behind_it_are_in_a_file(disk: FaultyFile
     assert loaded(disk).get("T", 0).max_offset == 10
 
 
-def test_a_queue_that_has_followed_before_is_looked_at_without_listing_its_files(
+def test_trimming_a_queue_again_does_not_list_its_files(
     disk: FaultyFiles, queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = filled(queues, "T", 0, 5)
@@ -142,7 +142,7 @@ def test_a_queue_that_has_followed_before_is_looked_at_without_listing_its_files
     assert queues.follow(queue, 10**9) == 0
 
 
-def test_expired_names_are_told_to_be_synced(disk: FaultyFiles, queues: Queues) -> None:
+def test_removed_names_are_reported_to_be_synced(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 25)
     queues.take_new_folders()
 
@@ -154,7 +154,7 @@ def test_expired_names_are_told_to_be_synced(disk: FaultyFiles, queues: Queues) 
 # deleting
 
 
-def test_deleting_a_topic_removes_its_queues_and_nothing_else(disk: FaultyFiles, queues: Queues) -> None:
+def test_deleting_a_topic_removes_only_its_queues(disk: FaultyFiles, queues: Queues) -> None:
     for queue_id in range(3):
         filled(queues, "Gone", queue_id, 25)
     kept = filled(queues, "Gone2", 0, 25)
@@ -170,7 +170,7 @@ def test_deleting_a_topic_removes_its_queues_and_nothing_else(disk: FaultyFiles,
     queues.delete_topic("Never")
 
 
-def test_a_deleted_topic_begins_again_at_zero_whatever_was_under_way(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_deleted_topic_restarts_at_zero_during_any_operation(disk: FaultyFiles, queues: Queues) -> None:
     old = filled(queues, "T", 0, 25)
     queues.delete_topic("T")
     fill(old, 500)
@@ -185,7 +185,7 @@ def test_a_deleted_topic_begins_again_at_zero_whatever_was_under_way(disk: Fault
     assert bounds(loaded(disk)) == {("T", 0): (0, 3)}
 
 
-def test_wiping_removes_every_queue_but_nothing_foreign(disk: FaultyFiles, queues: Queues) -> None:
+def test_wiping_removes_all_queues_and_no_foreign_files(disk: FaultyFiles, queues: Queues) -> None:
     filled(queues, "A", 0, 25)
     filled(queues, "B", 7, 5)
     notes = put_file(disk, FOLDER / "B" / "7" / "notes")
@@ -199,7 +199,7 @@ def test_wiping_removes_every_queue_but_nothing_foreign(disk: FaultyFiles, queue
     assert again.foreign == [notes]
 
 
-def test_removing_the_files_of_a_queue_lets_it_be_made_anew(disk: FaultyFiles, queues: Queues) -> None:
+def test_a_queue_with_removed_files_can_be_created_again(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 25)
 
     queues.remove_files(queue)
@@ -209,7 +209,7 @@ def test_removing_the_files_of_a_queue_lets_it_be_made_anew(disk: FaultyFiles, q
     assert bounds(loaded(disk)) == {("T", 0): (12, 13)}
 
 
-def test_forgetting_all_leaves_the_files(disk: FaultyFiles, queues: Queues) -> None:
+def test_dropping_all_queues_keeps_their_files(disk: FaultyFiles, queues: Queues) -> None:
     queue = filled(queues, "T", 0, 25)
     queues.mark_dirty(queue)
 
@@ -220,7 +220,7 @@ def test_forgetting_all_leaves_the_files(disk: FaultyFiles, queues: Queues) -> N
     assert bounds(queues) == {("T", 0): (0, 25)}
 
 
-def test_whether_the_files_of_two_entries_are_there(queues: Queues) -> None:
+def test_the_existence_of_the_files_of_two_entries_can_be_checked(queues: Queues) -> None:
     queue = filled(queues, "T", 0, 15)
     places = [(0, 14), (0, 0), (14, 19), (0, 20), (20, 14)]
 

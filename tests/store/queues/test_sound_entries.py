@@ -42,7 +42,7 @@ def entries_of(queue: ConsumeQueue) -> list[Entry]:
 # what an entry points to
 
 
-def test_an_entry_points_to_its_own_message_and_to_no_other(store: Store) -> None:
+def test_an_entry_must_point_to_its_own_message(store: Store) -> None:
     queue = put_all(store)
     at, size, code = entries_of(queue)[5]
 
@@ -58,7 +58,7 @@ def test_an_entry_points_to_its_own_message_and_to_no_other(store: Store) -> Non
 @pytest.mark.parametrize("store_host", [V4, V6])
 @pytest.mark.parametrize("topic", ["T", "L" * 127, "L" * 200])
 @pytest.mark.usefixtures("twin")
-def test_hosts_and_topics_of_any_length_are_understood(
+def test_hosts_and_topics_of_any_length_are_parsed(
     store: Store, born_host: bytes, store_host: bytes, topic: str
 ) -> None:
     queue = store.queues.get(topic, 3)
@@ -81,7 +81,7 @@ def test_hosts_and_topics_of_any_length_are_understood(
 
 
 @pytest.mark.usefixtures("twin")
-def test_what_is_in_memory_is_not_compared() -> None:
+def test_entries_in_memory_are_not_compared() -> None:
     store = Store()
     queue = store.queues.get("T", 0)
     queue.append(10**9, 100, 7)
@@ -90,7 +90,7 @@ def test_what_is_in_memory_is_not_compared() -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_a_reader_gets_what_lies_before_the_damage() -> None:
+def test_a_reader_gets_the_entries_before_the_damage() -> None:
     store = Store()
     queue = put_all(store)
     queue.rewrite(7, bytes(ENTRY_BYTES))
@@ -102,7 +102,7 @@ def test_a_reader_gets_what_lies_before_the_damage() -> None:
 
 
 @pytest.mark.usefixtures("twin")
-def test_tags_codes_that_no_record_had_are_damage_and_are_looked_up_once() -> None:
+def test_unknown_tags_codes_are_checked_once() -> None:
     store = Store()
     queue = put_all(store)
     wanted = {code_of(1)}
@@ -117,7 +117,7 @@ def test_tags_codes_that_no_record_had_are_damage_and_are_looked_up_once() -> No
 
 
 @pytest.mark.usefixtures("twin")
-def test_a_read_looks_up_few_unknown_codes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_checks_few_unknown_codes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     queue = store.queues.get("T", 0)
     for number in range(1, 13):
@@ -131,7 +131,7 @@ def test_a_read_looks_up_few_unknown_codes_at_a_time(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("twin")
-def test_a_message_whose_record_says_another_offset_is_read_where_the_log_has_it() -> None:
+def test_a_message_with_another_offset_is_read_at_its_offset_in_the_log() -> None:
     store = Store()
     queue = put_all(store)
     queue.rewrite(4, ENTRY.pack(*entries_of(queue)[4]))
@@ -145,7 +145,7 @@ def test_a_message_whose_record_says_another_offset_is_read_where_the_log_has_it
     assert len(store.sound.read(queue, 0, 12)) == 3 * ENTRY_BYTES
 
 
-def test_entries_ahead_are_compared_only_where_that_needs_no_disk(store: Store) -> None:
+def test_entries_read_ahead_are_compared_only_without_disk_access(store: Store) -> None:
     queue = put_all(store)
     hot = SoundEntries(store.log, store.disk.settings.delay_levels, GIB, None)
     cold = SoundEntries(store.log, store.disk.settings.delay_levels, 0, None)
@@ -161,7 +161,7 @@ DAMAGE = st.lists(st.tuples(st.integers(0, 11), st.integers(0, ENTRY_BYTES * 8 -
 
 
 @given(DAMAGE, st.booleans(), st.none() | st.sets(st.integers(0, 3).map(code_of), max_size=2), st.integers(0, 11))
-def test_both_twins_believe_the_same_entries(
+def test_both_implementations_accept_the_same_entries(
     damage: list[tuple[int, int]], interleaved: bool, wanted: set[int] | None, offset: int
 ) -> None:
     store = Store()

@@ -24,7 +24,7 @@ def closed(size: int) -> OpenStore:
 @pytest.mark.parametrize("size", [1, 600], ids=["one log file", "many log files"])
 @pytest.mark.parametrize("which", [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)])
 @pytest.mark.parametrize("emptied", [False, True], ids=["gone", "empty"])
-def test_a_queue_whose_files_are_missing_is_made_anew(which: tuple[int, ...], size: int, emptied: bool) -> None:
+def test_a_queue_without_files_is_rebuilt(which: tuple[int, ...], size: int, emptied: bool) -> None:
     opened = closed(size)
     names = opened.disk.list(QUEUE)
     for number in which:
@@ -44,7 +44,9 @@ def test_a_queue_whose_files_are_missing_is_made_anew(which: tuple[int, ...], si
 
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize("bytes_left", [100, 117])
-def test_a_queue_whose_file_was_cut_is_rebuilt(which: int, bytes_left: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_with_a_truncated_file_is_rebuilt(
+    which: int, bytes_left: int, caplog: pytest.LogCaptureFixture
+) -> None:
     opened = closed(1)
     name = opened.disk.list(QUEUE)[which]
     with opened.disk.open(QUEUE / name) as file:
@@ -56,7 +58,7 @@ def test_a_queue_whose_file_was_cut_is_rebuilt(which: int, bytes_left: int, capl
     assert f"{name} has only {bytes_left} of 200 bytes; rebuilding its queue from the log" in caplog.text
 
 
-def test_a_store_whose_files_are_all_shorter_than_the_settings_say_is_refused() -> None:
+def test_a_store_with_shorter_files_than_the_settings_is_refused() -> None:
     opened = closed(1)
 
     with pytest.raises(StoreDamaged, match=r"has 200 bytes; .* of this store have 400.*Set queue_file"):

@@ -62,7 +62,7 @@ def tagged(opened: OpenStore, tag: str) -> list[bytes]:
 # what is damaged
 
 
-def test_entries_that_were_zeroed_are_rebuilt_from_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_zeroed_entries_are_rebuilt_from_the_log(caplog: pytest.LogCaptureFixture) -> None:
     opened = stored()
     damage(opened, 12, bytes(6 * ENTRY_BYTES))
 
@@ -75,7 +75,7 @@ def test_entries_that_were_zeroed_are_rebuilt_from_the_log(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("bit", range(ENTRY_BYTES * 8))
-def test_no_flipped_bit_of_an_entry_loses_a_message(bit: int) -> None:
+def test_a_flipped_bit_of_an_entry_loses_no_message(bit: int) -> None:
     opened = stored(12)
     flip(opened, 5, bit)
 
@@ -83,21 +83,21 @@ def test_no_flipped_bit_of_an_entry_loses_a_message(bit: int) -> None:
 
 
 @pytest.mark.parametrize("bit", range(ENTRY_BYTES * 8))
-def test_no_flipped_bit_of_an_entry_loses_a_message_of_a_group_that_filters_by_tag(bit: int) -> None:
+def test_a_flipped_bit_of_an_entry_loses_no_message_with_a_tag_filter(bit: int) -> None:
     opened = stored(12)
     flip(opened, 5, bit)
 
     assert tagged(opened, "B") == numbered(12)[1::2]
 
 
-def test_a_tag_filter_meets_zeroed_entries() -> None:
+def test_a_tag_filter_detects_zeroed_entries() -> None:
     opened = stored()
     damage(opened, 12, bytes(6 * ENTRY_BYTES))
 
     assert tagged(opened, "A") == numbered(30)[::2]
 
 
-def test_entries_of_another_place_of_the_queue_are_rebuilt() -> None:
+def test_entries_copied_from_another_position_are_rebuilt() -> None:
     opened = stored()
     older = b"".join(ENTRY.pack(*entry_in_file(opened, offset)) for offset in range(1, 5))
     damage(opened, 22, older)
@@ -115,7 +115,7 @@ def test_an_entry_of_another_queue_is_rebuilt() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 10, 20])
-def test_a_queue_file_that_was_removed_is_made_again(offset: int) -> None:
+def test_a_removed_queue_file_is_rebuilt(offset: int) -> None:
     opened = stored()
     opened.disk.unlink(file_of(offset))
 
@@ -123,7 +123,7 @@ def test_a_queue_file_that_was_removed_is_made_again(offset: int) -> None:
     assert opened.disk.status(file_of(offset)).size == 200  # type: ignore[union-attr]
 
 
-def test_a_queue_file_that_was_cut_gets_its_size_and_its_entries_back() -> None:
+def test_a_truncated_queue_file_gets_its_size_and_entries_back() -> None:
     opened = stored()
     with opened.disk.open(file_of(10)) as file:
         file.truncate(65)
@@ -132,7 +132,7 @@ def test_a_queue_file_that_was_cut_gets_its_size_and_its_entries_back() -> None:
     assert opened.disk.status(file_of(10)).size == 200  # type: ignore[union-attr]
 
 
-def test_a_queue_folder_that_was_removed_is_made_again() -> None:
+def test_a_removed_queue_folder_is_rebuilt() -> None:
     opened = stored()
     for offset in (0, 10, 20):
         opened.disk.unlink(file_of(offset))
@@ -142,7 +142,7 @@ def test_a_queue_folder_that_was_removed_is_made_again() -> None:
     assert opened.reopen().bodies() == numbered(30)
 
 
-def test_a_file_that_is_removed_while_it_is_written_is_made_again() -> None:
+def test_a_file_removed_during_a_write_is_rebuilt() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(5))
     opened.settle()
@@ -156,7 +156,7 @@ def test_a_file_that_is_removed_while_it_is_written_is_made_again() -> None:
     assert opened.reopen().bodies() == numbered(12)
 
 
-def test_what_was_rebuilt_survives_a_power_loss() -> None:
+def test_rebuilt_entries_survive_a_power_loss() -> None:
     opened = stored()
     damage(opened, 12, bytes(6 * ENTRY_BYTES))
     opened.bodies()
@@ -171,7 +171,7 @@ def test_what_was_rebuilt_survives_a_power_loss() -> None:
 # what is not there
 
 
-def test_messages_that_are_not_in_the_log_are_passed_over_once_and_for_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_missing_from_the_log_are_skipped_permanently(caplog: pytest.LogCaptureFixture) -> None:
     opened = stored()
     log_offset, size, _ = entry_in_file(opened, 5)
     with opened.disk.open(ROOT / "commitlog" / f"{log_offset // 4096 * 4096:020d}") as file:
@@ -185,7 +185,7 @@ def test_messages_that_are_not_in_the_log_are_passed_over_once_and_for_all(caplo
     assert opened.store.facts.repaired_entries == 1
 
 
-def test_damage_of_entries_whose_messages_expired_hides_nothing() -> None:
+def test_damaged_entries_of_expired_messages_hide_nothing() -> None:
     opened = stored(60, prepared_files=20)
     starts = opened.store.facts.log_files
     damage(opened, 0, bytes(10 * ENTRY_BYTES))
@@ -200,7 +200,7 @@ def test_damage_of_entries_whose_messages_expired_hides_nothing() -> None:
     assert 0 < low < 60
 
 
-def test_one_flipped_bit_does_not_let_a_queue_follow_the_log_too_far() -> None:
+def test_one_flipped_bit_does_not_trim_a_queue_too_far() -> None:
     for offset in range(60):
         opened = stored(60, prepared_files=20)
         if entry_in_file(opened, offset)[0] >= 4096:
@@ -216,7 +216,7 @@ def test_one_flipped_bit_does_not_let_a_queue_follow_the_log_too_far() -> None:
 # who asks
 
 
-def test_a_search_by_time_is_not_led_astray() -> None:
+def test_damage_does_not_mislead_a_search_by_time() -> None:
     opened = OpenStore.small()
     for body in numbered(30):
         opened.send(body)
@@ -229,7 +229,7 @@ def test_a_search_by_time_is_not_led_astray() -> None:
     assert [opened.store.offset_at_time("T", 0, first_ms + 1000 * number) for number in range(30)] == list(range(30))
 
 
-def test_a_store_time_is_that_of_the_message_though_its_entry_is_damaged() -> None:
+def test_a_store_time_is_correct_although_its_entry_is_damaged() -> None:
     opened = stored()
     right = opened.store.store_ms("T", 0, 7)
     flip(opened, 7, 60)
@@ -237,7 +237,7 @@ def test_a_store_time_is_that_of_the_message_though_its_entry_is_damaged() -> No
     assert opened.store.store_ms("T", 0, 7) == right is not None
 
 
-def test_entries_are_given_as_the_log_has_them() -> None:
+def test_returned_entries_match_the_log() -> None:
     opened = stored()
     right = entry_in_file(opened, 7)
     flip(opened, 7, 60)
@@ -248,7 +248,7 @@ def test_entries_are_given_as_the_log_has_them() -> None:
     assert opened.store.entry(queue, 7) == right
 
 
-def test_a_light_queue_of_apaches_is_left_as_it_is() -> None:
+def test_a_light_queue_of_apache_is_not_changed() -> None:
     opened = OpenStore.small()
     opened.send(b"first")
     opened.send(b"for the light queue, too")
@@ -267,7 +267,7 @@ def test_a_light_queue_of_apaches_is_left_as_it_is() -> None:
 # how long it takes
 
 
-def test_a_long_rebuild_is_done_in_steps_and_readers_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_rebuild_runs_in_steps_and_readers_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = stored(60, prepared_files=40)
     damage(opened, 12, bytes(6 * ENTRY_BYTES))
     monkeypatch.setattr("pocketmq.store.recovery.queue_repair.INLINE_S", -1.0)
@@ -285,7 +285,7 @@ def test_a_long_rebuild_is_done_in_steps_and_readers_come_again(monkeypatch: pyt
     assert opened.bodies() == numbered(60)
 
 
-def test_a_rebuild_that_the_disk_refuses_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rebuild_refused_by_the_disk_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     opened = stored()
     damage(opened, 12, bytes(6 * ENTRY_BYTES))
     opened.disk.fail("open", path="*/commitlog/*", times=1)
@@ -299,7 +299,7 @@ def test_a_rebuild_that_the_disk_refuses_is_tried_again(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("where", ["log.log_scan.decode_record", "recovery.queue_repair.tags_code_of"])
-def test_a_rebuild_that_has_no_memory_begins_anew(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_that_runs_out_of_memory_restarts(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = stored()
     damage(opened, 12, bytes(6 * ENTRY_BYTES))
 
@@ -315,7 +315,7 @@ def test_a_rebuild_that_has_no_memory_begins_anew(where: str, monkeypatch: pytes
     assert opened.bodies() == numbered(30)
 
 
-def test_a_queue_that_is_deleted_meanwhile_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_deleted_during_the_rebuild_is_not_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = stored()
     damage(opened, 12, bytes(6 * ENTRY_BYTES))
     monkeypatch.setattr("pocketmq.store.recovery.queue_repair.INLINE_S", -1.0)
@@ -345,7 +345,7 @@ def test_damage_before_a_crash_loses_nothing(survives: str, first: int) -> None:
 
 
 @pytest.mark.parametrize("first", [2, 12, 22])
-def test_damage_after_a_clean_stop_of_which_no_resume_point_is_left_loses_nothing(first: int) -> None:
+def test_damage_after_a_clean_stop_without_a_resume_point_loses_nothing(first: int) -> None:
     opened = stored(prepared_files=20)
     opened.send(*numbered(60), topic="LATER")
     opened.store.close()

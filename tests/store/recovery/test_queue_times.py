@@ -5,7 +5,7 @@ from math import inf
 from pocketmq.store.recovery.resume_upkeep import QueueTimes
 
 
-def test_a_time_is_told_once_when_its_messages_are_entered_and_their_keys_are_safe() -> None:
+def test_a_time_is_reported_once_when_its_messages_and_keys_are_safe() -> None:
     times = QueueTimes()
     times.synced(log_offset=1000, store_ms=50)
 
@@ -14,7 +14,7 @@ def test_a_time_is_told_once_when_its_messages_are_entered_and_their_keys_are_sa
     assert told == [None, None, 50, None]
 
 
-def test_the_newest_time_that_may_be_told_is() -> None:
+def test_the_newest_reliable_time_is_used() -> None:
     times = QueueTimes()
     times.synced(1000, 50)
     times.synced(2000, 60)
@@ -22,7 +22,7 @@ def test_the_newest_time_that_may_be_told_is() -> None:
     assert times.take_covered(2000, 60) == 60
 
 
-def test_the_oldest_time_does_not_wait_for_those_that_come_later() -> None:
+def test_the_oldest_time_does_not_wait_for_later_ones() -> None:
     times = QueueTimes()
     for second in range(1, 100):
         times.synced(second * 1000, second * 10)

@@ -61,7 +61,7 @@ def overwrite(disk: FaultyFiles, path: Path, at: int, data: bytes) -> None:
 # clean stops
 
 
-def test_after_a_clean_stop_nothing_is_walked() -> None:
+def test_after_a_clean_stop_nothing_is_scanned() -> None:
     again = filled().reopen()
 
     assert (again.report.clean, again.report.records, again.report.cut) == (True, 0, "")
@@ -71,7 +71,7 @@ def test_after_a_clean_stop_nothing_is_walked() -> None:
     assert again.store.max_offset("T", 0) == 21
 
 
-def test_a_clean_store_that_another_program_used_since_is_walked_from_where_the_queues_end() -> None:
+def test_a_clean_store_changed_by_another_program_is_scanned_from_the_end_of_its_queues() -> None:
     opened = filled()
     opened.store.close()
     checkpoint = Checkpoint(opened.disk, ROOT).load()
@@ -88,7 +88,7 @@ def test_a_clean_store_that_another_program_used_since_is_walked_from_where_the_
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"crc":1,"point":{}}'])
-def test_a_damaged_resume_point_costs_a_walk_and_nothing_else(damage: bytes) -> None:
+def test_a_damaged_resume_point_costs_only_a_scan(damage: bytes) -> None:
     opened = filled()
     opened.store.close()
     with opened.disk.open(RESUME) as file:
@@ -101,7 +101,7 @@ def test_a_damaged_resume_point_costs_a_walk_and_nothing_else(damage: bytes) -> 
     assert bodies_of(again) == ALL
 
 
-def test_a_resume_point_with_a_topic_that_is_no_name_is_not_believed() -> None:
+def test_a_resume_point_with_an_invalid_topic_is_not_used() -> None:
     opened = filled()
     opened.store.close()
     resume = ResumeFile(opened.disk, ROOT)
@@ -115,7 +115,7 @@ def test_a_resume_point_with_a_topic_that_is_no_name_is_not_believed() -> None:
     assert bodies_of(again) == ALL
 
 
-def test_a_queue_that_was_deleted_by_hand_after_a_clean_stop_is_made_anew() -> None:
+def test_a_queue_deleted_by_hand_after_a_clean_stop_is_rebuilt() -> None:
     opened = filled()
     opened.store.close()
     remove_all(opened.disk, files_below(opened.disk, QUEUES / "U"))
@@ -127,7 +127,7 @@ def test_a_queue_that_was_deleted_by_hand_after_a_clean_stop_is_made_anew() -> N
     assert bodies_of(again.reopen()) == ALL
 
 
-def test_old_files_that_another_program_removed_after_a_clean_stop_are_not_counted_by_the_resume_point() -> None:
+def test_old_files_removed_by_another_program_are_not_counted_by_the_resume_point() -> None:
     opened = filled()
     opened.store.close()
     for number in range(2):
@@ -141,7 +141,7 @@ def test_old_files_that_another_program_removed_after_a_clean_stop_are_not_count
     assert bodies_of(again) == (ALL[0][first:], ALL[1][again.store.min_offset("U", 0) :])
 
 
-def test_a_file_missing_in_the_middle_of_a_queue_is_made_anew() -> None:
+def test_a_missing_file_in_the_middle_of_a_queue_is_rebuilt() -> None:
     opened = filled()
     opened.store.close()
     opened.disk.unlink(QUEUES / "T" / "0" / f"{0:020d}")
@@ -157,7 +157,7 @@ def test_a_file_missing_in_the_middle_of_a_queue_is_made_anew() -> None:
 
 
 @pytest.mark.parametrize("survives", ["everything", "nothing"])
-def test_after_a_crash_the_walk_begins_where_everything_was_safe(survives: Survives) -> None:
+def test_after_a_crash_the_scan_starts_where_everything_was_safe(survives: Survives) -> None:
     opened = filled()
 
     again = opened.crash(survives)
@@ -169,7 +169,7 @@ def test_after_a_crash_the_walk_begins_where_everything_was_safe(survives: Survi
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "zeros", "nonsense"])
-def test_without_a_checkpoint_everything_is_walked(damage: str) -> None:
+def test_without_a_checkpoint_the_complete_log_is_scanned(damage: str) -> None:
     opened = filled()
     path = ROOT / "checkpoint"
     if damage == "missing":
@@ -185,7 +185,7 @@ def test_without_a_checkpoint_everything_is_walked(damage: str) -> None:
     assert bodies_of(again) == ALL
 
 
-def test_all_queues_deleted_by_hand_are_made_anew() -> None:
+def test_queues_deleted_by_hand_are_all_rebuilt() -> None:
     opened = filled()
     remove_all(opened.disk, files_below(opened.disk, QUEUES))
 
@@ -195,7 +195,7 @@ def test_all_queues_deleted_by_hand_are_made_anew() -> None:
     assert bodies_of(again) == ALL
 
 
-def test_one_queue_deleted_by_hand_is_missed_by_its_resume_point_and_made_anew() -> None:
+def test_a_queue_deleted_by_hand_is_missing_at_its_resume_point_and_rebuilt() -> None:
     opened = OpenStore.small(resume_interval_ms=1000)
     opened.send(*numbered(20), topic="Old")
     for _ in range(20):
@@ -212,7 +212,7 @@ def test_one_queue_deleted_by_hand_is_missed_by_its_resume_point_and_made_anew()
     assert again.crash("nothing").bodies("Old") == numbered(20)
 
 
-def test_a_queue_that_was_being_made_anew_is_made_anew_again() -> None:
+def test_an_interrupted_rebuild_of_a_queue_is_repeated() -> None:
     opened = filled()
     resume = ResumeFile(opened.disk, ROOT)
     resume.save(ResumePoint(clean=False, queues={("T", 0): (0, 20)}, unfinished=[("T", 0)]))
@@ -229,7 +229,7 @@ def test_a_queue_that_was_being_made_anew_is_made_anew_again() -> None:
     assert finished.unfinished == []
 
 
-def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:
+def test_a_queue_without_remaining_messages_keeps_its_offset() -> None:
     opened = filled()
     ResumeFile(opened.disk, ROOT).save(ResumePoint(clean=False, queues={("Gone", 3): (7, 7)}))
 
@@ -240,7 +240,7 @@ def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:
     assert again.report.rebuilt_queues == []
 
 
-def test_queue_files_that_came_back_behind_a_hole_are_passed_over() -> None:
+def test_queue_files_after_a_gap_are_skipped() -> None:
     """Retention unlinks old files without waiting: after a crash, any of them may be there again."""
     opened = filled(queue_file_entries=2)
     folder = QUEUES / "T" / "0"
@@ -262,7 +262,7 @@ def test_queue_files_that_came_back_behind_a_hole_are_passed_over() -> None:
 
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("missing", [(0,), (4,), (0, 4), (0, 4, 8)])
-def test_queue_files_that_are_missing_are_made_again_while_the_log_has_their_messages(
+def test_missing_queue_files_are_rebuilt_while_the_log_has_their_messages(
     missing: tuple[int, ...], clean: bool
 ) -> None:
     opened = filled(queue_file_entries=4)
@@ -278,7 +278,7 @@ def test_queue_files_that_are_missing_are_made_again_while_the_log_has_their_mes
     assert again.report.rebuilt_queues == ["T:0"]
 
 
-def test_a_file_behind_missing_ones_does_not_let_a_queue_begin_in_the_middle() -> None:
+def test_a_file_after_missing_ones_does_not_start_a_queue_in_the_middle() -> None:
     opened = OpenStore.small()
     opened.send(*numbered(31))
     opened.settle()
@@ -292,7 +292,7 @@ def test_a_file_behind_missing_ones_does_not_let_a_queue_begin_in_the_middle() -
     assert again.bodies() == numbered(34)
 
 
-def test_stale_queue_entries_behind_the_end_of_the_log_do_not_come_back() -> None:
+def test_stale_queue_entries_beyond_the_log_are_removed() -> None:
     opened = OpenStore.small(queue_least_pages=0)
     opened.send(b"one")
     opened.settle()
@@ -314,7 +314,7 @@ def test_stale_queue_entries_behind_the_end_of_the_log_do_not_come_back() -> Non
 # cuts
 
 
-def test_the_log_is_cut_at_the_first_bad_record_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_is_truncated_at_the_first_bad_record_and_this_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     opened = OpenStore.small()
     offsets = opened.send(*numbered(5))
     overwrite(opened.disk, log_file(0), offsets[2] + 95, b"?")
@@ -331,7 +331,7 @@ def test_the_log_is_cut_at_the_first_bad_record_and_says_so(caplog: pytest.LogCa
     assert again.crash().report.cut == ""
 
 
-def test_nothing_behind_a_hole_survives_not_even_whole_files() -> None:
+def test_nothing_after_a_gap_survives() -> None:
     opened = OpenStore.small()
     offsets = opened.send(*numbered(60, size=200))
     hole = next(offset for offset in offsets if offset > 4096)
@@ -347,7 +347,7 @@ def test_nothing_behind_a_hole_survives_not_even_whole_files() -> None:
 
 
 @pytest.mark.parametrize("length", [600, 1500])
-def test_a_record_that_lost_a_sector_of_its_properties_is_cut(length: int) -> None:
+def test_a_record_with_a_lost_sector_of_properties_is_truncated(length: int) -> None:
     opened = OpenStore.small()
     opened.send(b"before")
     (offset,) = opened.send(b"body", properties="name\x01" + "x" * length + "\x02")
@@ -360,7 +360,7 @@ def test_a_record_that_lost_a_sector_of_its_properties_is_cut(length: int) -> No
     assert again.report.cut == f"at log offset {offset}: a part of the record is lost"
 
 
-def test_a_record_that_is_known_to_be_safe_is_not_suspected() -> None:
+def test_a_record_known_to_be_safe_is_not_checked() -> None:
     opened = OpenStore.small()
     opened.send(b"body", properties="name\x01value\x02")
     opened.clock.advance_ms(5000)
@@ -372,7 +372,7 @@ def test_a_record_that_is_known_to_be_safe_is_not_suspected() -> None:
     assert opened.crash().bodies() == [b"body", b"later"]
 
 
-def test_later_files_go_with_the_cut_and_unfinished_ones_too() -> None:
+def test_a_truncation_removes_later_and_unfinished_files() -> None:
     opened = filled()
     newest = opened.names("commitlog")[-1]
     with opened.disk.open(LOG / newest) as file:
@@ -384,7 +384,7 @@ def test_later_files_go_with_the_cut_and_unfinished_ones_too() -> None:
     assert again.disk.status(LOG / newest) is None or again.disk.read(LOG / newest) == bytes(4096)
 
 
-def test_a_store_without_a_log_begins_anew() -> None:
+def test_a_store_without_a_log_starts_with_an_empty_one() -> None:
     opened = filled()
     opened.store.close()
     remove_all(opened.disk, files_below(opened.disk, LOG))
@@ -399,7 +399,7 @@ def test_a_store_without_a_log_begins_anew() -> None:
     assert again.crash().store.max_offset("U", 0) == 0, "an old resume point does not count"
 
 
-def test_a_checkpoint_that_knows_more_than_the_log_is_lowered() -> None:
+def test_a_checkpoint_ahead_of_the_log_is_lowered() -> None:
     """Derived files may be safe before their messages are. When those are lost and the clock went back, others with
     they are replaced by earlier times, for which the old checkpoint must not be valid.
     """
@@ -428,7 +428,7 @@ def test_a_checkpoint_that_knows_more_than_the_log_is_lowered() -> None:
     ("topic", "queue_id", "queue_offset"),
     [("../../escape", 0, 0), ("", 0, 0), ("a\0b", 0, 0), ("T", -1, 0), ("T", 0, -7), ("T", 0, 2**62)],
 )
-def test_a_record_with_an_impossible_place_enters_no_queue_and_no_folder(
+def test_a_record_with_an_impossible_queue_is_in_no_queue_and_no_folder(
     topic: str, queue_id: int, queue_offset: int
 ) -> None:
     opened = OpenStore.small()
@@ -465,7 +465,7 @@ def test_a_log_file_of_a_wrong_size_is_named(size: int) -> None:
         OpenStore(opened.settings, opened.clock, opened.disk)
 
 
-def test_a_log_file_that_is_missing_is_named() -> None:
+def test_a_missing_log_file_is_named() -> None:
     opened = filled()
     opened.store.close()
     opened.disk.unlink(log_file(1))
@@ -483,7 +483,7 @@ def test_a_queue_file_of_a_wrong_size_is_named() -> None:
         opened.crash()
 
 
-def test_an_index_file_that_the_checkpoint_of_a_clean_stop_does_not_speak_of_outlives_a_crash() -> None:
+def test_an_index_file_beyond_the_checkpoint_of_a_clean_stop_survives_a_crash() -> None:
     opened = OpenStore.small()
     opened.send(properties="UNIQ_KEY\x01A\x02")
     opened.store.close()
@@ -512,7 +512,7 @@ def test_an_index_file_of_a_wrong_size_is_named() -> None:
 
 
 @pytest.mark.parametrize("crashed", [True, False])
-def test_foreign_files_are_left_alone_in_every_folder(crashed: bool) -> None:
+def test_foreign_files_are_not_changed_in_any_folder(crashed: bool) -> None:
     opened = filled()
     foreign = [
         ROOT / "README",
@@ -550,7 +550,7 @@ def test_foreign_files_are_left_alone_in_every_folder(crashed: bool) -> None:
 
 
 @pytest.mark.parametrize("call", ["write", "sync", "sync_dir", "open", "read"])
-def test_a_disk_that_refuses_during_recovery_costs_nothing_but_time(call: Call) -> None:
+def test_a_disk_that_rejects_calls_during_recovery_only_delays_it(call: Call) -> None:
     opened = filled()
     overwrite(opened.disk, log_file(0), 4096 - 1000, b"?")
     opened.disk.unlink(ROOT / "checkpoint")
@@ -563,7 +563,7 @@ def test_a_disk_that_refuses_during_recovery_costs_nothing_but_time(call: Call) 
     assert OpenStore(opened.settings, opened.clock, broken).bodies("T") == opened.crash().bodies("T")
 
 
-def test_recovery_does_the_same_twice() -> None:
+def test_a_repeated_recovery_has_the_same_result() -> None:
     opened = filled()
     overwrite(opened.disk, log_file(2), 100, b"?")
     once = opened.crash()
@@ -576,7 +576,7 @@ def test_recovery_does_the_same_twice() -> None:
 # the report
 
 
-def test_a_report_reads_like_a_sentence() -> None:
+def test_a_report_is_a_sentence() -> None:
     report = RecoveryReport(
         clean=False,
         scanned_from=4096,
@@ -601,7 +601,7 @@ def test_a_report_reads_like_a_sentence() -> None:
     )
 
 
-def test_without_space_to_put_files_right_the_error_says_what_to_do() -> None:
+def test_without_space_for_repairs_the_error_has_advice() -> None:
     opened = filled()
     broken = opened.disk.crash(Random(0), survives="everything")
     broken.fail("write", errno.ENOSPC, "*/consumequeue/*")

@@ -12,7 +12,7 @@ def store() -> MadeStore:
     return MadeStore()
 
 
-def test_a_store_that_was_stopped_cleanly(store: MadeStore) -> None:
+def test_a_cleanly_stopped_store_is_recognised(store: MadeStore) -> None:
     condition = look_at(store.files, ROOT)
 
     assert condition.stop is Stop.CLEAN
@@ -29,7 +29,7 @@ def test_an_abort_file_means_a_crash(store: MadeStore) -> None:
 
 
 @pytest.mark.parametrize(("abort", "owner"), [(b"123", "process 123"), (b"", "a program"), (b"x\xff", "a program")])
-def test_a_lock_that_is_taken_means_in_use(store: MadeStore, abort: bytes, owner: str) -> None:
+def test_a_held_lock_means_in_use(store: MadeStore, abort: bytes, owner: str) -> None:
     store.write("abort", abort)
     store.write("lock", b"lock")
 
@@ -41,7 +41,7 @@ def test_a_lock_that_is_taken_means_in_use(store: MadeStore, abort: bytes, owner
     assert f"in use by {owner}:" in finding.text
 
 
-def test_looking_does_not_take_the_lock(store: MadeStore) -> None:
+def test_checking_does_not_take_the_lock(store: MadeStore) -> None:
     store.write("lock", b"lock")
 
     look_at(store.files, ROOT)
@@ -50,7 +50,7 @@ def test_looking_does_not_take_the_lock(store: MadeStore) -> None:
         assert lock.lock()
 
 
-def test_the_checkpoint_tells_what_is_safe(store: MadeStore) -> None:
+def test_the_checkpoint_shows_the_safe_part(store: MadeStore) -> None:
     store.write("checkpoint", pack(">qqqqq", 3, 2, 1, 9, 9), size=4096)
 
     condition = look_at(store.files, ROOT)
@@ -59,7 +59,7 @@ def test_the_checkpoint_tells_what_is_safe(store: MadeStore) -> None:
 
 
 @pytest.mark.parametrize(("data", "flaw"), [(b"123", "has only 3 bytes"), (b"\xff" * 40, "holds a time before 1970")])
-def test_a_checkpoint_that_cannot_be_vouches_for_nothing(store: MadeStore, data: bytes, flaw: str) -> None:
+def test_an_impossible_checkpoint_is_ignored(store: MadeStore, data: bytes, flaw: str) -> None:
     store.write("checkpoint", data)
 
     condition = look_at(store.files, ROOT)
@@ -71,7 +71,7 @@ def test_a_store_without_messages_needs_no_checkpoint(store: MadeStore) -> None:
     assert list(look_at(store.files, ROOT).check_checkpoint(newest_ms=0)) == []
 
 
-def test_the_checkpoint_knows_of_later_messages_unless_it_cannot_be_believed(store: MadeStore) -> None:
+def test_a_valid_checkpoint_shows_lost_messages(store: MadeStore) -> None:
     store.write("checkpoint", pack(">qqq", 5_000, 0, 0), size=4096)
 
     condition = look_at(store.files, ROOT)

@@ -47,7 +47,7 @@ def skipped(store: MadeStore, order: Order, **selection: Any) -> list[str]:
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
 @pytest.mark.parametrize("order", list(Order))
-def test_every_message_is_what_the_java_client_read(version: str, kind: str, order: Order, tmp_path: Path) -> None:
+def test_every_message_equals_what_javas_client_read(version: str, kind: str, order: Order, tmp_path: Path) -> None:
     restore(version, kind, tmp_path)
     expected = json.loads((GOLDEN / "store" / version / "expected.json").read_text())
     files = DiskFiles()
@@ -103,18 +103,18 @@ def as_java_read_it(message: StoredMessage) -> dict[str, Any]:
 # order and selection
 
 
-def test_log_order_is_everything_in_the_log(store: MadeStore) -> None:
+def test_log_order_returns_all_messages_of_the_log(store: MadeStore) -> None:
     assert offsets(store) == list(store.records)
 
 
-def test_queue_order_is_queue_by_queue_without_half_messages(store: MadeStore) -> None:
+def test_queue_order_returns_queue_by_queue_without_half_messages(store: MadeStore) -> None:
     found = [(message.topic, message.queue_id, message.queue_offset) for message in messages(store, Order.QUEUE)]
 
     assert found == sorted(found)
     assert len(found) == sum(store.next_offsets.values())
 
 
-def test_a_topic_and_one_of_its_queues_can_be_chosen(store: MadeStore) -> None:
+def test_a_topic_and_one_of_its_queues_can_be_selected(store: MadeStore) -> None:
     of_topic = messages(store, Order.QUEUE, topic="Orders")
     of_queue = messages(store, Order.QUEUE, topic="Orders", queue_id=1)
 
@@ -123,7 +123,7 @@ def test_a_topic_and_one_of_its_queues_can_be_chosen(store: MadeStore) -> None:
     assert offsets(store, Order.LOG, topic="Orders", queue_id=1) == [message.log_offset for message in of_queue]
 
 
-def test_offsets_bound_a_dump_by_log_or_queue(store: MadeStore) -> None:
+def test_a_dump_can_be_limited_by_offsets(store: MadeStore) -> None:
     all_offsets = list(store.records)
 
     assert offsets(store, begin=all_offsets[4], end=all_offsets[7]) == all_offsets[4:7]
@@ -133,7 +133,7 @@ def test_offsets_bound_a_dump_by_log_or_queue(store: MadeStore) -> None:
     assert [message.queue_offset for message in in_queue] == list(range(3, 9))
 
 
-def test_messages_are_chosen_by_key_unique_key_and_tag(store: MadeStore) -> None:
+def test_messages_are_selected_by_key_unique_key_and_tag(store: MadeStore) -> None:
     first = next(iter(store.records))
 
     assert len(messages(store, key="all")) == 30
@@ -143,12 +143,12 @@ def test_messages_are_chosen_by_key_unique_key_and_tag(store: MadeStore) -> None
     assert messages(store, tag="tag") == []
 
 
-def test_a_topic_without_queue_files_is_an_error_that_says_what_to_do(store: MadeStore) -> None:
+def test_a_topic_without_queue_files_is_an_error_with_advice(store: MadeStore) -> None:
     with pytest.raises(StoreError, match=r"no queue files of Nothing/2 in .*dump in log order, or rebuild"):
         messages(store, Order.QUEUE, topic="Nothing", queue_id=2)
 
 
-def test_a_topic_name_never_leads_out_of_the_folder(store: MadeStore) -> None:
+def test_a_topic_name_never_leaves_the_folder(store: MadeStore) -> None:
     with pytest.raises(InvalidName):
         messages(store, Order.QUEUE, topic="../commitlog")
 
@@ -156,7 +156,7 @@ def test_a_topic_name_never_leads_out_of_the_folder(store: MadeStore) -> None:
 # damage
 
 
-def test_log_order_goes_on_behind_damage(store: MadeStore) -> None:
+def test_log_order_continues_after_damage(store: MadeStore) -> None:
     at, following = list(store.records)[5:7]
     store.flip(store.log_path(at), at + 4)
 
@@ -169,14 +169,14 @@ def test_log_order_goes_on_behind_damage(store: MadeStore) -> None:
     assert f"no valid record from log offset {at} to {following}" in skip.text
 
 
-def test_damage_before_the_wanted_offsets_is_not_told(store: MadeStore) -> None:
+def test_damage_before_the_requested_offsets_is_not_reported(store: MadeStore) -> None:
     at, following = list(store.records)[5:7]
     store.flip(store.log_path(at), at + 4)
 
     assert skipped(store, Order.LOG, begin=following) == []
 
 
-def test_queue_order_goes_on_behind_a_record_that_cannot_be_read(store: MadeStore) -> None:
+def test_queue_order_continues_after_an_unreadable_record(store: MadeStore) -> None:
     path, begin = store.queue_path("Orders", 0, 2)
     at = int.from_bytes(store.read(path)[begin : begin + 8], "big")
     store.flip(store.log_path(at), at + 90)
@@ -186,7 +186,7 @@ def test_queue_order_goes_on_behind_a_record_that_cannot_be_read(store: MadeStor
     assert text.startswith(f"message 2 of Orders/0, at log offset {at}, cannot be read: ")
 
 
-def test_an_entry_that_leads_to_another_message_is_told(store: MadeStore) -> None:
+def test_an_entry_that_points_to_another_message_is_reported(store: MadeStore) -> None:
     path, begin = store.queue_path("Orders", 0, 2)
     other_path, other_begin = store.queue_path("Orders", 1, 2)
     store.write(path, store.read(other_path)[other_begin : other_begin + 20], begin)
@@ -196,7 +196,7 @@ def test_an_entry_that_leads_to_another_message_is_told(store: MadeStore) -> Non
     assert text.endswith("is missing: the record there is of another message")
 
 
-def test_missing_entries_are_told_and_later_ones_follow(store: MadeStore) -> None:
+def test_missing_entries_are_reported_and_later_ones_follow(store: MadeStore) -> None:
     store.unlink(store.queue_path("Orders", 0, 4)[0])
     path, begin = store.queue_path("Orders", 0, 9)
     store.write(path, bytes(40), begin)
@@ -211,7 +211,7 @@ def test_missing_entries_are_told_and_later_ones_follow(store: MadeStore) -> Non
     ]
 
 
-def test_entries_of_expired_messages_and_filled_heads_are_passed_over() -> None:
+def test_entries_of_expired_messages_and_filled_heads_are_skipped() -> None:
     store = MadeStore(log_start=LOG_FILE_BYTES)
     store.next_offsets["Orders", 0] = 6
     store.fill()
@@ -232,7 +232,7 @@ def test_a_store_without_queues_can_be_dumped_in_log_order(store: MadeStore) -> 
         messages(store, Order.QUEUE)
 
 
-def test_files_that_are_no_queues_are_passed_over(store: MadeStore) -> None:
+def test_files_that_are_not_queue_files_are_skipped(store: MadeStore) -> None:
     store.write("consumequeue/file", b"x")
     store.write("consumequeue/Orders/7", b"x")
     store.files.make_dir(ROOT / "consumequeue/Orders/00")

@@ -16,5 +16,5 @@ def test_every_kind_is_explained_with_its_severity() -> None:
     assert {(kind.value, severity.name.lower()) for kind, severity in SEVERITY.items()} <= explained
 
 
-def test_a_finding_is_as_bad_as_its_kind() -> None:
+def test_a_finding_has_the_severity_of_its_kind() -> None:
     assert Finding(Kind.LOG_RECORD, "commitlog/0", "bad").severity is Severity.DAMAGE

@@ -30,7 +30,7 @@ from pocketmq.store.tools.folder_check import find_foreign
         "config/resume.json",
     ],
 )
-def test_what_rocketmq_or_pocketmq_makes_is_known(name: str) -> None:
+def test_files_of_rocketmq_and_pocketmq_are_known(name: str) -> None:
     store = MadeStore()
     store.write(name, b"x")
 
@@ -40,7 +40,7 @@ def test_what_rocketmq_or_pocketmq_makes_is_known(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["core", "commitlog/1", "commitlog/00000000000000000000.gz", "index/x", "config/notes"]
 )
-def test_anything_else_is_foreign(name: str) -> None:
+def test_other_files_are_foreign(name: str) -> None:
     store = MadeStore()
     store.write(name, b"x")
 

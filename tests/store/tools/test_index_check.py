@@ -49,21 +49,21 @@ def test_an_index_with_every_key_is_sound(store: MadeStore) -> None:
     assert store.findings() == []
 
 
-def test_the_last_message_before_a_restart_may_be_there_twice(store: MadeStore) -> None:
+def test_the_last_message_before_a_restart_may_be_indexed_twice(store: MadeStore) -> None:
     keys = keys_of(store)
     write_index(store, [*keys[:6], *keys[4:6], *keys[6:]])
 
     assert store.findings() == []
 
 
-def test_the_last_message_of_all_may_be_there_twice(store: MadeStore) -> None:
+def test_the_last_message_of_the_log_may_be_indexed_twice(store: MadeStore) -> None:
     keys = keys_of(store)
     write_index(store, [*keys, *keys[-2:]])
 
     assert store.findings() == []
 
 
-def test_entries_that_no_record_has_are_told(store: MadeStore) -> None:
+def test_entries_without_a_record_are_reported(store: MadeStore) -> None:
     keys = keys_of(store)
     strangers = [(number, keys[5][1] + 7, keys[5][2]) for number in (111, 222)]
     path = write_index(store, [*keys[:6], *strangers, *keys[6:]])
@@ -72,7 +72,7 @@ def test_entries_that_no_record_has_are_told(store: MadeStore) -> None:
     assert store.told() == [("index-entry", path, begin, begin + 40)]
 
 
-def test_a_key_that_is_missing_between_others_is_told(store: MadeStore) -> None:
+def test_a_missing_key_between_others_is_reported(store: MadeStore) -> None:
     keys = keys_of(store)
     path = write_index(store, keys[:5] + keys[6:])
 
@@ -81,7 +81,7 @@ def test_a_key_that_is_missing_between_others_is_told(store: MadeStore) -> None:
     assert finding.text == f"keys of 1 message at log offset {keys[5][1]} are not in the index"
 
 
-def test_a_first_key_that_is_missing_is_told(store: MadeStore) -> None:
+def test_a_missing_first_key_is_reported(store: MadeStore) -> None:
     keys = keys_of(store)
     write_index(store, keys[:4] + keys[5:])
 
@@ -89,7 +89,7 @@ def test_a_first_key_that_is_missing_is_told(store: MadeStore) -> None:
     assert finding.text == f"keys of 1 message at log offset {keys[4][1]} are not in the index"
 
 
-def test_a_record_that_lost_a_key_is_told_by_the_index(store: MadeStore) -> None:
+def test_a_record_that_lost_a_key_is_detected_by_the_index(store: MadeStore) -> None:
     at = list(store.records)[2]
 
     store.write_log(at, store.records[at].replace(b"KEYS", b"KEXS"))
@@ -97,7 +97,7 @@ def test_a_record_that_lost_a_key_is_told_by_the_index(store: MadeStore) -> None
     assert store.told() == [("log-changed", store.log_path(at), at, None)]
 
 
-def test_entries_of_expired_records_stay(store: MadeStore) -> None:
+def test_entries_of_expired_records_are_accepted(store: MadeStore) -> None:
     store = MadeStore().fill()
     store.unlink(store.log_path(0))
     store.unlink(store.log_path(LOG_FILE_BYTES))
@@ -105,7 +105,7 @@ def test_entries_of_expired_records_stay(store: MadeStore) -> None:
     assert store.findings() == []
 
 
-def test_entries_behind_the_end_of_the_log_are_wrong_after_a_clean_stop_only(store: MadeStore) -> None:
+def test_entries_beyond_the_log_are_wrong_after_a_clean_stop_only(store: MadeStore) -> None:
     keys = keys_of(store)
     path = write_index(store, [*keys, (5, store.end + 100, keys[-1][2])])
 
@@ -118,7 +118,7 @@ def test_entries_behind_the_end_of_the_log_are_wrong_after_a_clean_stop_only(sto
     assert [kind for kind, *_ in crashed] == ["crashed"]
 
 
-def test_after_a_crash_the_header_may_be_behind_entries_and_slots(store: MadeStore) -> None:
+def test_after_a_crash_the_header_may_be_older_than_entries_and_slots(store: MadeStore) -> None:
     path = write_index(store, keys_of(store))
     header = store.read(path)[:40]
     store.crash()
@@ -129,7 +129,7 @@ def test_after_a_crash_the_header_may_be_behind_entries_and_slots(store: MadeSto
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_after_a_crash_the_index_may_be_on_its_way_to_the_disk(store: MadeStore, steps: int) -> None:
+def test_after_a_crash_the_index_may_be_partly_written(store: MadeStore, steps: int) -> None:
     keys = keys_of(store)
     path = write_index(store, keys[:6])
     shape = IndexShape(INDEX_SLOTS, INDEX_ENTRIES)
@@ -143,7 +143,7 @@ def test_after_a_crash_the_index_may_be_on_its_way_to_the_disk(store: MadeStore,
     assert [kind for kind, *_ in store.told() if kind != "index-behind"] == ["crashed"]
 
 
-def test_a_header_that_counts_too_many_is_told(store: MadeStore) -> None:
+def test_a_header_with_a_too_large_count_is_reported(store: MadeStore) -> None:
     path = write_index(store, keys_of(store))
 
     store.write(path, (20).to_bytes(4, "big"), 36)
@@ -152,7 +152,7 @@ def test_a_header_that_counts_too_many_is_told(store: MadeStore) -> None:
     assert finding.text == "the header is wrong: it counts 19 entries, but there are 12"
 
 
-def test_slots_counted_as_old_releases_did_are_fine(store: MadeStore) -> None:
+def test_slots_counted_as_by_old_releases_are_accepted(store: MadeStore) -> None:
     path = write_index(store, keys_of(store))
 
     store.write(path, (12).to_bytes(4, "big"), 32)
@@ -160,7 +160,7 @@ def test_slots_counted_as_old_releases_did_are_fine(store: MadeStore) -> None:
     assert store.findings() == []
 
 
-def test_many_scattered_differences_are_counted_beyond_a_bound(
+def test_many_scattered_differences_are_counted_above_a_limit(
     store: MadeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pocketmq.store.tools.findings.MAX_RUNS", 1)
@@ -171,7 +171,7 @@ def test_many_scattered_differences_are_counted_beyond_a_bound(
     assert [finding.text for finding in store.findings()][-1] == "2 more slots and entries are wrong"
 
 
-def test_an_empty_index_file_is_the_beginning_of_one(store: MadeStore) -> None:
+def test_an_empty_index_file_is_a_new_one(store: MadeStore) -> None:
     store.write("index/20990101000000000", b"")
 
     assert store.findings() == []

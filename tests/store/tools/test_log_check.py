@@ -21,7 +21,7 @@ def told(store: MadeStore) -> list[tuple[Kind, str, str]]:
     return [(finding.kind, finding.path, finding.text) for finding in log_check(store).check_files()]
 
 
-def test_sound_files(store: MadeStore) -> None:
+def test_valid_files_have_no_findings(store: MadeStore) -> None:
     assert told(store) == []
 
 
@@ -34,7 +34,7 @@ def test_several_missing_files_are_one_finding(store: MadeStore) -> None:
     assert text == f"3 files are missing: the log has no bytes from {3 * LOG_FILE_BYTES} to {6 * LOG_FILE_BYTES}"
 
 
-def test_a_file_that_is_too_long(store: MadeStore) -> None:
+def test_a_too_long_file_is_reported(store: MadeStore) -> None:
     store.truncate(store.log_path(0), LOG_FILE_BYTES + 1)
 
     assert told(store) == [(Kind.LOG_FILE_SIZE, store.log_path(0), "the file has 4097 bytes instead of 4096")]
@@ -46,7 +46,7 @@ def test_an_empty_file_in_the_middle_is_damage(store: MadeStore) -> None:
     assert [kind for kind, *_ in told(store)] == [Kind.LOG_FILE_SIZE]
 
 
-def test_files_that_overlap_or_have_an_odd_name(store: MadeStore) -> None:
+def test_overlapping_files_and_unexpected_names_are_reported(store: MadeStore) -> None:
     store.write(f"commitlog/{3 * LOG_FILE_BYTES - 96:020d}", b"", size=LOG_FILE_BYTES)
 
     [(kind, _, text)] = told(store)
@@ -55,7 +55,7 @@ def test_files_that_overlap_or_have_an_odd_name(store: MadeStore) -> None:
     assert text == "the file begins at 12192, but the one before it ends at 12288"
 
 
-def test_a_first_file_with_an_odd_name(store: MadeStore) -> None:
+def test_an_unexpected_name_of_the_first_file_is_reported(store: MadeStore) -> None:
     lone = MadeStore()
     lone.write(f"commitlog/{100:020d}", b"", size=LOG_FILE_BYTES)
 
@@ -64,7 +64,7 @@ def test_a_first_file_with_an_odd_name(store: MadeStore) -> None:
     assert text == "the file begins at 100, which is not a multiple of the file size 4096"
 
 
-def test_a_record_is_known_by_its_magic_and_its_place(store: MadeStore) -> None:
+def test_a_record_is_recognised_by_its_magic_and_its_offset(store: MadeStore) -> None:
     check = log_check(store)
     second = list(store.records)[1]
 

@@ -4,7 +4,7 @@ from pocketmq.store.tools import findings as log_facts
 from pocketmq.store.tools.findings import LogFacts
 
 
-def test_offsets_inside_holes_are_known() -> None:
+def test_offsets_inside_gaps_are_known() -> None:
     facts = LogFacts(0)
     facts.add_hole(10, 20)
     facts.add_hole(30, 31)
@@ -13,12 +13,12 @@ def test_offsets_inside_holes_are_known() -> None:
     assert facts.last_hole_end == 31
 
 
-def test_without_holes_none_has_ended() -> None:
+def test_without_gaps_no_queue_has_ended() -> None:
     assert LogFacts(100).last_hole_end < 0
     assert not LogFacts(100).in_hole(100)
 
 
-def test_too_many_holes_become_one_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_gaps_become_one_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_facts, "MAX_HOLES", 2)
     facts = LogFacts(0)
 
@@ -28,7 +28,7 @@ def test_too_many_holes_become_one_long_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert [offset for offset in (4, 6, 12, 17, 25, 34, 36) if facts.in_hole(offset)] == [4, 12, 17, 25, 34]
 
 
-def test_who_knows_most_is_remembered() -> None:
+def test_the_most_complete_fact_is_kept() -> None:
     facts = LogFacts(0)
 
     facts.add_known(50, "a")

@@ -33,7 +33,7 @@ def test_a_message_has_all_its_fields() -> None:
     ("form", "shown"),
     [(BodyForm.TEXT, "é\\xff"), (BodyForm.HEX, "c3a9ff"), (BodyForm.BASE64, "w6n/")],
 )
-def test_a_body_is_shown_as_asked(form: BodyForm, shown: str) -> None:
+def test_a_body_is_shown_in_the_requested_format(form: BodyForm, shown: str) -> None:
     assert fields_of(message("é".encode() + b"\xff"), form)["body"] == shown
 
 
@@ -48,7 +48,7 @@ def test_a_body_that_is_not_json_is_shown_as_text_with_the_reason() -> None:
     assert fields["body_error"].startswith("the body is not JSON: ")
 
 
-def test_a_body_may_be_left_out() -> None:
+def test_a_body_may_be_omitted() -> None:
     assert "body" not in fields_of(message(), BodyForm.NONE)
 
 
@@ -61,7 +61,7 @@ def test_a_compressed_body_is_decompressed(kind: Compression) -> None:
     assert fields["body"] == "x" * 10_000
 
 
-def test_a_body_that_cannot_be_decompressed_says_why() -> None:
+def test_a_body_that_cannot_be_decompressed_has_a_reason() -> None:
     fields = fields_of(message(b"not zlib", with_compression(0, Compression.ZLIB)), BodyForm.TEXT)
 
     assert fields["body"] is None

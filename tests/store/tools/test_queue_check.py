@@ -13,7 +13,7 @@ def store_of(*queue_ids: int) -> MadeStore:
     return store.derive()
 
 
-def test_the_first_message_of_a_queue_that_says_another_offset() -> None:
+def test_a_wrong_offset_of_the_first_message_of_a_queue_is_reported() -> None:
     store = store_of(0, 0, 0)
 
     store.flip(store.log_path(0), 27, bit=2)
@@ -23,7 +23,7 @@ def test_the_first_message_of_a_queue_that_says_another_offset() -> None:
     assert finding.text.endswith("it says that it is message 4 of Orders/0, but it is message 0")
 
 
-def test_a_record_that_strayed_into_another_queue_is_one_finding() -> None:
+def test_a_record_moved_to_another_queue_is_one_finding() -> None:
     store = store_of(0, 0, 0, 1, 0, 1, 0)
     at = list(store.records)[4]
 
@@ -34,7 +34,7 @@ def test_a_record_that_strayed_into_another_queue_is_one_finding() -> None:
     assert finding.text.endswith("it says that it is message 3 of Orders/1, whose next message is 1")
 
 
-def test_a_record_that_says_a_smaller_offset_of_another_queue_is_one_finding() -> None:
+def test_a_record_with_a_smaller_offset_of_another_queue_is_one_finding() -> None:
     store = store_of(0, 1, 1, 1, 0, 1)
     at = list(store.records)[4]
 
@@ -44,7 +44,7 @@ def test_a_record_that_says_a_smaller_offset_of_another_queue_is_one_finding() -
     assert finding.text.endswith("it says that it is message 1 of Orders/1, whose next message is 3")
 
 
-def test_messages_that_are_missing_without_a_trace_are_told_once() -> None:
+def test_messages_missing_without_a_trace_are_reported_once() -> None:
     store = store_of(0, 0, 0, 0, 0, 0)
     path, _ = store.queue_path("Orders", 0, 4)
     store.write(path, bytes(80))
@@ -60,7 +60,7 @@ def test_messages_that_are_missing_without_a_trace_are_told_once() -> None:
     assert [(finding.kind, finding.begin) for finding in in_log] == [(Kind.LOG_ORDER, records[4])]
 
 
-def test_a_queue_whose_first_message_became_another_topics_lacks_it() -> None:
+def test_a_queue_whose_first_message_moved_to_another_topic_lacks_it() -> None:
     store = store_of(0, 0, 0)
 
     store.write_log(0, store.records[0].replace(b"Orders", b"Orderz"))
@@ -70,7 +70,7 @@ def test_a_queue_whose_first_message_became_another_topics_lacks_it() -> None:
     assert "it is message 1 of Orders/0, but the log does not have message 0 of that queue" in findings[Kind.LOG_GAP]
 
 
-def test_a_filled_head_that_was_zeroed_is_wrong() -> None:
+def test_a_zeroed_filled_head_is_wrong() -> None:
     store = MadeStore(log_start=LOG_FILE_BYTES)
     store.next_offsets["Orders", 0] = 6
     store.append()
@@ -83,7 +83,7 @@ def test_a_filled_head_that_was_zeroed_is_wrong() -> None:
     assert finding.text.endswith("and the file has nothing")
 
 
-def test_a_file_with_expired_entries_that_is_cut_off_is_one_finding() -> None:
+def test_a_truncated_file_with_expired_entries_is_one_finding() -> None:
     store = MadeStore().fill()
     store.unlink(store.log_path(0))
 
@@ -92,7 +92,7 @@ def test_a_file_with_expired_entries_that_is_cut_off_is_one_finding() -> None:
     assert [finding.kind for finding in store.findings()] == [Kind.QUEUE_FILE_SIZE]
 
 
-def test_a_queue_whose_messages_all_expired_is_sound() -> None:
+def test_a_queue_with_only_expired_messages_is_sound() -> None:
     store = MadeStore()
     store.append("Once")
     store.append("Once")
@@ -105,14 +105,14 @@ def test_a_queue_whose_messages_all_expired_is_sound() -> None:
     assert store.findings() == []
 
 
-def test_light_queues_are_said_not_to_be_checked() -> None:
+def test_light_queues_are_reported_as_unchecked() -> None:
     store = store_of(0)
     store.write("consumequeue/%LMQ%light/0/00000000000000000000", b"\1" * 80)
 
     assert store.told() == [("queue-unchecked", "consumequeue/%LMQ%light/0", None, None)]
 
 
-def test_queues_of_batches_are_said_not_to_be_checked() -> None:
+def test_queues_of_batches_are_reported_as_unchecked() -> None:
     store = MadeStore()
     store.append("Orders")
     store.append("Batches", sys_flag=0x80)
@@ -123,7 +123,7 @@ def test_queues_of_batches_are_said_not_to_be_checked() -> None:
 
 
 @pytest.mark.parametrize("queue_id", [-1, -(2**31)])
-def test_a_queue_id_that_can_be_no_folder_is_a_note(queue_id: int) -> None:
+def test_a_queue_id_that_cannot_be_a_folder_is_a_note(queue_id: int) -> None:
     store = MadeStore()
     store.append("Orders", queue_id)
     del store.next_offsets["Orders", queue_id]
@@ -133,7 +133,7 @@ def test_a_queue_id_that_can_be_no_folder_is_a_note(queue_id: int) -> None:
     assert [finding.kind for finding in store.findings()] == [Kind.LOG_TOPIC]
 
 
-def test_topics_that_can_be_no_folder_are_named_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_that_cannot_be_folders_are_named_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketmq.store.tools.queue_check.MAX_UNPLACED", 2)
     store = MadeStore()
     for number in range(5):

@@ -58,7 +58,7 @@ def worst(files: Files, folder: Path, known: KnownSizes) -> Severity:
 
 @needs_golden
 @pytest.mark.parametrize(("version", "kind"), STORES)
-def test_queues_and_index_come_out_as_the_real_broker_wrote_them(version: str, kind: str, tmp_path: Path) -> None:
+def test_rebuilt_queues_and_index_equal_apaches(version: str, kind: str, tmp_path: Path) -> None:
     restore(version, kind, tmp_path)
     files = DiskFiles()
     before = contents(files, tmp_path, "consumequeue", "index", *UNTOUCHED)
@@ -108,7 +108,7 @@ def test_the_store_opens_after_a_rebuild_and_has_every_message(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("offset", [0, 7, 14])
-def test_a_damaged_queue_entry_is_right_again(store: MadeStore, offset: int) -> None:
+def test_a_damaged_queue_entry_is_rebuilt(store: MadeStore, offset: int) -> None:
     before = contents(store.files, ROOT, "consumequeue", *UNTOUCHED)
     path, begin = store.queue_path("Orders", 0, offset)
     store.flip(path, begin + 5)
@@ -121,7 +121,7 @@ def test_a_damaged_queue_entry_is_right_again(store: MadeStore, offset: int) -> 
     assert (report.messages, report.queues, report.queue_entries) == (46, 4, 43)
 
 
-def test_stale_entries_and_files_behind_the_end_are_gone(store: MadeStore) -> None:
+def test_stale_entries_and_files_after_the_end_are_removed(store: MadeStore) -> None:
     path, begin = store.queue_path("Orders", 0, 15)
     store.write(path, store.read(path)[:20], begin)
     store.write("consumequeue/Orders/0/00000000000000000320", b"x" * 80)
@@ -132,7 +132,7 @@ def test_stale_entries_and_files_behind_the_end_are_gone(store: MadeStore) -> No
     assert report.removed_files == 1
 
 
-def test_queues_of_which_the_log_has_nothing_are_removed(store: MadeStore) -> None:
+def test_queues_without_messages_in_the_log_are_removed(store: MadeStore) -> None:
     store.write("consumequeue/Ghosts/3/00000000000000000000", b"\1" * 80)
 
     report, _ = rebuild(store.files)
@@ -141,7 +141,7 @@ def test_queues_of_which_the_log_has_nothing_are_removed(store: MadeStore) -> No
     assert report.removed_files == 1
 
 
-def test_a_queue_whose_messages_all_expired_keeps_its_last_offset(store: MadeStore) -> None:
+def test_a_queue_with_only_expired_messages_keeps_its_last_offset(store: MadeStore) -> None:
     store = MadeStore()
     for _ in range(6):
         store.append("Once")
@@ -157,7 +157,7 @@ def test_a_queue_whose_messages_all_expired_keeps_its_last_offset(store: MadeSto
     assert store.read(path) == before
 
 
-def test_the_checkpoint_is_made_anew_after_a_clean_stop(store: MadeStore) -> None:
+def test_the_checkpoint_is_rebuilt_after_a_clean_stop(store: MadeStore) -> None:
     store.write("checkpoint", b"\xff" * 5000)
 
     rebuild(store.files)
@@ -166,7 +166,7 @@ def test_the_checkpoint_is_made_anew_after_a_clean_stop(store: MadeStore) -> Non
     assert len(store.read("checkpoint")) == 4096
 
 
-def test_after_a_crash_the_mark_and_the_checkpoint_stay(store: MadeStore) -> None:
+def test_after_a_crash_abort_file_and_checkpoint_are_kept(store: MadeStore) -> None:
     store.crash()
     before = store.read("checkpoint")[:40]
 
@@ -176,7 +176,7 @@ def test_after_a_crash_the_mark_and_the_checkpoint_stay(store: MadeStore) -> Non
     assert store.read("checkpoint")[:40] == before
 
 
-def test_the_resume_point_no_longer_vouches_for_a_quick_start(store: MadeStore) -> None:
+def test_after_a_rebuild_the_resume_point_is_not_used(store: MadeStore) -> None:
     resume = ResumeFile(store.files, ROOT)
     resume.save(ResumePoint(clean=True, log_end=1, queues={("Orders", 0): (0, 99), ("Gone", 0): (2, 5)}))
 
@@ -198,7 +198,7 @@ def test_a_store_of_rocketmq_gets_no_resume_point(store: MadeStore) -> None:
 # what it does not touch
 
 
-def test_log_tables_and_foreign_files_stay_as_they_are(store: MadeStore) -> None:
+def test_log_tables_and_foreign_files_are_not_changed(store: MadeStore) -> None:
     for name in ("notes.txt", "consumequeue/readme", "consumequeue/Orders/0/x", "index/2026", "config/mine.yaml"):
         store.write(name, b"mine")
     store.write("consumequeue/%LMQ%light/0/00000000000000000000", b"\1" * 80)
@@ -212,7 +212,7 @@ def test_log_tables_and_foreign_files_stay_as_they_are(store: MadeStore) -> None
     assert store.read("consumequeue/%LMQ%light/0/00000000000000000000") == b"\1" * 80
 
 
-def test_queues_of_batches_are_left_as_they_are() -> None:
+def test_queues_of_batches_are_not_changed() -> None:
     store = MadeStore()
     store.append("Orders")
     store.append("Batches", sys_flag=0x80)
@@ -225,7 +225,7 @@ def test_queues_of_batches_are_left_as_they_are() -> None:
     assert store.read("consumequeue/Batches/0/00000000000000000000") == b"\1" * 46
 
 
-def test_topics_that_were_deleted_get_no_queues(store: MadeStore) -> None:
+def test_deleted_topics_get_no_queues(store: MadeStore) -> None:
     store.remove_tree("consumequeue/Bills")
     store.write("config/topics.json", b'{"topicConfigTable":{"Orders":{}}}', size=34)
 
@@ -235,7 +235,7 @@ def test_topics_that_were_deleted_get_no_queues(store: MadeStore) -> None:
     assert store.files.list(ROOT / "consumequeue") == ["Orders", "SCHEDULE_TOPIC_XXXX"]
 
 
-def test_a_folder_of_the_same_name_that_is_somebody_elses_is_refused(store: MadeStore) -> None:
+def test_a_foreign_folder_of_the_same_name_is_refused(store: MadeStore) -> None:
     store.write("rebuild/photos/cat.jpg", b"mine")
     before = contents(store.files, ROOT, ".")
 
@@ -260,7 +260,7 @@ def test_a_store_in_use_is_refused(store: MadeStore) -> None:
 # a damaged log
 
 
-def test_messages_behind_damage_keep_their_offsets(store: MadeStore) -> None:
+def test_messages_after_damage_keep_their_offsets(store: MadeStore) -> None:
     at, following = list(store.records)[6:8]
     store.flip(store.log_path(at), at + 90)
     before = contents(store.files, ROOT, *UNTOUCHED)
@@ -273,7 +273,7 @@ def test_messages_behind_damage_keep_their_offsets(store: MadeStore) -> None:
     assert [kind for kind, *_ in store.told()] == ["log-record"]
 
 
-def test_a_record_that_lies_about_its_offset_is_put_right(store: MadeStore) -> None:
+def test_a_record_with_a_wrong_offset_is_corrected(store: MadeStore) -> None:
     before = contents(store.files, ROOT, "consumequeue")
     at = list(store.records)[6]
     store.flip(store.log_path(at), at + 27, bit=1)
@@ -284,7 +284,7 @@ def test_a_record_that_lies_about_its_offset_is_put_right(store: MadeStore) -> N
     assert skipped == [f"the record at log offset {at} has a wrong queue offset; its neighbours show its own"]
 
 
-def test_a_record_of_no_queue_is_left_out(store: MadeStore) -> None:
+def test_a_record_outside_all_queues_is_skipped(store: MadeStore) -> None:
     at = list(store.records)[6]
     store.flip(store.log_path(at), at + 14)
 
@@ -293,14 +293,14 @@ def test_a_record_of_no_queue_is_left_out(store: MadeStore) -> None:
     assert skipped == [f"the record at log offset {at} fits into no queue and was skipped"]
 
 
-def test_without_a_log_nothing_is_done(store: MadeStore) -> None:
+def test_without_a_log_nothing_is_rebuilt(store: MadeStore) -> None:
     store.remove_tree("commitlog")
 
     with pytest.raises(StoreError, match="there is nothing to rebuild from"):
         plan_rebuild(store.files, store.layout())
 
 
-def test_without_the_shape_of_the_index_nothing_is_done(store: MadeStore) -> None:
+def test_without_the_shape_of_the_index_nothing_is_rebuilt(store: MadeStore) -> None:
     for path in store.index_paths:
         store.write(path, b"\1" * 40)
 
@@ -308,7 +308,7 @@ def test_without_the_shape_of_the_index_nothing_is_done(store: MadeStore) -> Non
         plan_rebuild(store.files, store.layout(KnownSizes()))
 
 
-def test_the_plan_is_what_will_be_replaced(store: MadeStore) -> None:
+def test_the_plan_lists_the_files_to_replace(store: MadeStore) -> None:
     store.write("consumequeue/%LMQ%light/0/00000000000000000000", b"\1" * 80)
 
     plan = plan_rebuild(store.files, store.layout())
@@ -318,7 +318,7 @@ def test_the_plan_is_what_will_be_replaced(store: MadeStore) -> None:
     assert plan.log_bytes == 3 * LOG_FILE_BYTES
 
 
-def test_progress_goes_to_the_end(store: MadeStore) -> None:
+def test_progress_reaches_its_total(store: MadeStore) -> None:
     work = Rebuild(store.files, FakeClock(), store.layout())
 
     progress = [event for event in work.run() if isinstance(event, Progress)]
@@ -326,7 +326,7 @@ def test_progress_goes_to_the_end(store: MadeStore) -> None:
     assert progress[-1].done == progress[-1].total == 3 * LOG_FILE_BYTES
 
 
-def test_memory_is_given_back_when_index_files_fill_up(store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_released_when_index_files_are_full(store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketmq.store.tools.rebuild.SETTLE_MESSAGES", 5)
     monkeypatch.setattr("pocketmq.store.tools.rebuild.PUT_KEYS", 2)
     monkeypatch.setattr("pocketmq.store.tools.rebuild.FLUSH_BYTES", 40)
@@ -391,7 +391,7 @@ def test_after_a_power_loss_at_any_moment_the_store_opens_with_every_message() -
                 assert opened.max_offset(topic, queue_id) == end, moment
 
 
-def test_a_full_disk_leaves_the_store_as_it_was() -> None:
+def test_a_full_disk_does_not_change_the_store() -> None:
     store = damaged()
     before = contents(store.files, ROOT, ".")
     store.files.fail("write", errno.ENOSPC, path="*/rebuild/*", nth=3, times=None)
@@ -404,7 +404,7 @@ def test_a_full_disk_leaves_the_store_as_it_was() -> None:
     assert store.files.status(ROOT / "rebuild") is None
 
 
-def test_a_failure_while_files_take_their_places_leaves_the_mark_of_a_crash() -> None:
+def test_a_failure_while_files_are_replaced_leaves_the_abort_file() -> None:
     store = damaged()
     store.files.fail("replace", errno.EIO, nth=3)
 
@@ -416,7 +416,7 @@ def test_a_failure_while_files_take_their_places_leaves_the_mark_of_a_crash() ->
     assert [finding.kind.value for finding in store.findings()] == ["crashed"]
 
 
-def test_a_rebuild_that_nobody_goes_on_with_gives_the_store_back(store: MadeStore) -> None:
+def test_an_abandoned_rebuild_releases_the_store(store: MadeStore) -> None:
     work = Rebuild(store.files, FakeClock(), store.layout()).run()
     next(work)
 
@@ -427,7 +427,7 @@ def test_a_rebuild_that_nobody_goes_on_with_gives_the_store_back(store: MadeStor
     assert store.findings() == []
 
 
-def test_real_disks_work_too(tmp_path: Path) -> None:
+def test_a_rebuild_works_on_a_real_disk(tmp_path: Path) -> None:
     store = damaged()
     store.files.materialise(tmp_path)
     folder = tmp_path / "store"

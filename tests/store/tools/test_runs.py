@@ -15,7 +15,7 @@ def added(*numbers: int, kind: Kind = Kind.QUEUE_ENTRY_WRONG) -> Runs:
     return found
 
 
-def test_neighbours_are_one_run_with_the_detail_of_the_first() -> None:
+def test_adjacent_findings_are_one_run_with_the_first_detail() -> None:
     [first, second] = added(3, 4, 5, 7)
 
     assert (first.begin, first.end, first.count, first.detail) == (60, 120, 3, "detail 3")
@@ -23,7 +23,7 @@ def test_neighbours_are_one_run_with_the_detail_of_the_first() -> None:
     assert second.named("entry", "entries") == "entry 7"
 
 
-def test_another_kind_or_another_file_is_another_run() -> None:
+def test_another_kind_or_file_starts_another_run() -> None:
     found = added(3)
     found.add(Kind.QUEUE_ENTRY_STALE, FILE, 80, 20, 4, "")
     found.add(Kind.QUEUE_ENTRY_STALE, Path("/b"), 100, 20, 5, "")
@@ -31,7 +31,7 @@ def test_another_kind_or_another_file_is_another_run() -> None:
     assert len(found) == 3
 
 
-def test_runs_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_above_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "MAX_RUNS", 1)
 
     found = added(1, 3, 5, 6)
@@ -40,7 +40,7 @@ def test_runs_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.unlisted == 3
 
 
-def test_clearing_gives_the_places_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clearing_releases_the_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "MAX_RUNS", 1)
     found = added(1, 3)
 

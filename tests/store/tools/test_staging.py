@@ -10,7 +10,7 @@ def store() -> MadeStore:
     return MadeStore().fill()
 
 
-def test_new_queue_files_take_the_places_of_old_ones(store: MadeStore) -> None:
+def test_new_queue_files_replace_old_ones(store: MadeStore) -> None:
     staging = Staging(store.files, store.layout())
     store.write("rebuild/consumequeue/Orders/0/00000000000000000080", b"new")
 
@@ -21,7 +21,7 @@ def test_new_queue_files_take_the_places_of_old_ones(store: MadeStore) -> None:
     assert store.read("consumequeue/Orders/0/00000000000000000080") == b"new"
 
 
-def test_new_index_files_take_the_places_of_old_ones(store: MadeStore) -> None:
+def test_new_index_files_replace_old_ones(store: MadeStore) -> None:
     staging = Staging(store.files, store.layout())
     store.write("rebuild/index/20990101000000000", b"new")
     store.write("index/readme", b"mine")
@@ -31,7 +31,7 @@ def test_new_index_files_take_the_places_of_old_ones(store: MadeStore) -> None:
     assert store.files.list(ROOT / "index") == ["20990101000000000", "readme"]
 
 
-def test_what_an_earlier_rebuild_left_is_cleared(store: MadeStore) -> None:
+def test_remains_of_an_earlier_rebuild_are_removed(store: MadeStore) -> None:
     staging = Staging(store.files, store.layout())
     store.write("rebuild/consumequeue/Orders/0/00000000000000000080", b"new")
     store.write("rebuild/index/20990101000000000", b"new")
@@ -43,7 +43,7 @@ def test_what_an_earlier_rebuild_left_is_cleared(store: MadeStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["rebuild/x", "rebuild/index/x", "rebuild/consumequeue/T/0/x", "rebuild/consumequeue"])
-def test_what_is_somebody_elses_is_never_cleared(store: MadeStore, name: str) -> None:
+def test_foreign_files_are_never_removed(store: MadeStore, name: str) -> None:
     staging = Staging(store.files, store.layout())
     store.write(name, b"mine")
 

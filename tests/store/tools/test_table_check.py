@@ -16,7 +16,7 @@ def check(store: MadeStore) -> tuple[list[Finding], TableCheck]:
     return list(tables.run()), tables
 
 
-def test_tables_in_rocketmqs_dialect_are_sound(store: MadeStore) -> None:
+def test_tables_in_the_json_of_rocketmq_are_sound(store: MadeStore) -> None:
     store.write("config/consumerOffset.json", b'{"offsetTable":{"T@G":{0:12,1:7}}}')
     store.write("config/timermetrics", b"{}")
 
@@ -27,7 +27,7 @@ def test_tables_in_rocketmqs_dialect_are_sound(store: MadeStore) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"null", b"\xff\xfe"])
-def test_a_table_that_cannot_be_read_is_damage_whatever_its_backup_is(store: MadeStore, data: bytes) -> None:
+def test_an_unreadable_table_is_damage_with_any_backup(store: MadeStore, data: bytes) -> None:
     store.write("config/topics.json", data)
     store.write("config/topics.json.bak", b"{}")
 
@@ -37,7 +37,7 @@ def test_a_table_that_cannot_be_read_is_damage_whatever_its_backup_is(store: Mad
     assert finding.text.endswith("topics.json.bak is used instead")
 
 
-def test_damage_without_a_backup_says_so(store: MadeStore) -> None:
+def test_damage_without_a_backup_is_reported_as_such(store: MadeStore) -> None:
     store.write("config/topics.json", b"{")
 
     [finding], _ = check(store)
@@ -45,7 +45,7 @@ def test_damage_without_a_backup_says_so(store: MadeStore) -> None:
     assert finding.text.endswith("there is no topics.json.bak to use instead")
 
 
-def test_a_table_that_a_crash_left_as_its_backup_is_a_note(store: MadeStore) -> None:
+def test_a_table_that_only_exists_as_its_backup_is_a_note(store: MadeStore) -> None:
     store.write("config/topics.json.bak", b"{}")
 
     [finding], _ = check(store)
@@ -53,7 +53,7 @@ def test_a_table_that_a_crash_left_as_its_backup_is_a_note(store: MadeStore) -> 
     assert (finding.kind, finding.path) == (Kind.TABLE_BACKUP, "config/topics.json")
 
 
-def test_a_damaged_backup_is_a_note_as_long_as_the_table_is_there(store: MadeStore) -> None:
+def test_a_damaged_backup_is_a_note_while_the_table_exists(store: MadeStore) -> None:
     store.write("config/topics.json.bak", b"{")
 
     [alone], _ = check(store)
@@ -64,7 +64,7 @@ def test_a_damaged_backup_is_a_note_as_long_as_the_table_is_there(store: MadeSto
     assert beside.path == "config/topics.json.bak"
 
 
-def test_topics_come_from_the_table_or_its_backup(store: MadeStore) -> None:
+def test_topics_are_read_from_the_table_or_its_backup(store: MadeStore) -> None:
     assert check(store)[1].topics is None
 
     store.write("config/topics.json.bak", b'{"topicConfigTable":{"A":{}}}')
@@ -77,7 +77,7 @@ def test_topics_come_from_the_table_or_its_backup(store: MadeStore) -> None:
     assert check(store)[1].topics is None
 
 
-def test_a_resume_point_that_cannot_be_used_is_a_note(store: MadeStore) -> None:
+def test_an_unusable_resume_point_is_a_note(store: MadeStore) -> None:
     ResumeFile(store.files, ROOT).save(ResumePoint(clean=True))
     assert check(store)[0] == []
 

@@ -44,7 +44,7 @@ def test_a_store_of_the_real_broker_is_sound(version: str, kind: str, tmp_path: 
 
 
 @needs_golden
-def test_what_was_looked_at_is_counted(tmp_path: Path) -> None:
+def test_checked_items_are_counted(tmp_path: Path) -> None:
     restore("5.3.3", "clean", tmp_path)
 
     _, verification = verify(tmp_path)
@@ -68,7 +68,7 @@ def test_verification_changes_nothing(tmp_path: Path) -> None:
 
 @needs_golden
 @pytest.mark.parametrize("folder", ["consumequeue", "index"])
-def test_every_flipped_bit_of_a_derived_file_of_the_real_broker_is_one_finding(folder: str, tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_derived_file_of_apache_is_one_finding(folder: str, tmp_path: Path) -> None:
     restore("5.3.3", "clean", tmp_path)
     entry_0 = range(440, 460)  # of the index file: it is never read
     places = [
@@ -98,7 +98,7 @@ def test_every_flipped_bit_of_a_derived_file_of_the_real_broker_is_one_finding(f
 # a sound store
 
 
-def test_a_store_made_by_hand_is_sound(store: MadeStore) -> None:
+def test_a_store_written_by_the_test_is_sound(store: MadeStore) -> None:
     assert store.findings() == []
     assert len(store.index_paths) > 1
 
@@ -107,13 +107,13 @@ def test_an_empty_store_is_sound() -> None:
     assert MadeStore().findings() == []
 
 
-def test_a_store_whose_oldest_log_files_expired_is_sound(store: MadeStore) -> None:
+def test_a_store_with_expired_log_files_is_sound(store: MadeStore) -> None:
     store.unlink(store.log_path(0))
 
     assert store.findings() == []
 
 
-def test_a_store_that_began_later_has_filled_heads_and_is_sound() -> None:
+def test_a_store_that_starts_late_has_filled_heads_and_is_sound() -> None:
     store = MadeStore(log_start=LOG_FILE_BYTES)
     store.next_offsets["Orders", 0] = 6
 
@@ -121,7 +121,7 @@ def test_a_store_that_began_later_has_filled_heads_and_is_sound() -> None:
     assert store.read("consumequeue/Orders/0/00000000000000000080")[:4] == bytes(4)
 
 
-def test_progress_goes_to_the_end(store: MadeStore) -> None:
+def test_progress_reaches_its_total(store: MadeStore) -> None:
     verification = Verification(store.files, store.layout())
 
     progress = [event for event in verification.run() if isinstance(event, Progress)]
@@ -189,7 +189,7 @@ def test_a_foreign_file_anywhere_is_a_note(store: MadeStore) -> None:
     assert sorted(store.told()) == sorted(("foreign", name, None, None) for name in names)
 
 
-def test_what_rocketmq_keeps_beside_the_store_is_not_foreign(store: MadeStore) -> None:
+def test_other_files_of_rocketmq_are_not_foreign(store: MadeStore) -> None:
     for name in ["timerwheel", "timerwheel.123", "timerlog/00000000000000000000", "abort.bak", "config/timercheck"]:
         store.write(name, b"x")
 
@@ -199,7 +199,7 @@ def test_what_rocketmq_keeps_beside_the_store_is_not_foreign(store: MadeStore) -
 # crashed, in use
 
 
-def test_after_a_crash_what_was_not_safe_may_be_missing(store: MadeStore) -> None:
+def test_after_a_crash_unsafe_data_may_be_missing(store: MadeStore) -> None:
     path, begin = store.queue_path("Orders", 0, 14)
     store.write(path, bytes(20), begin)
     store.unlink(store.index_paths[-1])
@@ -213,7 +213,7 @@ def test_after_a_crash_what_was_not_safe_may_be_missing(store: MadeStore) -> Non
     ]
 
 
-def test_after_a_crash_what_was_safe_must_be_there(store: MadeStore) -> None:
+def test_after_a_crash_safe_data_must_exist(store: MadeStore) -> None:
     path, begin = store.queue_path("Orders", 0, 14)
     store.write(path, bytes(20), begin)
 
@@ -231,7 +231,7 @@ def test_after_a_crash_queue_entries_may_be_ahead_of_the_log(store: MadeStore) -
     assert [kind for kind, *_ in store.told()] == ["crashed", "queue-ahead"]
 
 
-def test_a_store_in_use_is_said_to_be_and_its_tails_may_move(store: MadeStore) -> None:
+def test_a_store_in_use_is_reported_and_its_ends_may_move(store: MadeStore) -> None:
     store.write("lock", b"lock")
     store.crash()
     path, begin = store.queue_path("Orders", 0, 14)
@@ -245,7 +245,7 @@ def test_a_store_in_use_is_said_to_be_and_its_tails_may_move(store: MadeStore) -
     assert "in use by process 4711" in findings[0].text
 
 
-def test_queue_entries_of_records_that_came_later_do_not_disturb_in_a_store_in_use(store: MadeStore) -> None:
+def test_queue_entries_of_newer_records_are_ignored_in_a_store_in_use(store: MadeStore) -> None:
     begin, _ = a_record(store, -1)
     store.write("lock", b"lock")
     store.write(store.log_path(begin), bytes(store.end - begin), begin % LOG_FILE_BYTES)
@@ -256,7 +256,7 @@ def test_queue_entries_of_records_that_came_later_do_not_disturb_in_a_store_in_u
         assert [finding.kind for finding in store.findings()] == [Kind.IN_USE]
 
 
-def test_files_that_a_broker_removes_meanwhile_are_no_error(store: MadeStore) -> None:
+def test_files_removed_by_a_broker_during_the_check_are_no_error(store: MadeStore) -> None:
     store.write("lock", b"lock")
     verification = Verification(store.files, store.layout())
     with store.files.open(ROOT / "lock") as lock:
@@ -277,7 +277,7 @@ def test_files_that_a_broker_removes_meanwhile_are_no_error(store: MadeStore) ->
 # bounds
 
 
-def test_many_scattered_differences_are_listed_up_to_a_bound_and_counted_beyond(
+def test_scattered_differences_are_listed_up_to_a_limit_and_then_counted(
     store: MadeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pocketmq.store.tools.findings.MAX_RUNS", 2)
@@ -291,7 +291,7 @@ def test_many_scattered_differences_are_listed_up_to_a_bound_and_counted_beyond(
     assert texts[-1] == "3 more entries of Orders/0 are missing, wrong or stale"
 
 
-def test_the_worst_finding_is_remembered(store: MadeStore) -> None:
+def test_the_worst_finding_decides_the_verdict(store: MadeStore) -> None:
     store.write("notes.txt", b"mine")
     store.flip(*store.queue_path("Orders", 0, 0))
     verification = Verification(store.files, store.layout(SIZES))

@@ -11,14 +11,14 @@ from pocketmq.testing.disk.contents import PAGE, Change, Contents, Image
 GIB = 1 << 30
 
 
-def test_pages_that_were_never_written_are_not_there() -> None:
+def test_unwritten_pages_are_absent() -> None:
     image = Image().after([Change("truncate", GIB), Change("write", 0, GIB // 2, b"x" * 10_000)])
 
     assert image.size == GIB
     assert len(image.pages) == 3
 
 
-def test_a_large_sparse_file_is_mapped_without_being_filled() -> None:
+def test_a_large_sparse_file_is_mapped_without_allocating_it() -> None:
     contents = Contents(Image(), 0)
     contents.truncate(GIB)
     view = contents.map(GIB)
@@ -29,7 +29,7 @@ def test_a_large_sparse_file_is_mapped_without_being_filled() -> None:
     assert contents.blocks == 1
 
 
-def test_images_share_the_pages_that_did_not_change() -> None:
+def test_images_share_unchanged_pages() -> None:
     before = Image().after([Change("write", 3 * PAGE, 0, b"a" * 3 * PAGE)])
 
     after = before.after([Change("write", 2 * PAGE, PAGE, b"b" * PAGE)])
@@ -40,7 +40,7 @@ def test_images_share_the_pages_that_did_not_change() -> None:
     assert after.pages[1] == b"b" * PAGE
 
 
-def test_data_beyond_the_size_is_not_seen() -> None:
+def test_data_beyond_the_size_is_invisible() -> None:
     image = Image().after([Change("write", 0, 10, b"hidden"), Change("write", 13)])
 
     grown = image.after([Change("truncate", 20)])
@@ -60,7 +60,7 @@ def test_a_map_follows_a_truncation_within_its_size() -> None:
     assert bytes(view) == b"a" * 10 + bytes(10) + b"b" + bytes(8979)
 
 
-def test_a_map_keeps_its_bytes_when_the_file_outgrows_it() -> None:
+def test_a_map_keeps_its_bytes_when_the_file_grows() -> None:
     contents = Contents(Image(), 0)
     contents.write(0, b"a" * 100)
     view = contents.map(100)
@@ -84,7 +84,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_image_log_and_buffer_agree_with_a_plain_array(steps: list[tuple[str, int, bytes]]) -> None:
+def test_image_log_and_buffer_equal_a_plain_array(steps: list[tuple[str, int, bytes]]) -> None:
     contents, expected = Contents(Image(), 0), bytearray()
     for kind, number, data in steps:
         if kind == "write":
@@ -132,7 +132,7 @@ def test_a_sync_that_ends_after_a_later_one_changes_nothing() -> None:
     assert contents.image.pages[0][:2] == b"ab"
 
 
-def test_crash_states_of_a_large_sparse_file_are_cheap_in_memory() -> None:
+def test_crash_states_of_a_large_sparse_file_need_little_memory() -> None:
     contents = Contents(Image(), 0)
     contents.truncate(GIB)
     contents.write(Random(0).randrange(GIB // 2), b"x" * 10_000)

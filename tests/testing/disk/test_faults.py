@@ -40,7 +40,7 @@ def fails(call: Callable[[], object]) -> bool:
     return False
 
 
-def test_the_nth_call_fails_as_often_as_said(disk: FaultyFiles) -> None:
+def test_the_nth_call_fails_the_given_number_of_times(disk: FaultyFiles) -> None:
     fault = disk.fail("write", errno.ENOSPC, nth=3, times=2)
 
     assert [fails(lambda: write(disk, A)) for _ in range(6)] == [False, False, True, True, False, False]
@@ -63,14 +63,14 @@ def test_a_fault_ends_with_its_block(disk: FaultyFiles) -> None:
     assert not fails(lambda: write(disk, A))
 
 
-def test_a_fault_strikes_only_paths_that_match(disk: FaultyFiles) -> None:
+def test_a_fault_affects_only_matching_paths(disk: FaultyFiles) -> None:
     disk.fail("write", path="/b*", times=None)
 
     assert not fails(lambda: write(disk, A))
     assert fails(lambda: write(disk, B))
 
 
-def test_the_error_is_the_one_asked_for_and_names_the_path(disk: FaultyFiles) -> None:
+def test_the_error_has_the_requested_number_and_names_the_path(disk: FaultyFiles) -> None:
     disk.fail("write", errno.EDQUOT)
 
     with pytest.raises(OSError, match="/a") as caught:
@@ -112,7 +112,7 @@ def test_every_call_can_fail_and_then_changes_no_name_and_no_size(
     act(disk)
 
 
-def test_opening_an_old_file_is_not_creating(disk: FaultyFiles) -> None:
+def test_opening_an_existing_file_does_not_count_as_creating(disk: FaultyFiles) -> None:
     fault = disk.fail("create")
 
     disk.open(A, create=True).close()
@@ -120,7 +120,7 @@ def test_opening_an_old_file_is_not_creating(disk: FaultyFiles) -> None:
     assert fault.hits == 0
 
 
-def test_a_failed_write_arrives_in_part_as_the_seed_says() -> None:
+def test_a_failed_write_is_partial_depending_on_the_seed() -> None:
     def arrived(seed: int) -> bytes:
         disk = FaultyFiles(seed=seed)
         disk.fail("write")
@@ -172,7 +172,7 @@ def test_several_calls_can_be_stalled_at_once(disk: FaultyFiles) -> None:
     assert not fails(lambda: write(disk, A))
 
 
-def test_a_running_sync_covers_only_what_was_written_before_it_began(disk: FaultyFiles) -> None:
+def test_a_running_sync_covers_only_bytes_written_before_its_start(disk: FaultyFiles) -> None:
     disk.sync_dir(Path("/"))
     with disk.open(A) as file, ThreadPoolExecutor() as pool:
         file.write_at(0, b"before")
@@ -199,7 +199,7 @@ def test_a_running_sync_of_a_folder_covers_only_earlier_names(disk: FaultyFiles)
     assert disk.crash(Random(0), survives="nothing").list(Path("/")) == ["a", "b"]
 
 
-def test_a_call_that_meets_a_stall_just_before_its_release_does_not_wait(disk: FaultyFiles) -> None:
+def test_a_call_stalled_just_before_the_release_does_not_wait(disk: FaultyFiles) -> None:
     stall = disk.stall("write")
 
     stall.release()
@@ -208,7 +208,7 @@ def test_a_call_that_meets_a_stall_just_before_its_release_does_not_wait(disk: F
     assert (stall.waiting, disk.stalled()) == (0, 0)
 
 
-def test_stalls_follow_one_another(disk: FaultyFiles) -> None:
+def test_stalls_can_be_used_one_after_another(disk: FaultyFiles) -> None:
     for text in (b"1", b"2"):
         with ThreadPoolExecutor() as pool, disk.stall("write") as stall:
             blocked = pool.submit(write, disk, A, text)
@@ -233,12 +233,12 @@ def test_heal_releases_stalls_and_ends_faults(disk: FaultyFiles) -> None:
     assert not fails(lambda: write(disk, B))
 
 
-def test_waiting_for_a_stall_that_nobody_meets_has_a_deadline(disk: FaultyFiles) -> None:
+def test_waiting_for_an_unreached_stall_has_a_deadline(disk: FaultyFiles) -> None:
     with pytest.raises(Stuck, match="0 of 1 calls of sync"):
         disk.stall("sync").wait_until_reached(deadline_s=0.01)
 
 
-def test_a_stalled_call_that_is_never_released_gives_up(disk: FaultyFiles) -> None:
+def test_a_stalled_call_without_release_fails_after_a_limit(disk: FaultyFiles) -> None:
     stall = disk.stall("write", longest_s=0.01)
 
     with pytest.raises(Stuck, match="not released"):
@@ -265,7 +265,7 @@ def test_virtual_time_passes_a_stalled_sync_and_waits_for_a_released_one(disk: F
     assert run(main()) == [("still stalled", 60.0), ("synced", 60.0)]
 
 
-def test_a_full_disk_refuses_what_does_not_fit_and_recovers_by_unlink() -> None:
+def test_a_full_disk_rejects_writes_and_recovers_after_an_unlink() -> None:
     disk = FaultyFiles(capacity=64 * KIB)
     with disk.open(A, create=True) as file:
         file.write_at(0, bytes(60 * KIB))
@@ -282,7 +282,7 @@ def test_a_full_disk_refuses_what_does_not_fit_and_recovers_by_unlink() -> None:
     assert disk.usage(B) == (64 * KIB, 56 * KIB)
 
 
-def test_space_returns_by_truncate() -> None:
+def test_truncate_releases_space() -> None:
     disk = FaultyFiles(capacity=8 * KIB)
     with disk.open(A, create=True) as file:
         file.write_at(0, bytes(8 * KIB))
@@ -301,7 +301,7 @@ def test_an_unlinked_file_keeps_its_space_until_it_is_closed() -> None:
     assert disk.usage(Path("/")).free == 8 * KIB
 
 
-def test_a_replaced_file_gives_its_space_back() -> None:
+def test_a_replaced_file_releases_its_space() -> None:
     disk = FaultyFiles()
     for path in (A, B):
         with disk.open(path, create=True) as file:
@@ -327,7 +327,7 @@ def test_reserved_space_is_kept_for_its_file() -> None:
         assert reserved.size() == 12 * KIB
 
 
-def test_holes_take_no_space() -> None:
+def test_holes_use_no_space() -> None:
     disk = FaultyFiles(capacity=8 * KIB)
     with disk.open(A, create=True) as file:
         file.truncate(1 << 30)
@@ -336,7 +336,7 @@ def test_holes_take_no_space() -> None:
     assert disk.usage(A).free == 4 * KIB
 
 
-def test_a_disk_can_be_made_larger_and_a_crash_keeps_its_capacity() -> None:
+def test_a_disk_can_be_enlarged_and_a_crash_keeps_its_capacity() -> None:
     disk = FaultyFiles(capacity=4 * KIB)
     with disk.open(A, create=True) as file:
         assert fails(lambda: file.write_at(0, bytes(8 * KIB)))

@@ -66,7 +66,7 @@ def test_reading_and_refused_calls_are_not_recorded() -> None:
     assert disk.position == before
 
 
-def test_what_failed_is_recorded_as_failed() -> None:
+def test_a_failed_call_is_recorded_as_failed() -> None:
     disk = FaultyFiles()
     disk.fail("sync")
     with disk.open(LOG, create=True) as file, pytest.raises(OSError, match="Input/output"):
@@ -76,7 +76,7 @@ def test_what_failed_is_recorded_as_failed() -> None:
     assert disk.operations[-1].failed
 
 
-def test_the_disk_can_be_had_as_it_was_at_any_moment() -> None:
+def test_the_disk_can_be_restored_to_any_moment() -> None:
     disk = FaultyFiles()
     states = [everything(disk)]
     for turn in range(4):
@@ -106,7 +106,7 @@ def test_an_earlier_state_has_its_unsafe_changes_in_flight() -> None:
     assert after == {b"data"}
 
 
-def test_going_back_leaves_the_disk_as_it_is() -> None:
+def test_going_back_does_not_change_the_disk() -> None:
     disk = FaultyFiles()
     with disk.open(LOG, create=True) as file:
         file.write_at(0, b"data")
@@ -118,7 +118,7 @@ def test_going_back_leaves_the_disk_as_it_is() -> None:
     assert disk.position == 2
 
 
-def test_a_file_that_was_unlinked_while_open_does_not_disturb_the_way_back() -> None:
+def test_an_unlinked_open_file_does_not_prevent_a_restore() -> None:
     disk = FaultyFiles()
     with disk.open(LOG, create=True) as file:
         disk.unlink(LOG)
@@ -130,7 +130,7 @@ def test_a_file_that_was_unlinked_while_open_does_not_disturb_the_way_back() -> 
     assert everything(disk.state_at(disk.position)) == {}
 
 
-def test_crash_points_cover_every_boundary_and_come_again_from_their_seed() -> None:
+def test_crash_points_cover_every_boundary_and_are_reproducible_from_their_seed() -> None:
     disk = FaultyFiles()
     write_atomically(disk, Path("/table"), b"one" * 500)
     write_atomically(disk, Path("/table"), b"two" * 500)
@@ -145,7 +145,7 @@ def test_crash_points_cover_every_boundary_and_come_again_from_their_seed() -> N
         assert everything(again) == everything(point.files)
 
 
-def test_operations_after_the_start_of_the_walk_are_not_part_of_it() -> None:
+def test_operations_during_the_iteration_are_not_part_of_it() -> None:
     disk = FaultyFiles()
     disk.open(LOG, create=True).close()
     points = disk.crash_points(seed=0)
@@ -170,7 +170,7 @@ def test_a_crash_starts_a_new_journal() -> None:
     assert found.state_at(1).read(LOG) == b"data!"
 
 
-def test_a_full_journal_forgets_its_beginning_and_says_so() -> None:
+def test_a_full_journal_drops_its_start_and_reports_it() -> None:
     disk = FaultyFiles(journal_max=10)
     with disk.open(LOG, create=True) as file:
         for number in range(40):
@@ -188,13 +188,13 @@ def test_a_full_journal_forgets_its_beginning_and_says_so() -> None:
         disk.state_at(42)
 
 
-def test_a_journal_needs_room() -> None:
+def test_a_journal_needs_a_size() -> None:
     with pytest.raises(UsageError, match="at least 1"):
         FaultyFiles(journal_max=0)
 
 
 @given(st.integers(0, 100_000))
-def test_the_journal_replays_whatever_happened(seed: int) -> None:
+def test_the_journal_replays_random_operations(seed: int) -> None:
     random = Random(seed)
     disk = FaultyFiles(journal_max=random.choice((3, 1000)))
     for _ in range(30):

@@ -15,7 +15,7 @@ NAMES = ["a", "b", "c"]
 
 
 @given(st.integers(0, 1_000_000))
-def test_files_that_are_only_moved_are_there_exactly_once_after_any_crash(seed: int) -> None:
+def test_moved_files_exist_exactly_once_after_any_crash(seed: int) -> None:
     random = Random(seed)
     disk = FaultyFiles()
     for name in NAMES:
@@ -53,7 +53,7 @@ def move_at_random(disk: FaultyFiles, random: Random) -> None:
             disk.remove_dir(folder)
 
 
-def test_a_name_that_is_made_removed_and_made_again_is_any_of_its_pasts() -> None:
+def test_a_recreated_name_is_any_of_its_earlier_states_after_a_crash() -> None:
     disk = FaultyFiles()
     path = Path("/a")
     for text in (b"1", b"2"):
@@ -70,7 +70,7 @@ def test_a_name_that_is_made_removed_and_made_again_is_any_of_its_pasts() -> Non
     assert texts == {b"1", b"2"}
 
 
-def test_a_file_moved_out_of_a_folder_that_is_then_replaced_is_not_lost() -> None:
+def test_a_file_moved_out_of_a_replaced_folder_is_not_lost() -> None:
     disk = FaultyFiles()
     disk.make_dir(Path("/old"))
     disk.make_dir(Path("/new"))

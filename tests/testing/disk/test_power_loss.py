@@ -57,13 +57,13 @@ def names(files: FaultyFiles) -> object:
     return tuple(files.list(STORE))
 
 
-def test_what_was_synced_is_always_there(disk: FaultyFiles) -> None:
+def test_synced_bytes_always_exist(disk: FaultyFiles) -> None:
     safe_file(disk, b"safe" * 500)
 
     assert outcomes(disk, content(LOG)) == {b"safe" * 500}
 
 
-def test_what_was_not_synced_is_there_in_some_states_and_missing_in_others(disk: FaultyFiles) -> None:
+def test_unsynced_bytes_exist_in_some_states_and_not_in_others(disk: FaultyFiles) -> None:
     file = safe_file(disk, b"safe")
 
     file.write_at(0, b"UNSAFE")
@@ -94,7 +94,7 @@ def test_a_write_is_torn_between_sectors_only(disk: FaultyFiles) -> None:
         assert all(data[at : at + SECTOR] in (old[:SECTOR], new[:SECTOR]) for at in range(0, len(data), SECTOR))
 
 
-def test_a_write_is_torn_inside_a_sector_when_asked_for(disk: FaultyFiles) -> None:
+def test_a_write_is_torn_inside_a_sector_if_requested(disk: FaultyFiles) -> None:
     file = safe_file(disk, b"o" * SECTOR)
 
     file.write_at(0, b"n" * SECTOR)
@@ -149,7 +149,7 @@ def test_a_synced_file_may_lose_its_name_until_the_folder_is_synced(disk: Faulty
     assert outcomes(disk, content(LOG)) == {b"data"}
 
 
-def test_a_safe_name_says_nothing_about_the_bytes(disk: FaultyFiles) -> None:
+def test_a_safe_name_does_not_make_the_bytes_safe(disk: FaultyFiles) -> None:
     with disk.open(LOG, create=True) as file:
         file.write_at(0, b"data")
     disk.sync_dir(STORE)
@@ -169,7 +169,7 @@ def test_names_in_a_folder_are_lost_with_the_folder(disk: FaultyFiles) -> None:
     assert outcomes(disk, content(topic / "0")) == {b"entries"}
 
 
-def test_an_unlinked_file_may_come_back_until_the_folder_is_synced(disk: FaultyFiles) -> None:
+def test_an_unlinked_file_may_return_until_the_folder_is_synced(disk: FaultyFiles) -> None:
     safe_file(disk, b"old")
 
     disk.unlink(LOG)
@@ -186,7 +186,7 @@ def test_names_are_lost_in_any_order(disk: FaultyFiles) -> None:
     assert outcomes(disk, names) == {(), ("a",), ("b",), ("a", "b")}
 
 
-def test_replace_is_old_or_new_and_never_neither(disk: FaultyFiles) -> None:
+def test_replace_is_old_or_new_and_never_missing(disk: FaultyFiles) -> None:
     safe_file(disk, b"old", STORE / "table")
     safe_file(disk, b"new", STORE / "table.tmp")
 
@@ -200,7 +200,7 @@ def test_replace_is_old_or_new_and_never_neither(disk: FaultyFiles) -> None:
     assert outcomes(disk, state) == {(("table",), b"new")}
 
 
-def test_replace_across_folders_loses_nothing(disk: FaultyFiles) -> None:
+def test_a_replace_across_folders_loses_nothing(disk: FaultyFiles) -> None:
     safe_file(disk, b"data")
     disk.make_dir(STORE / "archive" / "2024")
 
@@ -214,7 +214,7 @@ def test_replace_across_folders_loses_nothing(disk: FaultyFiles) -> None:
     assert outcomes(disk, places) == {(None, b"data")}
 
 
-def test_a_file_moved_out_of_a_removed_folder_is_not_lost_with_it(disk: FaultyFiles) -> None:
+def test_a_file_moved_out_of_a_removed_folder_is_not_lost(disk: FaultyFiles) -> None:
     disk.make_dir(STORE / "old")
     disk.sync_dir(STORE)
     safe_file(disk, b"data", STORE / "old" / "log")
@@ -254,7 +254,7 @@ def test_an_atomic_write_is_old_or_new_at_every_moment(disk: FaultyFiles) -> Non
             assert point.position < disk.position or data == b"new" * 1000
 
 
-def test_a_failed_sync_leaves_its_bytes_in_doubt_for_ever(disk: FaultyFiles) -> None:
+def test_a_failed_sync_leaves_its_bytes_unsafe_forever(disk: FaultyFiles) -> None:
     file = safe_file(disk, b"safe")
     file.write_at(4, b"DOUBT")
     disk.fail("sync")
@@ -281,7 +281,7 @@ def test_bytes_that_are_written_again_after_a_failed_sync_become_safe(disk: Faul
     assert outcomes(disk, content(LOG)) == {b"safeagain"}
 
 
-def test_a_truncation_in_doubt_becomes_safe_with_the_next_good_sync(disk: FaultyFiles) -> None:
+def test_an_uncertain_truncation_becomes_safe_with_the_next_successful_sync(disk: FaultyFiles) -> None:
     file = safe_file(disk, b"a" * 100)
     file.truncate(10)
     disk.fail("sync")
@@ -294,7 +294,7 @@ def test_a_truncation_in_doubt_becomes_safe_with_the_next_good_sync(disk: Faulty
     assert outcomes(disk, content(LOG)) == {b"a" * 10}
 
 
-def test_names_whose_sync_failed_stay_in_doubt(disk: FaultyFiles) -> None:
+def test_names_with_a_failed_sync_stay_unsafe(disk: FaultyFiles) -> None:
     disk.open(STORE / "a", create=True).close()
     disk.fail("sync_dir")
     with pytest.raises(OSError, match="Input/output"):
@@ -318,7 +318,7 @@ def test_a_killed_process_loses_nothing_and_the_worst_case_everything_unsafe(dis
     assert (worst.read(LOG), names(worst)) == (b"safe", ("log",))
 
 
-def test_what_a_crash_left_is_safe_on_the_new_disk(disk: FaultyFiles) -> None:
+def test_the_state_after_a_crash_is_safe_on_the_new_disk(disk: FaultyFiles) -> None:
     file = safe_file(disk, b"o" * 4000)
     file.write_at(0, b"n" * 4000)
     disk.open(STORE / "new", create=True).close()
@@ -329,7 +329,7 @@ def test_what_a_crash_left_is_safe_on_the_new_disk(disk: FaultyFiles) -> None:
     assert outcomes(found, names) == {names(found)}
 
 
-def test_a_crash_frees_locks_and_does_not_disturb_the_running_disk(disk: FaultyFiles) -> None:
+def test_a_crash_releases_locks_and_does_not_affect_the_running_disk(disk: FaultyFiles) -> None:
     file = safe_file(disk, b"safe")
     assert file.lock()
 
@@ -383,7 +383,7 @@ def test_every_byte_after_a_crash_is_safe_or_was_written_there(
 
 
 @given(before=WRITES, after=WRITES, seed=st.integers(0, 10_000))
-def test_a_synced_write_is_there_whatever_follows_beside_it(before: list[Write], after: list[Write], seed: int) -> None:
+def test_a_synced_write_exists_whatever_later_writes_do(before: list[Write], after: list[Write], seed: int) -> None:
     disk = fresh_disk()
     file = safe_file(disk)
     for offset, data in before:
