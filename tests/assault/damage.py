@@ -82,7 +82,7 @@ def shorter_log(stage: Stage) -> None:
         load.stop_sending()
         stage.drain(load)
         stage.server.kill()
-        _cut(stage.data / "commitlog", LOST_TAIL)
+        cut_log(stage.data / "commitlog", LOST_TAIL)
         stage.start_again()
         with Load(stage.name_server, first=1_000_000, consuming=False) as again:
             stage.until(lambda: len(again.acknowledged) > 200, "sends after the crash")
@@ -117,7 +117,7 @@ def _first_file(stage: Stage, queue: int) -> Path:
     return min((stage.data / "consumequeue" / TOPIC / str(queue)).iterdir())
 
 
-def _cut(folder: Path, size: int) -> None:
+def cut_log(folder: Path, size: int) -> None:
     """Take the last `size` bytes that are not zero from the newest log file."""
     for path in sorted(folder.iterdir(), reverse=True):
         data = path.read_bytes().rstrip(b"\0")

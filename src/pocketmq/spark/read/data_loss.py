@@ -2,12 +2,13 @@
 
 retention    offset ··· min ───────── max          the queue begins after the offset: [offset, min) is lost
 truncation              min ── max ··· offset      the queue ends before it: a broker lost its tail, [max, offset) is lost
+             min ─── new ─── offset ─── max        it lost its tail, and new messages passed the offset: see `LastMessages`
 re-created   min ─── offset? ─── max               messages before the offset are newer than the last batch: another queue. See
                                                    `OldestMessages` for one that was re-created soon after it
 hole         min ── offset ···── max               a broker lost a file in the middle of the queue; only a task notices, see `range_reading`
 
 fail      DataLost, with every range                  the query stops at its offset
-skip      continue after the lost range               a re-created topic is read from its beginning
+skip      continue after the lost range               a re-created topic is read from its beginning, a new tail from its first message
 earliest  continue at the beginning of the queue      may repeat messages that were read before the tail was lost
 
 Missing queues are reported once each, with the range that was not read. A queue is missing if its topic was deleted or has fewer
@@ -42,12 +43,13 @@ _MAX_NAMED: Final = 20
 
 class QueueFacts(NamedTuple):
     """A queue as it is now. `earliest_store_ms` is -1 if the queue is empty or it was not queried; `is_another` compares the queue
-    with the last check, None if only times can decide.
+    with the last check, None if only times can decide. `first_new` is where a shorter log begins to reuse offsets that were read.
     """
 
     bounds: Bounds
     earliest_store_ms: int = -1
     is_another: bool | None = None
+    first_new: int | None = None
 
 
 def find_losses(offsets: QueueOffsets, facts: Mapping[MessageQueue, QueueFacts], seen_ms: int) -> list[Lost]:
@@ -63,6 +65,8 @@ def _loss(queue: MessageQueue, offset: int, facts: QueueFacts, seen_ms: int) -> 
         return Lost(QueueRange(queue, offset, max(offset, high)), Cause.RECREATION)
     if offset < low:
         return Lost(QueueRange(queue, offset, low), Cause.RETENTION)
+    if facts.first_new is not None:
+        return Lost(QueueRange(queue, facts.first_new, offset), Cause.TRUNCATION)
     if offset > high:
         return Lost(QueueRange(queue, high, offset), Cause.TRUNCATION)
     return None
@@ -87,7 +91,7 @@ def settle(losses: Sequence[Lost], facts: Mapping[MessageQueue, QueueFacts], pol
 
 def _continue_at(lost: Lost, bounds: Bounds, policy: str) -> int:
     if policy == "skip" and lost.cause is Cause.TRUNCATION:
-        return bounds.max
+        return lost.range.start
     return bounds.min
 
 
@@ -191,3 +195,63 @@ class OldestMessages:
         again = brokers.bounds(list(queues))
         moved = {queue: one for queue, one in again.items() if one.min != facts[queue].bounds.min}
         return {queue: QueueFacts(one) for queue, one in moved.items()}
+
+
+class StoreTimes(Protocol):
+    """Queries to brokers."""
+
+    def stored_ms(self, group: str, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]: ...
+
+    def offsets_at(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]: ...
+
+
+class _Mark(NamedTuple):
+    """`store_ms`: None if the message was deleted already."""
+
+    offset: int
+    store_ms: int | None
+
+    def is_before(self, offset: int | None, bounds: Bounds) -> bool:
+        """Whether a query continues right behind the message, and the queue does not end there."""
+        return self.store_ms is not None and bounds.min <= self.offset and self.offset + 1 == offset != bounds.max
+
+
+class LastMessages:
+    """The last message before the offset of each queue of one query. A broker that loses unsynced messages gives their offsets to new
+    ones, so another message is there then. Like `OldestMessages`, this is known in one process, and uses only the broker's clock.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._marks: dict[MessageQueue, _Mark] = {}
+
+    def first_new(
+        self, bounds: Mapping[MessageQueue, Bounds], offsets: QueueOffsets, brokers: StoreTimes
+    ) -> dict[MessageQueue, int]:
+        """The first new message of each queue that became shorter; its end if there is none."""
+        marks = {
+            queue: mark
+            for queue, mark in self._marks.items()
+            if queue in bounds and mark.is_before(offsets.get(queue), bounds[queue])
+        }
+        longer = {queue: mark.offset for queue, mark in marks.items() if mark.offset < bounds[queue].max}
+        stored = brokers.stored_ms(self._group, longer)
+        times = {
+            queue: mark.store_ms
+            for queue, mark in marks.items()
+            if queue not in longer
+            or stored.get(queue, mark.store_ms) != mark.store_ms  # it may have been deleted just now
+        }
+        found = brokers.offsets_at({queue: store_ms + 1 for queue, store_ms in times.items() if store_ms is not None})
+        return {queue: min(at, marks[queue].offset) for queue, at in found.items()}
+
+    def record(self, offsets: QueueOffsets, brokers: StoreTimes) -> None:
+        """The query has planned to read up to these offsets."""
+        last = {queue: offset - 1 for queue, offset in offsets.items() if offset > 0}
+        new = {
+            queue: offset
+            for queue, offset in last.items()
+            if queue not in self._marks or self._marks[queue].offset != offset
+        }
+        stored = brokers.stored_ms(self._group, new)
+        self._marks |= {queue: _Mark(offset, stored.get(queue)) for queue, offset in new.items()}

@@ -33,7 +33,7 @@ from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.spark.broker_facts import Bounds
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.read.bounds import check_checkpoint, present_queues, queues_of, starting_offsets
-from pocketmq.spark.read.data_loss import MissingQueues, OldestMessages, QueueFacts, find_losses, settle
+from pocketmq.spark.read.data_loss import LastMessages, MissingQueues, OldestMessages, QueueFacts, find_losses, settle
 from pocketmq.spark.read.metadata import ClientMetadata, borrowed_metadata
 from pocketmq.spark.read.offsets import (
     Cause,
@@ -195,6 +195,7 @@ class StreamDriver:
         self._retention = RetentionWatch(options.retention_warning_ms, options.pull_group)
         self._missing = MissingQueues()
         self._oldest = OldestMessages()
+        self._last = LastMessages(options.pull_group)
         self._present: frozenset[MessageQueue] | None = None
         self._limits = Limits(options.max_offsets, options.max_bytes, options.min_offsets, options.max_delay_ms)
         self._target: dict[MessageQueue, int] | None = None
@@ -336,6 +337,7 @@ class StreamDriver:
         self._latest = {queue: fact.bounds.max for queue, fact in facts.items()}
         latest = self._latest if self._target is None else capped(self._latest, self._target)
         ends = self._admitted(first, latest, everything=everything)
+        self._last.record(first | ends, self._metadata)
         return next_offset(None, ends, first=first, seen_ms=seen_ms, lost=losses)
 
     def _continued(self, before: QueryOffset, *, everything: bool) -> QueryOffset:
@@ -348,6 +350,8 @@ class StreamDriver:
         self._latest = {queue: one.max for queue, one in bounds.items()}
         known = {queue: offset for queue, offset in before.queues.items() if queue in bounds}
         facts = self._oldest.check(bounds, known, self._metadata)
+        for queue, first_new in self._last.first_new(bounds, known, self._metadata).items():
+            facts[queue] = facts[queue]._replace(first_new=first_new)
         losses = find_losses(known, facts, before.seen_ms)
         first = {queue: bounds[queue].min for queue in queue_changes(before, present).added}
         first |= settle(losses, facts, self._options.on_data_loss)
@@ -358,6 +362,7 @@ class StreamDriver:
             log.warning("%s", danger)
         latest = self._latest if self._target is None else capped(self._latest, self._target)
         ends = self._admitted(offsets, latest, everything=everything)
+        self._last.record(offsets | ends, self._metadata)
         return next_offset(before, ends, first=first, seen_ms=seen_ms, lost=losses)
 
     def _bounds(self, read: QueueOffsets) -> dict[MessageQueue, Bounds]:
