@@ -3,6 +3,7 @@
 from pocketmq.client.admin.admin import Admin, AsyncAdmin
 from pocketmq.client.admin.targets import AdminSettings
 from pocketmq.client.cluster.instance import Dependencies, Instance
+from pocketmq.client.consumer.allocation import AllocationStrategy, strategy_named
 from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
 from pocketmq.client.consumer.consume_result import (
     COMMIT,
@@ -53,6 +54,7 @@ __all__ = [
     "AckIndex",
     "Admin",
     "AdminSettings",
+    "AllocationStrategy",
     "AsyncAdmin",
     "AsyncLitePullConsumer",
     "AsyncProducer",
@@ -102,4 +104,5 @@ __all__ = [
     "client_context",
     "context_of",
     "run",
+    "strategy_named",
 ]

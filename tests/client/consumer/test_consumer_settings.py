@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import pocketmq
 from pocketmq.client import LitePullConsumer, OffsetStore, PullConsumer, PushConsumer
 from pocketmq.client.cluster.identity import client_id
 from pocketmq.client.consumer.allocation import AVERAGE, Circle
@@ -180,6 +181,13 @@ def test_a_blocking_consumer_does_not_choose_its_thread() -> None:
     for kind in (PushConsumer, LitePullConsumer, PullConsumer):
         with pytest.raises(InvalidSetting, match="own_thread has no effect on a blocking consumer"):
             kind("127.0.0.1:9876", group="G", own_thread=True)
+
+
+def test_a_strategy_with_arguments_is_made_by_its_name() -> None:
+    with pytest.raises(InvalidSetting, match=r"by allocation=strategy_named\(name, …\) CONFIG \(with queues\)"):
+        push(allocation="CONFIG")
+
+    assert push(allocation=pocketmq.client.strategy_named("CONFIG", queues=[])).strategy.name == "CONFIG"
 
 
 def test_values_at_a_limit_are_accepted() -> None:

@@ -231,7 +231,7 @@ def strategy_named(
             strategy_named(name.removeprefix(NEARBY_PREFIX)), machine_room_of_queue, machine_room_of_member
         )
     raise InvalidSetting(
-        f"allocation strategy {name!r} is unknown or lacks an argument. Known are {', '.join(_PLAIN)}, "
-        f"{Configured.name} (with queues), {MachineRoom.name} (with machine_rooms) and {NEARBY_PREFIX}x (with "
-        f"machine_room_of_queue and machine_room_of_member)"
+        f"allocation strategy {name!r} is unknown or lacks an argument. Known are {', '.join(_PLAIN)}, and by "
+        f"allocation=strategy_named(name, …) {Configured.name} (with queues), {MachineRoom.name} (with machine_rooms) and "
+        f"{NEARBY_PREFIX}x (with machine_room_of_queue and machine_room_of_member)"
     )
