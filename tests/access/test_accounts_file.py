@@ -69,6 +69,15 @@ def test_a_secret_may_be_in_a_file_in_the_same_folder(end: str) -> None:
     assert account.credentials.secret == SECRET
 
 
+def test_a_secret_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\xff" * 12)
+    file = tmp_path / "accounts.toml"
+    file.write_text(f'[[account]]\n{KEY}secret_file = "secret"')
+
+    with pytest.raises(InvalidSetting, match="/secret is not UTF-8"):
+        read_accounts(DiskFiles(), file, {})
+
+
 def test_a_secret_file_may_be_in_another_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     file = tmp_path / "conf" / "accounts.toml"

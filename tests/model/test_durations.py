@@ -77,3 +77,9 @@ def test_totals_since_the_start_are_kept(durations: Durations) -> None:
     assert [bounds[i] if i < len(bounds) else None for i, count in enumerate(counts) if count] == [0.5, 10, None]
     assert sum(counts) == 3
     assert total == pytest.approx(20_007.3)
+
+
+def test_a_percentile_beyond_all_bounds_is_the_longest(durations: Durations) -> None:
+    durations.record(3600)
+
+    assert durations.percentile_ms(0.5) == 3_600_000
