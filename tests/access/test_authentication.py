@@ -24,8 +24,7 @@ from tests.golden import captured, needs_golden
 from tests.net.talk import BRISK, SERVER, Recorder
 
 from pocketmq.access.accounts import Action
-from pocketmq.access.authentication import SHOWN_CHARS, Authentication, authentication_by
-from pocketmq.access.refusals import Cause
+from pocketmq.access.authentication import SHOWN_CHARS, Authentication, Cause, authentication_by
 from pocketmq.access.settings import AuthenticationSettings
 from pocketmq.broker.access import ACCESS
 from pocketmq.codes import HeaderEncoding, RequestCode, Version

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pocketmq.access.refusals import MAX_LOGGED, Cause, Refusals
+from pocketmq.access.authentication import MAX_LOGGED, Cause, Refusals
 from pocketmq.access.settings import AuthenticationSettings
 from pocketmq.errors import InvalidSetting
 

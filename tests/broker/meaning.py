@@ -20,11 +20,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError
 from pocketmq.model.message import StoredMessage
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.model.names import TRACE_TOPIC
 from pocketmq.model.properties import parse_properties
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.java_json import read_json
-from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.protocol.record import decode_records
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from tests.broker.replay import Replay, replay
 from tests.broker.running import Client, RunningBroker, in_virtual_time, pulling, request, running, sending, settled
 from tests.golden import captured, needs_golden
 
-from pocketmq.access.refusals import Cause
+from pocketmq.access.authentication import Cause
 from pocketmq.access.settings import AuthenticationSettings
 from pocketmq.broker.access import ACCESS
 from pocketmq.broker.settings import BrokerSettings, FlowSettings, TransactionSettings

@@ -9,7 +9,7 @@ from tests.cli.running_cluster import RunningCluster
 from pocketmq.client.admin import admin as blocking_admin
 from pocketmq.client.admin.delays import Delayed
 from pocketmq.errors import ConnectionLost
-from pocketmq.protocol.recall_handle import RecallHandle
+from pocketmq.model.message_id import RecallHandle
 
 HOUR_MS = 3_600_000
 

@@ -17,11 +17,11 @@ from tests.golden import captured, needs_golden
 from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.codes import Language, RequestCode, TransactionState
 from pocketmq.model.message import Message
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.batch import decode_batch
 from pocketmq.protocol.command import ONEWAY, Command
 from pocketmq.protocol.compression import decompress
-from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.protocol.record import decode_record
 from pocketmq.protocol.signing import Credentials, verify
 from pocketmq.protocol.trace_text import Pub, decode_trace

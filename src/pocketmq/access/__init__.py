@@ -4,7 +4,6 @@ Modules in reading order:
 
     accounts         accounts and their permissions, as values
     accounts_file    reads the TOML file of accounts, and reads it again after a change
-    authentication   verifies the signature and the permissions of each request
-    refusals         counts and logs rejected requests; closes connections that cause too many
+    authentication   verifies the signature and the permissions of each request; counts, logs and limits rejected ones
     settings         the access settings in broker.conf and namesrv.conf
 """

@@ -10,7 +10,7 @@ groups in topics, and the number of omitted ones is a metric.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pocketmq.access.refusals import Cause as AccessCause
+from pocketmq.access.authentication import Cause as AccessCause
 from pocketmq.broker.parts import BrokerParts
 from pocketmq.broker.requests.flow import Kind
 from pocketmq.broker.state import BrokerState

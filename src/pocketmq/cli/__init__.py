@@ -24,9 +24,8 @@ Modules in reading order:
     console            `pocketmq console`
     topic              `pocketmq topic`
     group              `pocketmq group`
-    msg                `pocketmq msg`
+    msg                `pocketmq msg` and `pocketmq msg trace`
     msg_send           `pocketmq msg send`
-    msg_trace          `pocketmq msg trace`
     dlq                `pocketmq dlq`: dead letters
     delay              `pocketmq delay`
     tx                 `pocketmq tx`: undecided transactions

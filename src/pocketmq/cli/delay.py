@@ -9,7 +9,7 @@ from pocketmq.cli.commands import CommandGroup, current_ms, text_option
 from pocketmq.cli.output import Change, Column, change_options, json_option, show_json, show_text, texts
 from pocketmq.errors import ImpossibleRequest, PocketMQError, ProtocolError, UsageError
 from pocketmq.model.human import count, duration, local_time
-from pocketmq.protocol.recall_handle import RecallHandle
+from pocketmq.model.message_id import RecallHandle
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.delays import Delayed, DelayedMessages

@@ -6,7 +6,7 @@ Modules in reading order:
 
     message        a message before it is sent, and after it was stored
     properties     message properties as one text
-    message_id     both kinds of message ids
+    message_id     both kinds of message ids, and handles that recall timed messages
     names          validated names of topics, groups and namespaces
     queue          message queues and ranges of offsets
     subscription   what a consumer subscribes to: everything, tags, or a SQL92 expression

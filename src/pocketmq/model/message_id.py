@@ -4,15 +4,22 @@
     unique id   | ip 4/16 | pid 2 | salt 4 | ms since start of month 4 | counter 2 |    created by the producer: UNIQ_KEY
 
 Clients read the log offset from the offset id to send a message back and to end a transaction.
+
+A recall handle names a timed message until it is due. The broker returns it in the response to a send, and receives it in
+RECALL_MESSAGE:
+
+    base64url( v1 ␣ topic ␣ broker name ␣ deliver ms ␣ unique id )
 """
 
+import base64
+import re
 import socket
 import struct
 from datetime import datetime
 from itertools import count, islice
 from typing import Final, NamedTuple
 
-from pocketmq.errors import ProtocolError
+from pocketmq.errors import ProtocolError, UsageError
 
 _UNIQUE_ID_TAIL = struct.Struct(">HIIH")
 _HEX: Final = tuple(f"{byte:02X}" for byte in range(256))
@@ -164,3 +171,45 @@ def month_of(now_ms: int) -> tuple[int, int]:
     start = datetime(day.year, day.month, 1)
     end = datetime(day.year + day.month // 12, day.month % 12 + 1, 1)
     return int(start.timestamp() * 1000), int(end.timestamp() * 1000)
+
+
+_RECALL_VERSION = "v1"
+_BASE64 = re.compile(r"[A-Za-z0-9_-]+={0,2}")
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+class RecallHandle(NamedTuple):
+    """The message to recall. `deliver_ms` is the due time of the broker (TIMER_OUT_MS) plus 1."""
+
+    topic: str
+    broker_name: str
+    deliver_ms: int
+    unique_id: str
+
+    @classmethod
+    def parse(cls, text: str) -> "RecallHandle":
+        """Parse a handle, with or without padding. Additional parts are ignored, as in Java."""
+        version, *parts = _decoded(text).split(" ")
+        if version != _RECALL_VERSION or len(parts) < 4:
+            raise ProtocolError(f"recall handle {text!r} is not of the form 'v1 topic broker deliverMs uniqueId'")
+        topic, broker_name, deliver_ms, unique_id = parts[:4]
+        if not (topic and broker_name and unique_id and _NUMBER.fullmatch(deliver_ms)):
+            raise ProtocolError(f"recall handle {text!r} has an empty part, or a time that is not a number")
+        return cls(topic, broker_name, int(deliver_ms), unique_id)
+
+    def __str__(self) -> str:
+        words = (_RECALL_VERSION, self.topic, self.broker_name, str(self.deliver_ms), self.unique_id)
+        if any(not word or " " in word for word in words):
+            raise UsageError(f"a recall handle cannot have an empty part or one with a blank: {words[1:]}")
+        return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+
+
+def _decoded(text: str) -> str:
+    # Checked here because b64decode accepts the other alphabet too.
+    if not _BASE64.fullmatch(text):
+        raise ProtocolError(f"recall handle {text!r} is not URL-safe base64")
+    bare = text.rstrip("=")
+    try:
+        return base64.urlsafe_b64decode(bare + "=" * (-len(bare) % 4)).decode()
+    except ValueError:
+        raise ProtocolError(f"recall handle {text!r} is not the text that a broker returned") from None

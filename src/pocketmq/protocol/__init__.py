@@ -18,6 +18,5 @@ Modules in reading order:
     batch              the body of a batch send
     body_pack          bodies without their records, for a pull that needs nothing else
     compression        zlib, LZ4 and zstd
-    recall_handle      handles of timed messages
     trace_text         records of the trace topic
 """

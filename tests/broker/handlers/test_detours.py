@@ -17,9 +17,9 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Version
 from pocketmq.errors import InvalidMessage, NoPermission
 from pocketmq.model.delay import DELAY_LEVELS
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.model.names import HALF_TOPIC
 from pocketmq.protocol.api.messages import SendMessage
-from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.testing import FakeClock
 
 HALF = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "K"}

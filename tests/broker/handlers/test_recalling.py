@@ -16,13 +16,13 @@ from pocketmq.broker.handlers.recalling import RecallHandlers, recall_handle_for
 from pocketmq.broker.messages import Draft
 from pocketmq.broker.settings import BrokerSettings, TimerSettings
 from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.model.names import TIMER_TOPIC
 from pocketmq.model.properties import parse_properties
 from pocketmq.net.server import Dispatcher, Server, ServerSettings
 from pocketmq.protocol.api.messages import RecallMessage
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import MemoryNetwork, run
 from pocketmq.testing.fake_clock import START_MS

@@ -6,11 +6,10 @@ import pytest
 from tests.broker.running import RunningBroker, in_virtual_time, running, sending
 
 from pocketmq.codes import RequestCode, ResponseCode, SysFlag
-from pocketmq.model.message_id import UniqueId
+from pocketmq.model.message_id import RecallHandle, UniqueId
 from pocketmq.protocol.api.messages import SendMessageV2
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.command import Command
-from pocketmq.protocol.recall_handle import RecallHandle
 
 pytestmark = pytest.mark.usefixtures("twin")
 ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}

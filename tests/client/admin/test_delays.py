@@ -7,7 +7,7 @@ from tests.client.admin.admins import admin_of
 from tests.client.real_cluster import real_cluster
 
 from pocketmq.errors import ImpossibleRequest
-from pocketmq.protocol.recall_handle import RecallHandle
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.testing import run
 
 

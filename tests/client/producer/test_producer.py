@@ -29,9 +29,9 @@ from pocketmq.errors import (
     WrongState,
 )
 from pocketmq.model.message import Message
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.compression import decompress
-from pocketmq.protocol.recall_handle import RecallHandle
 from pocketmq.testing import run
 
 SEND = RequestCode.SEND_MESSAGE_V2

@@ -16,9 +16,8 @@ from tests.spark.broker_kit import Broker, new_topic, options, queue
 
 from pocketmq import Admin, Message, Producer, PullConsumer, Server, read_arrow
 from pocketmq.errors import InvalidSetting
-from pocketmq.spark.filters.conditions import parts_of
+from pocketmq.spark.filters.conditions import parts_of, sql92_of
 from pocketmq.spark.filters.parsing import parse_filter
-from pocketmq.spark.filters.sql92 import sql92_of
 from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.read.metadata import borrowed_metadata
 from pocketmq.spark.read.pushdown import planned_filter

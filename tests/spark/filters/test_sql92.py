@@ -3,8 +3,8 @@
 import pytest
 
 from pocketmq.model.sql92 import check_expression
+from pocketmq.spark.filters.conditions import sql92_of
 from pocketmq.spark.filters.parsing import parse_filter
-from pocketmq.spark.filters.sql92 import sql92_of
 
 
 @pytest.mark.parametrize(

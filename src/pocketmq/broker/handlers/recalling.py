@@ -20,9 +20,9 @@ from pocketmq.errors import (
 )
 from pocketmq.model import TIMER_TOPIC, is_retry
 from pocketmq.model import properties as names
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import RecallMessage, RecallReply
-from pocketmq.protocol.recall_handle import RecallHandle
 
 _BODY = b"0"
 """A message needs a body; this one is never read."""

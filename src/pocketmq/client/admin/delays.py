@@ -12,9 +12,9 @@ from pocketmq.errors import ImpossibleRequest, NotFound
 from pocketmq.model import DelayLevels, MessageQueue, StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.model.delay import DELAY_LEVELS, queue_of_level
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.model.names import INNER_PRODUCER_GROUP, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.protocol.api.messages import QueryMessage, RecallMessage
-from pocketmq.protocol.recall_handle import RecallHandle
 
 DEFAULT_LIMIT = 1_000
 LEVELS_KEY = "messageDelayLevel"

@@ -38,9 +38,9 @@ from pocketmq.client.telemetry.tracing import Traced, Tracer
 from pocketmq.codes import TransactionState
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.model import Message, MessageQueue, StoredMessage
+from pocketmq.model.message_id import RecallHandle
 from pocketmq.model.names import refuse_unknown, wrap
 from pocketmq.protocol.api.messages import RecallMessage
-from pocketmq.protocol.recall_handle import RecallHandle
 
 _AWAITED: Final = SendKind.AWAITED
 _SUBMITTED: Final = SendKind.CALLBACK

@@ -2,8 +2,7 @@
 
 Modules in reading order:
 
-    conditions   the tree of a condition
+    conditions   the tree of a condition, and the part that brokers can evaluate, as SQL92
     parsing      the option `filter`, a condition in Spark's SQL, to a tree
-    sql92        the part of a condition that brokers evaluate exactly as Spark does
     masks        a condition on Arrow arrays
 """

@@ -25,8 +25,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.model.names import is_retry
 from pocketmq.spark.broker_facts import Metadata
-from pocketmq.spark.filters.conditions import Condition, In, all_of, parts_of
-from pocketmq.spark.filters.sql92 import sql92_of
+from pocketmq.spark.filters.conditions import Condition, In, all_of, parts_of, sql92_of
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.schema import Name
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.golden import captured, needs_golden
 
 from pocketmq.errors import ProtocolError, UsageError
-from pocketmq.protocol.recall_handle import RecallHandle
+from pocketmq.model.message_id import RecallHandle
 
 HANDLE = RecallHandle("TimerTopic", "broker-a", 1794732030001, "7F0000010ACB4E0E2F2A49F582CF0006")
 TEXT = "djEgVGltZXJUb3BpYyBicm9rZXItYSAxNzk0NzMyMDMwMDAxIDdGMDAwMDAxMEFDQjRFMEUyRjJBNDlGNTgyQ0YwMDA2"
