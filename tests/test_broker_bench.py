@@ -194,12 +194,12 @@ def test_times_to_the_answer_are_shown_for_answered_requests() -> None:
 
 
 def test_a_missed_goal_is_bold_in_the_documents() -> None:
-    sheet = Sheet("title", ["load", "aims"], [["a", "x: missed, y: met"]], ["a note"])
+    sheet = Sheet("title", ["load", "goals"], [["a", "x: missed, y: met"]], ["a note"])
 
     assert as_markdown(sheet).splitlines() == [
         "## title",
         "",
-        "| load | aims |",
+        "| load | goals |",
         "| --- | ---: |",
         "| a | x: **missed**, y: met |",
         "",
@@ -324,11 +324,11 @@ def test_the_load_of_the_machine_is_reported_and_explained() -> None:
     busy = Outcome(SEND, {OURS: middle([shot(disturbed=0.5)])}, [])
 
     assert disturbance([]) == "nothing was measured"
-    assert disturbance([quiet]).startswith("medians of 3 shots; others had 1% of the machine")
+    assert disturbance([quiet]).startswith("medians of 3 measurements; other programs used 1% of the machine")
     assert "say little" not in disturbance([quiet])
-    assert "one shot each" in disturbance([busy])
+    assert "one measurement each" in disturbance([busy])
     assert "rates of such a run say little" in disturbance([busy])
-    assert "1 to 3 shots" in disturbance([quiet, busy])
+    assert "1 to 3 measurements" in disturbance([quiet, busy])
 
 
 # our generator
@@ -498,9 +498,15 @@ def test_a_small_run_measures_a_real_broker_and_stops_it(tmp_path: Path, capsys:
 
     printed = capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
-    for title in ("ceiling", "start and rest", "asynchronous flush", "send 2 × 8, 100 B", "pull of 32 1 × 1, 100 B"):
+    for title in (
+        "upper limit",
+        "start and idle",
+        "asynchronous flush",
+        "send 2 × 8, 100 B",
+        "pull of 32 1 × 1, 100 B",
+    ):
         assert title in printed
-    assert "work that is left" in printed
+    assert "CPU time after the last answer" in printed
     assert "without the Apache broker: not wanted" in printed
     assert "≤ 60 MiB: met" in printed
     assert "went wrong" not in printed
@@ -537,8 +543,8 @@ def test_growth_is_shown_for_each_size_beside_a_new_broker(
     assert {row[-1] for row in sheet.rows[1:]} == {"met"}
     assert "grown --topic many --topics 30 --queues 1 --no-verify" in generator.fired
     assert [note.split(":")[0] for note in sheet.notes[1:]] == [
-        "3 topics were made by sending to them",
-        "27 topics were made by sending to them",
+        "3 topics were created by sends",
+        "27 topics were created by sends",
     ]
     assert "grown --conns 4" in generator.fired
 

@@ -92,7 +92,7 @@ def test_every_goal_is_shown_beside_its_row_as_met_or_missed(printed: str, subje
         "offset by time",
         "index of two keys",
         "append, sustained",
-        "look-up by key",
+        "search by key",
         "crashed start, log of",
         "store rebuild",
         "store verify",

@@ -22,9 +22,9 @@ def afterwards_sheet(bench: Bench, targets: list[Target]) -> Sheet:
     headings = [
         "load",
         "CPU us/msg until the last answer",
-        "until it rests",
+        "until idle",
         "Apache until the last answer",
-        "until it rests",
+        "until idle",
     ]
     rows, notes = [], []
     for shape in bench.scale.later_shapes:
@@ -36,10 +36,10 @@ def afterwards_sheet(bench: Bench, targets: list[Target]) -> Sheet:
                     found[target.name] = costs(bench, target, shape)
             except NotMeasured as reason:
                 notes.append(f"{shape}, {target.name}: {reason}")
-        said = (f"{name} {first:.2f} us, {later:.2f} us until it rests" for name, (first, later) in found.items())
+        said = (f"{name} {first:.2f} us, {later:.2f} us until idle" for name, (first, later) in found.items())
         bench.say(f"afterwards, {shape}: {', '.join(said)}")
         rows.append([str(shape), *(cell for name in (OURS, APACHE) for cell in _cells(found.get(name)))])
-    return Sheet("work that is left when all answers are given", headings, rows, notes)
+    return Sheet("CPU time after the last answer", headings, rows, notes)
 
 
 def costs(bench: Bench, target: Target, shape: Shape) -> tuple[float, float]:

@@ -15,7 +15,7 @@ LAST = Shape("send", 16, 64, 100)
 
 
 def null_sheets(bench: Bench) -> Iterator[Sheet]:
-    title = "ceiling: a server in C that answers every frame with the same words"
+    title = "upper limit: a server in C that sends the same answer to every frame"
     rows, notes = [], []
     try:
         with null_server(bench.folder / "null", compiled("nullserver", bench.programs)) as target:

@@ -99,7 +99,7 @@ def _made(bench: Bench, grown: Target, count: int) -> list[str]:
     files_cpu_s = cpu_s(grown.pids) - used - made_cpu_s
     fresh = count - max((int(level) for level in bench.scale.topics if level < count), default=0)
     note = (
-        f"{fresh:,} topics were made by sending to them: {fresh / max(made_s, 1e-3):,.0f}/s at {1e6 * made_cpu_s / fresh:.0f} us "
+        f"{fresh:,} topics were created by sends: {fresh / max(made_s, 1e-3):,.0f}/s at {1e6 * made_cpu_s / fresh:.0f} us "
         f"of CPU each, and {1e6 * files_cpu_s / fresh:.0f} us each for the files of their queues"
     )
     return [note] if rests else [f"{note}, which were still being made when the shots began, and are in them"]

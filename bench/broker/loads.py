@@ -15,7 +15,7 @@ from bench.broker.sheets import Sheet
 from bench.broker.shots import NotMeasured, Shape
 
 BUSY = 0.2
-BUSY_WORDS = ": rates of such a run say little, CPU per message a little more"
+BUSY_WORDS = ": rates of such a run say little, CPU per message says a little more"
 
 
 def async_sheets(bench: Bench) -> Iterator[Sheet]:
@@ -79,8 +79,8 @@ def disturbance(outcomes: Sequence[Outcome]) -> str:
     shots = f"{most}" if least == most else f"{least} to {most}"
     median, worst = statistics.median(shares), max(shares)
     return (
-        f"{f'medians of {shots} shots' if most > 1 else 'one shot each'}; others had {median:.0%} of the machine "
-        f"during the median shot, {worst:.0%} during the worst row{'' if median < BUSY else BUSY_WORDS}"
+        f"{f'medians of {shots} measurements' if most > 1 else 'one measurement each'}; other programs used {median:.0%} of the machine "
+        f"during the median one, {worst:.0%} during the worst row{'' if median < BUSY else BUSY_WORDS}"
     )
 
 

@@ -58,7 +58,7 @@ def few_shapes() -> list[Shape]:
 
 def rate_sheet(title: str, outcomes: Sequence[Outcome], *, has_aims: bool) -> Sheet:
     """Messages a second and CPU per message beside the Apache broker's."""
-    headings = ["load", "msg/s", "Apache", "times", "CPU us/msg", "Apache", "share"] + ["aims"] * has_aims
+    headings = ["load", "msg/s", "Apache", "times", "CPU us/msg", "Apache", "share"] + ["goals"] * has_aims
     rows = []
     for shape, results, _ in outcomes:
         ours, theirs = results.get(OURS), results.get(APACHE)

@@ -36,7 +36,7 @@ class Beginning(NamedTuple):
 
 
 def start_sheets(bench: Bench) -> Iterator[Sheet]:
-    headings = ["start", "first message, s", "CPU until then, s", "idle, MiB", "of its own", "idle CPU", "aims"]
+    headings = ["start", "first message, s", "CPU until then, s", "idle, MiB", "of its own", "idle CPU", "goals"]
     rows, notes = [], []
     if bench.why_no_apache:
         notes.append(f"without the Apache broker: {bench.why_no_apache}")
@@ -48,8 +48,8 @@ def start_sheets(bench: Bench) -> Iterator[Sheet]:
         else:
             rows.append(_cells(name, found))
             bench.say(f"{name}: {rows[-1][1]} s to the first message, {rows[-1][3]} MiB idle")
-    notes.append("starts in an empty folder, programs in the page cache; of several the median")
-    yield Sheet("start and rest", headings, rows, notes)
+    notes.append("medians of several starts in an empty folder, with the programs in the page cache")
+    yield Sheet("start and idle", headings, rows, notes)
 
 
 def _servers(bench: Bench) -> list[tuple[str, Start, Wishes, int]]:

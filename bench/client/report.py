@@ -16,7 +16,7 @@ Results = Mapping[tuple[Row, int], Result]
 
 def sheet(results: Results, peers: Sequence[Peer], notes: Sequence[str]) -> Sheet:
     """One table row for each load and size."""
-    headings = ["load", "bytes", "msg/s", "client us", "broker us", "p50 us", "p99 us", "aims"]
+    headings = ["load", "bytes", "msg/s", "client us", "broker us", "p50 us", "p99 us", "goals"]
     for peer in peers:
         headings += [peer.name, "times", "us"]
     rows = []

@@ -49,7 +49,7 @@ def _empty_table(rounds: int, round_ms: float) -> Table:
     )
     table.add_column("subject", no_wrap=True)
     table.add_column("candidate", no_wrap=True)
-    for heading in ("median", "min", "Mrow/s", "speed", "aim"):
+    for heading in ("median", "min", "Mrow/s", "speed", "goal"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
     return table

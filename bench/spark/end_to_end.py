@@ -222,8 +222,8 @@ def _said(rows: Rows, shots: Shots, warm_s: float) -> list[str]:
     others = median(shot.others for some in shots.values() for shot in some)
     return [
         f"{rows.long_total:,} rows are read into noop and archived, {rows.total:,} written as Parquet, {rows.sink_total:,} into a topic",
-        "PocketMQ, Parquet and Kafka have a Java of their own for each kind of read into noop, and another for all that is written",
-        f"medians of {rounds} rounds in which cases took turns, after one at least, and {warm_s:.0f} s, that are not counted",
+        "PocketMQ, Parquet and Kafka each have one Java process for each kind of read into noop, and one for all writes",
+        f"medians of {rounds} rounds in which cases took turns; at least one round and {warm_s:.0f} s before them do not count",
         f"other programs had {others:.0%} of the machine",
     ]
 

@@ -42,7 +42,7 @@ HEADINGS = (
     "Java",
     "us/row",
     "per core",
-    "aims",
+    "goals",
 )
 NOTES = (
     "server, Python, Java: microseconds of CPU for a row, all threads, user and system, with the driver; us/row is their sum",

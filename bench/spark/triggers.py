@@ -41,7 +41,7 @@ def triggers(
         aim = f"≤ {AIM:g} times: {verdict(times <= AIM)}" if name.startswith(OURS) else ""
         phases = [f"{_middle(durations, phase):.0f}" for phase in PHASES]
         lines.append([name, *phases, f"{times:.2f}", aim])
-    headings = ["source, to noop", *PHASES[:-1], "whole trigger", f"times {RATE}", "aims"]
+    headings = ["source, to noop", *PHASES[:-1], "whole trigger", f"times {RATE}", "goals"]
     notes = [
         f"milliseconds, medians of {COUNTED} triggers of {ROWS} rows in each of {rounds} rounds, after {WARM} each"
     ]

@@ -88,7 +88,7 @@ def look_up_rows(folder: Path, scale: Scale, pace: Pace) -> Iterator[Row]:
             Candidate("sqlite3, SELECT", with_select),
         ]
         notes = [f"{entries}; gives decoded messages", "gives row numbers"]
-        yield from rows_of(Subject("look-up by key", len(keys), candidates), pace, notes=notes)
+        yield from rows_of(Subject("search by key", len(keys), candidates), pace, notes=notes)
 
 
 def fill(folder: Path, count: int) -> float:

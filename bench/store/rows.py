@@ -66,7 +66,7 @@ def table_of(rows: Sequence[Row], title: str, pace: Pace) -> Table:
     for heading in ("median", "least"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("unit", no_wrap=True)
-    for heading in ("× ours", "aim"):
+    for heading in ("× ours", "goal"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("note")

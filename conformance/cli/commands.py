@@ -22,7 +22,7 @@ SETTINGS: Final = {
     "traceTopicEnable": "true",
 }
 OLD: Final = "4.9"
-NO_TIMERS: Final = "RocketMQ 4.9 has no messages with a time of their own, so there is nothing to take back"
+NO_TIMERS: Final = "RocketMQ 4.9 has no timed messages, so there is nothing to recall"
 
 Check = Callable[["Day"], Iterable[str]]
 

@@ -198,7 +198,7 @@ async def dead(host: Host) -> None:
     )
 
 
-@visit("transactions: committed, rolled back, decided when asked", "transactions")
+@visit("transactions: committed, rolled back, decided by a check", "transactions")
 async def transactions(host: Host) -> None:
     stage, basket = host.stage, Basket()
     topic = await stage.topic(queues=2)

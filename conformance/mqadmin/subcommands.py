@@ -26,19 +26,19 @@ ONCE: Final = ("queryCq",)
 _NEW_TOPICS: Final = "rmq_sys_|RMQ_SYS_TRANS_OP_HALF_TOPIC"
 PURPOSES: Final = (
     Purpose(
-        "accounts are in a file that is read at the start: requests that manage users and rules are not served",
+        "accounts are in a file: PocketMQ does not support requests that manage users and rules",
         "(User|Acl|AclConfig)( |$)",
         "CODE: [13] |RemotingTimeout",
     ),
-    Purpose("settings that PocketMQ does not have are not listed", "get(Broker|Namesrv)Config", "."),
-    Purpose("brokers have no epochs: they are not elected", "getBrokerEpoch", "CODE: [13] "),
-    Purpose("reading old messages is not throttled", "ColdData", "."),
-    Purpose("there is no slave whose progress could be set", "resetMasterFlushOffset", "."),
-    Purpose("how the log is read ahead is left to the operating system", "setCommitLogReadAheadMode", "."),
-    Purpose("pop consumption is not served", "setConsumeMode|exportPopRecord", "."),
-    Purpose("topics are not mapped to queues of several brokers", "StaticTopic|AdminStatic", "."),
+    Purpose("PocketMQ does not list settings that it does not have", "get(Broker|Namesrv)Config", "."),
+    Purpose("PocketMQ's brokers have no epochs, because there are no elections", "getBrokerEpoch", "CODE: [13] "),
+    Purpose("PocketMQ does not throttle reads of old messages", "ColdData", "."),
+    Purpose("PocketMQ has no slaves whose progress could be set", "resetMasterFlushOffset", "."),
+    Purpose("the operating system decides how far the log is read ahead", "setCommitLogReadAheadMode", "."),
+    Purpose("PocketMQ does not support POP consumption", "setConsumeMode|exportPopRecord", "."),
+    Purpose("PocketMQ does not map topics to queues of several brokers", "StaticTopic|AdminStatic", "."),
     Purpose(
-        "the wait of heartbeats, conflicting subscriptions, counts of changes, and a name of 4.9 are added",
+        "PocketMQ adds the waiting time of heartbeats, conflicting subscriptions, counts of changes, and a name of 4.9",
         "brokerStatus",
         "not expected: .*(heartbeatThreadPool|subscriptionConflicts|(topic|group|member)Changes|getTransferedTps)",
         passes=True,
@@ -49,7 +49,7 @@ PURPOSES: Final = (
         "Filter data|null|eval=",
     ),
     Purpose(
-        "the message that was sent again went to the other queue: mqadmin chooses by chance",
+        "mqadmin sent the message to the other queue: it chooses at random",
         "printMsgByQueue",
         "KEYS=stay7|Tag: TagB",
         passes=True,
@@ -59,22 +59,24 @@ PURPOSES: Final = (
         "queryMsgBy|statsAll|topicList",
         r"missing: .*(consumerGroup=StayTopic|StayTopic StayTopic)",
     ),
-    Purpose("values that 5.3 added to 4.9 are in all answers", "brokerStatus", "not expected: ", "4.9.7", passes=True),
-    Purpose("topics that 5.3 has and 4.9 has not are there", "topicList|statsAll", _NEW_TOPICS, "4.9.7", passes=True),
+    Purpose("all answers have the values that 5.3 adds", "brokerStatus", "not expected: ", "4.9.7", passes=True),
+    Purpose("the topics that 5.3 adds exist", "topicList|statsAll", _NEW_TOPICS, "4.9.7", passes=True),
+    Purpose("offsets of a missing group are refused, as in 5.3", "cloneGroupOffset", ".", "4.9.7", passes=True),
     Purpose(
-        "offsets of a group that is not there are refused, as in 5.3", "cloneGroupOffset", ".", "4.9.7", passes=True
+        "a missing group is answered with 26, as by 5.3, and not with 1",
+        "CG_offline",
+        r"CODE: (1|26) ",
+        "4.9.7",
+        passes=True,
     ),
     Purpose(
-        "a group that is not there is 26, as in 5.3, and not 1", "CG_offline", r"CODE: (1|26) ", "4.9.7", passes=True
-    ),
-    Purpose(
-        "what is wrong with a request is 29, as in 5.3, and not 1",
+        "an invalid request is answered with 29, as by 5.3, and not with 1",
         r"bad\*topic",
         r"CODE: (1|29) ",
         "4.9.7",
         passes=True,
     ),
-    Purpose("some settings cannot be changed from afar, as in 5.3", "brokerConfigPath", ".", "4.9.7", passes=True),
+    Purpose("some settings cannot be changed by a request, as in 5.3", "brokerConfigPath", ".", "4.9.7", passes=True),
 )
 
 

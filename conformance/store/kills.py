@@ -37,9 +37,7 @@ APACHE_RECOVERS: Final = (
 APACHE_KEYS: Final = "kill {}: … each by its key"
 SOUND_APACHE: Final = "kill {}: store verify calls log, queues and tables sound after Apache's recovery and stop"
 REBUILT: Final = "Apache serves the same, and each by its key, after store rebuild has written queues and index again"
-OURS_RECOVERS: Final = (
-    "kill {}: PocketMQ recovers, every message that was acknowledged is there, and no offset is missing"
-)
+OURS_RECOVERS: Final = "kill {}: PocketMQ recovers, every acknowledged message exists, and no offset is missing"
 OURS_KEYS: Final = "kill {}: … each by its key"
 SOUND_OURS: Final = "kill {}: store verify calls it sound after PocketMQ's recovery and stop"
 APACHE_AFTER: Final = "Apache starts again on what PocketMQ recovered and serves the same"

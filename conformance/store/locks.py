@@ -15,7 +15,7 @@ from pocketmq.errors import StoreLocked
 
 APACHE_REFUSED: Final = "Apache does not start while PocketMQ owns the folder"
 NOTHING_LOST: Final = "… and its attempt loses nothing: PocketMQ continues, stops, and finds every message again"
-REPAIRED: Final = "… what its attempt leaves in the key index is put right by store rebuild"
+REPAIRED: Final = "… store rebuild corrects what its attempt leaves in the key index"
 OURS_REFUSED: Final = "PocketMQ does not open a folder that Apache owns"
 UNTOUCHED: Final = "… and its attempt changes no file"
 

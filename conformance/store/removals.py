@@ -21,9 +21,9 @@ from conformance.store.tables import write_tables
 from pocketmq.model.message import StoredMessage
 
 SOUND_OURS: Final = "store verify calls the store sound after PocketMQ removed its oldest files"
-APACHE_SERVES: Final = "Apache serves what is left, and its queues begin where PocketMQ's do"
+APACHE_SERVES: Final = "Apache serves the remaining messages, and its queues begin where PocketMQ's do"
 SOUND_APACHE: Final = "store verify calls the store sound after Apache removed more of the oldest files"
-OURS_READS: Final = "PocketMQ reads what is left, and its queues begin behind what is gone"
+OURS_READS: Final = "PocketMQ reads the remaining messages, and its queues begin after the deleted ones"
 
 CLEAN_S: Final = 150.0
 """Apache looks for old files for the first time after a minute, then every ten seconds."""
@@ -101,4 +101,4 @@ def _hours() -> str:
     return ";".join(f"{moment:%H}" for moment in (now, now + timedelta(hours=1)))
 
 
-SCENARIOS: Final = (Scenario("oldest files gone", (SOUND_OURS, APACHE_SERVES, SOUND_APACHE, OURS_READS), _run),)
+SCENARIOS: Final = (Scenario("oldest files deleted", (SOUND_OURS, APACHE_SERVES, SOUND_APACHE, OURS_READS), _run),)

@@ -16,7 +16,7 @@ MAX_FOUND: Final = 32
 """Messages that every version gives for one key."""
 FOREVER: Final = 2**63 - 1
 AROUND_MS: Final = 2_000
-"""A look-up by key asks for this much before and after the time that is wanted, as times are kept in seconds."""
+"""A search by key asks for this much before and after the time that is wanted, as times are kept in seconds."""
 
 
 def flaws_in_queues(line: BrokerLine, expected: Snapshot, growing: Collection[str] = ()) -> Iterator[str]:

@@ -31,7 +31,7 @@ class Bound(NamedTuple):
 
 BOUNDS: Final = (
     Bound("long poll: from a send until a waiting consumer has the message", measuring.long_poll, 0),
-    Bound("a pull that is held in vain for 5 s", measuring.held_in_vain, HELD_MS / 1000),
+    Bound("a pull that waits for 5 s without a message", measuring.held_in_vain, HELD_MS / 1000),
     Bound("delay levels 1 and 2: never early, and how late", measuring.delays, 0),
     Bound(
         "check-back: from a transaction that is left open until its producer is asked",

@@ -62,7 +62,7 @@ def write_document(results: list[Result], seed: int) -> None:
     kept = sum(not result.broken for result in results)
     seconds = sum(result.seconds for result in results)
     lines = [
-        f"Last run: {date.today()}, seed {seed}, {kept} of {len(results)} scenes kept every promise, {seconds / 60:.1f} minutes.",
+        f"Last run: {date.today()}, seed {seed}, {kept} of {len(results)} scenes kept every guarantee, {seconds / 60:.1f} minutes.",
         "",
         "| scene | result | time |",
         "| --- | --- | --- |",

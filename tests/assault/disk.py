@@ -116,7 +116,7 @@ def stalled_writes(stage: Stage, *, announced: bool, settings: tuple[str, ...] =
             stage.until(lambda: injected.hits, "the stall")
             stage.during(STALL_MS / 1000)
         slowest = max(taken)
-        stage.facts.append(f"slowest look at offsets during the stall {slowest * 1000:.0f} ms")
+        stage.facts.append(f"slowest query of offsets during the stall {slowest * 1000:.0f} ms")
         if announced or settings is not SETTINGS:
             stage.expect(slowest < 1.0, f"a look at offsets took {slowest:.1f} s while a write stalled")
             busy = [kind for kind in load.refused if kind.endswith("QUEUE") or kind == "REJECTREQUEST"]
@@ -138,7 +138,7 @@ def stalled_derived_writes(stage: Stage) -> None:
                 stage.during(DERIVED_STALL_MS / 1000)
                 sent = len(load.acknowledged) - before
             slowest = max(taken)
-            stage.facts.append(f"{path}: slowest look at offsets {slowest * 1000:.0f} ms, {sent} sends meanwhile")
+            stage.facts.append(f"{path}: slowest query of offsets {slowest * 1000:.0f} ms, {sent} sends in this time")
             stage.expect(slowest < 1.0, f"a look at offsets took {slowest:.1f} s while a write to {path} stalled")
             stage.expect(sent > 100, f"{sent} sends were taken while a write to {path} stalled")
     stage.stop()
@@ -205,11 +205,11 @@ def _calls(flush: str) -> str:
 
 SCENES: Final[dict[str, Callable[[Stage], None]]] = {
     "a write to the log that stalls for 4 s, after one of 100 ms": partial(stalled_writes, announced=True),
-    "a write to the log that stalls for 4 s out of the blue": partial(stalled_writes, announced=False),
-    "a write to the log that stalls for 4 s out of the blue, slowWriteMillis=0": partial(
+    "a write to the log that stalls for 4 s without a warning": partial(stalled_writes, announced=False),
+    "a write to the log that stalls for 4 s without a warning, slowWriteMillis=0": partial(
         stalled_writes, announced=False, settings=(*SETTINGS, "slowWriteMillis=0")
     ),
-    "writes to a consume queue and to the checkpoint that stall for 2 s out of the blue": stalled_derived_writes,
+    "writes to a consume queue and to the checkpoint that stall for 2 s without a warning": stalled_derived_writes,
     "a failed sync": failed_sync,
     "a start on a full disk": full_disk_at_start,
     **{

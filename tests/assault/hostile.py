@@ -103,7 +103,7 @@ def poisoned_flags(stage: Stage) -> None:
                 header = _send_header(flag)
                 body = struct.pack(">iiiii", 30, 0, 0, 0, 2) + b"xx" + bytes(8)
                 codes.append(line.call(RequestCode.SEND_MESSAGE_V2, header, body, accepted=range(3_000)).code)
-        stage.facts.append(f"{codes.count(ResponseCode.SUCCESS)} of {len(codes)} poisoned sends were taken")
+        stage.facts.append(f"{codes.count(ResponseCode.SUCCESS)} of {len(codes)} poisoned sends were accepted")
     stage.stop()
 
 

@@ -129,7 +129,7 @@ DIFFERENCES = [
     Difference("4.9 has no acting master; 5.3 always sends it", _acting_master),
     Difference("4.9 has no stateVersion; 5.3 always sends it", _state_version),
     Difference("a missing field is named, not taken for a topic called null", _missing_field),
-    Difference("settings that PocketMQ does not have are not listed; the others have the same values", _own_keys),
+    Difference("PocketMQ does not list settings that it does not have; the others have the same values", _own_keys),
     Difference("the error names the setting that cannot be changed", _which_key),
 ]
 
