@@ -1,4 +1,4 @@
-"""All tests, as several pytest processes side by side: `python -m tests`, with further words for each of them.
+"""All tests, as several pytest processes side by side: `python -m tests`; further arguments are passed to each process.
 
     spark      connector, pipelines and demo: one Java, which mostly waits
     programs   broker, client and command line: mostly waits for sockets and processes
@@ -33,7 +33,9 @@ REPEATED_AT_MOST = 3
 
 
 def arguments() -> dict[str, list[str]]:
-    """For pytest, by the name of the share. What no share names belongs to the rest, so that nothing is left out."""
+    """Arguments for pytest, by the name of the part. Tests that no part names belong to the rest, so that none is
+    omitted.
+    """
     named = {name: [str(HERE / folder) for folder in folders] for name, folders in SHARES.items()}
     rest = [f"--ignore={folder}" for folders in named.values() for folder in folders]
     return {**named, "the rest": [str(HERE), *rest]}
@@ -45,7 +47,7 @@ def forward(name: str, lines: IO[str]) -> None:
 
 
 def command(name: str, words: list[str]) -> list[str]:
-    """pytest with a cache of its own for each share, which says what failed."""
+    """pytest with a separate cache for each part, which records the failed tests."""
     return [sys.executable, "-m", "pytest", "--quiet", "-o", f"cache_dir={cache(name)}", *words]
 
 

@@ -61,7 +61,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def commands(page: str) -> list[Command]:
-    """What a reader would type, without comments."""
+    """The commands that a reader would type, without comments."""
     lines = [line for block in blocks(page) for line in _typed(block)]
     lines += _TYPED.findall(PAGES[page].read_text("utf-8"))
     typed = [line for line in lines if not _SYNOPSIS.search(line)]

@@ -1,4 +1,4 @@
-"""What the real Apache RocketMQ said and stored, for tests to compare with; kept beside the repository.
+"""Captured traffic and files of Apache RocketMQ, to compare with; kept beside the repository.
 
 Tests that need it carry the mark `needs_golden` and are skipped, with the reason, where the folder is missing.
 """

@@ -110,7 +110,7 @@ def page_faults(page: str) -> Iterator[str]:
 
 
 def text_faults(text: str) -> Iterator[str]:
-    """Faults of a Markdown text, each with the number of its line first."""
+    """Faults of a Markdown text, each starting with the number of its line."""
     for number, line in _prose_lines(text):
         length = len(re.sub(r"\]\([^)]*\)", "]", line))
         if length > MAX_LINE and not line.startswith("|"):

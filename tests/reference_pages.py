@@ -62,7 +62,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def in_cell(text: str) -> str:
-    """As it may stand in a cell: on one line, and `|` does not end it."""
+    """A text in a table cell: on one line, with `|` escaped."""
     return re.sub(r"(?<!\\)\|", r"\\|", " ".join(text.split()))
 
 
@@ -406,7 +406,9 @@ def setting_row(setting: Setting) -> tuple[str, str, str]:
 
 
 def pipeline_settings(name: str) -> str:
-    """The settings of a pipeline that not all have; `common` are those of all, `streams` those of all that read a stream."""
+    """The settings of a pipeline that others lack; `common` are those of all, `streams` those of all that read a
+    stream.
+    """
     common = {setting.name for setting in settings_of(JobSettings)}
     streams = {setting.name: setting for setting in settings_of(StreamSettings)}
     if name == "common":
@@ -480,7 +482,7 @@ PARTS: Final[Mapping[str, Callable[..., str]]] = {
 
 
 def written(page: Path) -> str:
-    """The page with every generated part as the code says it now."""
+    """The page with every generated part written from the current code."""
 
     def replaced(part: re.Match[str]) -> str:
         name, *words = part[2].split()

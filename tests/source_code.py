@@ -92,5 +92,5 @@ def in_full(node: ast.expr, spelled: dict[str, str]) -> str:
 
 
 def verdict(guard: Callable[[Source], Iterator[str]], module: str, text: str) -> list[str]:
-    """What a guard says about a source that a test made up."""
+    """The findings of a rule about a source that a test invented."""
     return list(guard(Source(module, ast.parse(text))))

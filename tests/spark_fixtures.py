@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def use_java() -> None:
-    """Let Spark find a Java, the one of pip if there is no other; skip the test where there is none."""
+    """Make Spark find a Java, the one of pip if there is no other; skip the test without one."""
     try:
         os.environ["JAVA_HOME"] = str(find_java())
     except MissingLibrary as error:
@@ -26,7 +26,9 @@ def use_java() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def kept_connections_end() -> Iterator[None]:
-    """Those of the connector: kept for minutes, they look for servers of tests that are over, and say so in the midst of others."""
+    """Clients of the connector stay open for minutes, query servers of finished tests, and log in the middle of
+    others.
+    """
     yield
     for module, name in (("shared_clients", "READING"), ("write.sink_task", "SENDING")):
         if (loaded := sys.modules.get(f"pocketmq.spark.{module}")) is not None:

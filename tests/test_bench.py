@@ -1,4 +1,4 @@
-"""The benchmarks run, and their method is what it says: turns, medians, minima, an aim that is met or missed."""
+"""The benchmarks run, with the documented method: turns, medians, minima, and goals."""
 
 import gc
 import subprocess

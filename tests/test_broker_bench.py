@@ -1,4 +1,4 @@
-"""The broker's benchmarks: what they count, how they judge, that they end, and a small run against a real broker."""
+"""The broker's benchmarks: their counts, their goals, their end, and a small run against a real broker."""
 
 import subprocess
 import sys
@@ -67,7 +67,7 @@ def result(rate: float = 1000.0, server_us: float = 10.0) -> Result:
 
 
 class Scripted(Generator):
-    """Gives shots from a list instead of shooting; fills nothing."""
+    """Returns measurements from a list instead of measuring; fills nothing."""
 
     script: dict[str, list[Shot | NotMeasured]]
     fired: list[str]

@@ -1,4 +1,4 @@
-"""The page of the conformance suite: columns that were not run stay, and the summary is made of what stands there."""
+"""The page of the conformance suite: columns that were not run are kept, and the summary is computed from the page."""
 
 import re
 from datetime import date

@@ -1,4 +1,4 @@
-"""What Java programs print is compared rightly: what no two runs share is left out, and nothing else."""
+"""The comparison of the output of Java programs: volatile parts are ignored, and nothing else."""
 
 import re
 from pathlib import Path

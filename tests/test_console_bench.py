@@ -1,4 +1,4 @@
-"""The benchmark of the console: what it makes of its windows, and that its browsers do what browsers do."""
+"""The benchmark of the console: the evaluation of its windows, and that its browsers load pages as browsers do."""
 
 import asyncio
 

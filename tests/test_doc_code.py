@@ -1,4 +1,6 @@
-"""The Python code of the documentation: all of it compiles, and what no other test runs is run here, with sample data."""
+"""The Python code of the documentation: all of it compiles, and what no other test runs is run here, with sample
+data.
+"""
 
 import time
 from collections.abc import Callable
@@ -42,7 +44,7 @@ ON_SPARK = ("guides/pipelines.md", "guides/spark-read.md", "guides/spark-write.m
 
 
 class Around(NamedTuple):
-    """What a part of a program needs before it, and what shows that it works."""
+    """The preparation of a part of a program, and the check that it works."""
 
     before: str = ""
     after: str = ""

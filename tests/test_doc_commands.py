@@ -1,4 +1,4 @@
-"""Every command of the documentation runs as it stands, with sample data, or a reason says why no test can run it."""
+"""Every command of the documentation runs unchanged, with sample data, or has a reason why no test can run it."""
 
 import re
 import signal
@@ -98,7 +98,7 @@ def test_the_options_of_every_command_are_read(page: str) -> None:
 
 
 def parse(words: Sequence[str]) -> None:
-    """Read a command line as the program does, without running it; UsageError for one that it would refuse."""
+    """Parse a command line as the program does, without running it; UsageError for one that it would refuse."""
     context = click.Context(main, info_name="pocketmq")
     command: click.Command = main
     rest = list(words)
@@ -134,7 +134,7 @@ def test_the_commands_of_pipelines_run(
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_server, commands(page)))])
 def test_the_servers_of_a_page_start_and_stop(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On this machine, with free ports. What a page starts later may use what it started before."""
+    """On this machine, with free ports. Later commands of a page may use servers of earlier ones."""
     write_files_of_servers(tmp_path)
     with pocketmq.Server() as server, programs(tmp_path) as start:
         monkeypatch.setenv("NAMESRV_ADDR", server.name_server)
@@ -174,7 +174,9 @@ def run_all(
     places: dict[str, str] | None = None,
     before: dict[str, Callable[[], None]] | None = None,
 ) -> None:
-    """Run what can be run, in the order of the page, in one folder and against one server. `before` is done for commands with such words."""
+    """Run the runnable commands, in the order of the page, in one folder and against one server. `before` is called
+    for commands with such words.
+    """
     monkeypatch.setenv("NAMESRV_ADDR", name_server)
     monkeypatch.chdir(folder)
     given = {**QUICKLY, **(places or {})}
@@ -215,7 +217,7 @@ def set_up_group(name_server: str) -> None:
 
 
 def leave_dead_letter(name_server: str, group: str = "billing", topic: str = "orders") -> None:
-    """As a broker leaves one: of a group, for a topic."""
+    """A dead letter as a broker stores it: of a group, for a topic."""
     with pocketmq.Admin(name_server) as admin, pocketmq.Producer(name_server) as producer:
         if not admin.topics.exists(topic):
             admin.topics.create(topic)
@@ -227,7 +229,7 @@ def leave_dead_letter(name_server: str, group: str = "billing", topic: str = "or
 
 
 def test_the_first_commands_of_the_readme_are_found() -> None:
-    """Also those that begin with the folder of an environment, which no list of programs names."""
+    """Also commands with the folder of an environment, which no list of programs names."""
     typed = list(map(str, commands("README.md")))
 
     assert typed[:2] == ["python3 -m venv .venv '&&' .venv/bin/pip install .", "pocketmq serve"]
@@ -243,7 +245,7 @@ def test_the_first_installation_is_from_the_checkout(page: str) -> None:
 
 
 def test_every_exception_is_on_a_page() -> None:
-    """A reason that no command needs any more goes."""
+    """A reason that no command needs is removed."""
     texts = [" ".join(command.words[1:]) for page in PAGES for command in commands(page)]
 
     assert [known for known in NOT_RUN if not any(re.fullmatch(known, text) for text in texts)] == []

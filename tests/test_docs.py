@@ -38,7 +38,7 @@ def test_every_command_of_the_program_exists_with_its_options(document: Path) ->
 
 
 def faults_of(line: str) -> Iterator[str]:
-    """Words of a command line that the program does not know. What is put in for a name, and prose behind it, is not looked at."""
+    """Words of a command line that the program does not know. Placeholders and prose after the command are ignored."""
     command: click.Command = main
     for word in re.split(r"[\s|\[\]]+", line):
         if word == "--" or command.context_settings.get("ignore_unknown_options"):

@@ -47,7 +47,7 @@ def bodies(server: pocketmq.Server) -> list[bytes]:
 
 
 def own_threads() -> set[str]:
-    """Names of all threads but those that asyncio keeps for work in its executor."""
+    """Names of all threads except those that asyncio keeps for its executor."""
     return {thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio_")}
 
 

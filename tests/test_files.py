@@ -1,4 +1,4 @@
-"""The door to disk: what the operating system's files promise through it."""
+"""Access to the disk: the guarantees of the operating system's files."""
 
 import errno
 import itertools

@@ -57,7 +57,7 @@ def pinned() -> set[str]:
 
 
 def everything_needed_for(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
-    """Every distribution that `name` with `extras` brings into this environment, itself not counted."""
+    """Every distribution that `name` with `extras` installs into this environment, except itself."""
     found: set[str] = set()
     waiting, seen = [(normal(name), extras)], set()
     while waiting:

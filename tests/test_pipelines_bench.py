@@ -1,4 +1,4 @@
-"""The benchmark of ready pipelines: what it counts, and what it refuses."""
+"""The benchmark of ready pipelines: its counts, and what it refuses."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""docs/reference has what the code has."""
+"""docs/reference matches the code."""
 
 import re
 from pathlib import Path

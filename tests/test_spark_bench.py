@@ -1,4 +1,4 @@
-"""The connector's benchmarks run, at a size that measures nothing, and both ways to decode give the same."""
+"""The connector's benchmarks run, at a size without meaning, and both decoders have the same result."""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""The store's benchmarks run, at a size that measures nothing: every section, its peers, its aims, and nothing left behind."""
+"""The store's benchmarks run, at a size without meaning: every section, its peers, its goals, and its files are
+removed.
+"""
 
 import subprocess
 import sys
@@ -36,7 +38,7 @@ FAST = ["--rounds", "1", "--round-ms", "0.01"]
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a whole run prints; its files are gone afterwards."""
+    """The output of a complete run; its files are removed afterwards."""
     folder = tmp_path_factory.mktemp("bench")
     with redirect_stdout(StringIO()) as out:
         main([*FAST, "--folder", str(folder)], quick=TINY)

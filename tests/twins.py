@@ -1,4 +1,4 @@
-"""Both twins of the hot path, Python's and the compiled one: a module of tests that asks for `twin` runs once with each."""
+"""Both twins of the hot path, Python's and the C one: a test module that requests `twin` runs once with each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ BOTH = ("python", "compiled")
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Whatever is made meanwhile uses this twin."""
+    """Objects created in the block use this twin."""
     chosen: compiled.Twin | None = None
     if name == "compiled":
         chosen = compiled_or_skip()

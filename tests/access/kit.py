@@ -62,7 +62,7 @@ NAMES = {Resource.TOPIC: TOPIC, Resource.GROUP: GROUP, Resource.CLUSTER: CLUSTER
 
 
 def account_for(rows: Accesses) -> Account:
-    """An account with exactly the rights that these ask for, on topic T, group G and the usual cluster."""
+    """An account with exactly the permissions that these rows require, on topic T, group G and the default cluster."""
     rights: dict[Resource, dict[str, list[Action]]] = {resource: {} for resource in Resource}
     for row in rows:
         name = NAMES[row.resource] if row.named_by else "*"
@@ -117,7 +117,7 @@ _TEXTS = {
 
 
 def request_of(code: RequestCode, encoding: HeaderEncoding = HeaderEncoding.JSON) -> Command:
-    """A request of this kind with all its fields, about topic T, group G and the usual cluster."""
+    """A request of this kind with all its fields, about topic T, group G and the default cluster."""
     header = request_header(code)
     ext = {}
     for field in msgspec.structs.fields(header):

@@ -1,4 +1,4 @@
-"""Where a server may listen, and what is said where it may not."""
+"""Where a server may listen, and the error where it may not."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Attacks on a real server process, and a check of what was acknowledged against what was handled.
+"""Faults in a real server process, and a comparison of the acknowledged messages with the handled ones.
 
 __main__    the command: which scenes run, and the table of their results
 inject.c    a library that makes calls of the process fail, stall, be half done, or kill it; steps of its clock

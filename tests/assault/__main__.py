@@ -31,7 +31,7 @@ SCENES: Final[dict[str, Callable[[Stage], None]]] = {**disk.SCENES, **limits.SCE
 
 
 class Result(NamedTuple):
-    """What became of a scene; `broken` is empty when every promise was kept."""
+    """The result of a scene; `broken` is empty if every guarantee was kept."""
 
     scene: str
     facts: str
@@ -77,7 +77,7 @@ def write_document(results: list[Result], seed: int) -> None:
 @click.option("--write-docs", is_flag=True, help="Write the results into docs/generated/reliability.md.")
 @click.option("--list", "only_list", is_flag=True, help="Print the names of the scenes.")
 def main(only: str, seed: int | None, write_docs: bool, only_list: bool) -> None:
-    """Attack real server processes, and check what was acknowledged against what was handled."""
+    """Cause faults in real server processes, and compare the acknowledged messages with the handled ones."""
     if only_list:
         click.echo("\n".join(SCENES))
         return

@@ -60,7 +60,7 @@ def _flip_bits(path: Path) -> None:
 
 
 def removed_while_running(stage: Stage) -> None:
-    """Queue files are removed while the server runs and a consumer is behind."""
+    """Queue files are removed while the server runs and a consumer has a lag."""
     stage.serve()
     load = _filled(stage)
     try:
@@ -75,7 +75,7 @@ def removed_while_running(stage: Stage) -> None:
 
 
 def shorter_log(stage: Stage) -> None:
-    """A crash takes the end of the log from under a running consumer: what is sent afterwards must be handled."""
+    """A crash truncates the log under a running consumer: messages sent afterwards must be handled."""
     stage.serve()
     with Load(stage.name_server) as load:
         stage.until(lambda: len(load.handled) > MESSAGES, "the messages")

@@ -1,4 +1,4 @@
-"""Scenes: the disk fails, stalls or does half of what it is asked; the process is killed at a chosen call."""
+"""Scenes: the disk fails, stalls or executes a call partly; the process is killed at a chosen call."""
 
 import errno
 import random
@@ -145,7 +145,7 @@ def stalled_derived_writes(stage: Stage) -> None:
 
 
 def failed_sync(stage: Stage) -> None:
-    """A failed sync is not forgiven: the server takes no more sends, keeps serving reads, and is right after a restart."""
+    """After a failed sync the server accepts no sends, serves reads, and is correct after a restart."""
     stage.serve("--flush", "sync")
     with Load(stage.name_server) as load:
         stage.until(lambda: len(load.handled) > 100, "the first messages")
@@ -179,7 +179,7 @@ def killed_at_calls(flush: str, stage: Stage) -> None:
 
 
 def full_disk_at_start(stage: Stage) -> None:
-    """A start on a full disk says so, and loses nothing."""
+    """A start on a full disk reports it, and loses nothing."""
     stage.serve()
     with stage.load():
         pass

@@ -73,7 +73,7 @@ class Injector:
         skip: int = 0,
         times: int = FOREVER,
     ) -> Iterator[Fault]:
-        """Until the end of the block, `operation` on files whose path contains `path` does as `action` says.
+        """Until the end of the block, `operation` fails as `action` describes on files whose path contains `path`.
 
         `argument` is an errno, or for a stall its milliseconds; `skip` calls pass first, and it acts `times` times.
         """
@@ -99,7 +99,7 @@ class Injector:
 
 
 def compile_library(target: Path) -> None:
-    """Build `inject.c`; `unavailable()` says beforehand whether that can work."""
+    """Build `inject.c`; `unavailable()` reports beforehand whether that is possible."""
     command = ["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(target), str(SOURCE), "-ldl", "-lpthread"]
     subprocess.run(command, check=True)
 

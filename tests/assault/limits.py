@@ -54,7 +54,7 @@ def no_threads(stage: Stage) -> None:
 
 
 def no_memory(stage: Stage) -> None:
-    """No more address space: sends may fail, and the process may even end; what it acknowledged stays."""
+    """No more address space: sends may fail, and the process may end; acknowledged messages must survive."""
     stage.serve()
     with stage.load() as load:
         with limited(stage.server.pid, resource.RLIMIT_AS, _address_space(stage.server.pid) + 2_000_000):
@@ -75,7 +75,7 @@ def no_memory(stage: Stage) -> None:
 
 
 def clock_ahead_for_a_delay(stage: Stage) -> None:
-    """A delay of 10 s takes 10 s, though the clock was an hour ahead meanwhile."""
+    """A delay of 10 s takes 10 s, although the clock was temporarily an hour ahead."""
     stage.serve()
     arrived: list[float] = []
     consumer = PushConsumer(stage.name_server, group="delays", start_at="first", rebalance_ms=1_000, **QUICK)
@@ -96,7 +96,7 @@ def clock_ahead_for_a_delay(stage: Stage) -> None:
 
 
 class _Undecided:
-    """Leaves transactions open until it is asked."""
+    """Leaves transactions open until the broker checks them."""
 
     def __init__(self) -> None:
         self.asked = Event()
@@ -110,7 +110,7 @@ class _Undecided:
 
 
 def clock_ahead_for_a_transaction(stage: Stage) -> None:
-    """An open transaction is asked about, though the clock was 80 hours ahead meanwhile."""
+    """An open transaction is checked, although the clock was temporarily 80 hours ahead."""
     stage.serve(settings=("transactionTimeOut=2000", "transactionCheckInterval=1000"))
     listener, handled = _Undecided(), Event()
     consumer = PushConsumer(stage.name_server, group="decided", start_at="first", rebalance_ms=1_000, **QUICK)
@@ -125,7 +125,7 @@ def clock_ahead_for_a_transaction(stage: Stage) -> None:
 
 
 def clock_ahead_for_retention(stage: Stage) -> None:
-    """Unread messages are kept, though the clock was four days ahead at an hour of deletion."""
+    """Unread messages are kept, although the clock was four days ahead at an hour of deletion."""
     stage.serve(settings=("mappedFileSizeCommitLog=1048576", f"deleteWhen={datetime.now().hour:02d}"))
     with Load(stage.name_server, consuming=False) as load:
         stage.until(lambda: len(load.acknowledged) > 10_000, "some log files", 60)

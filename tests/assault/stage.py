@@ -1,4 +1,4 @@
-"""A server process under attack, a producer and a consumer group beside it, and what each scene must keep.
+"""A server process with faults, a producer, a consumer group, and the guarantees that each scene must keep.
 
     numbered messages ── send ──► acknowledged? ──► written down      every number that was acknowledged must be handled,
                            │                                          by a consumer that was there all the time
@@ -42,7 +42,7 @@ DRAIN_S: Final = 40.0
 
 
 class Broken(AssertionError):
-    """A promise that the server did not keep."""
+    """A guarantee that the server did not keep."""
 
 
 class Load:
@@ -113,7 +113,7 @@ class Load:
 
 
 def _kind(error: PocketMQError) -> str:
-    """An error in a word: RocketMQ's in brackets where it has one."""
+    """An error as one word: RocketMQ's word in brackets if it has one."""
     text = str(error)
     begin, end = text.find("["), text.find("]")
     word = text[begin + 1 : end]
@@ -121,7 +121,7 @@ def _kind(error: PocketMQError) -> str:
 
 
 class Stage:
-    """The server of one scene. `facts` are shown in the table; a broken promise raises Broken."""
+    """The server of one scene. `facts` are shown in the table; a broken guarantee raises Broken."""
 
     def __init__(self, folder: Path, children: Children, injector: Injector, seed: int) -> None:
         self.folder = folder
@@ -180,7 +180,7 @@ class Stage:
 
     @contextmanager
     def load(self, *, first: int = 0) -> Iterator[Load]:
-        """Clients at work; at the end of the block everything that was acknowledged must be handled. Numbers begin at
+        """Running clients; at the end of the block every acknowledged message must be handled. Numbers begin at
         `first`.
         """
         with Load(self.name_server, first=first, **self._options) as load:
@@ -224,7 +224,7 @@ class Stage:
         self.until(lambda: fault.hits >= times, what)
 
     def during(self, seconds: float) -> None:
-        """Let the clients work; an attack is under way."""
+        """Keep the clients running while a fault is active."""
         Event().wait(seconds)
 
     def expect(self, holds: object, otherwise: str) -> None:
@@ -247,7 +247,7 @@ class Stage:
 
     @contextmanager
     def latencies(self) -> Iterator[list[float]]:
-        """How long a look at the broker took, in seconds, again and again during the block."""
+        """The duration of queries to the broker, in seconds, repeated during the block."""
         taken: list[float] = []
         done = Event()
 

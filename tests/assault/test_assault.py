@@ -1,4 +1,4 @@
-"""The attacks themselves work: a fault reaches the process, and a scene detects a broken promise."""
+"""The fault injection works: a fault reaches the process, and a scene detects a broken guarantee."""
 
 import errno
 import subprocess

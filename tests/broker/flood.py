@@ -1,4 +1,4 @@
-"""Many sends under way on one real line, without waiting for each: what tests of running programs share."""
+"""Many sends in flight on one real connection: shared by tests of running programs."""
 
 import socket
 import threading
@@ -27,7 +27,7 @@ class Stored(NamedTuple):
 
 
 class Flood:
-    """A producer that sends until it has sent `count`, or until the broker is gone, and notes what was acknowledged."""
+    """A producer that sends `count` messages, or until the broker stops, and records the acknowledged ones."""
 
     def __init__(self, port: int, name: str, count: int = 1 << 62) -> None:
         self._name = name
@@ -76,7 +76,7 @@ class Flood:
         self.acknowledged.append(Stored(reply.queue_id, reply.queue_offset, self._bodies[answer.opaque]))
 
     def end(self) -> list[Stored]:
-        """What was acknowledged, when all is sent or the broker is gone."""
+        """The acknowledged messages, when all are sent or the broker has stopped."""
         for thread in self._threads:
             thread.join(DEADLINE_S)
         self._socket.close()

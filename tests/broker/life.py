@@ -1,4 +1,4 @@
-"""A broker's life as far as waiting messages go: a store on a disk in memory, with what delivers delayed and timed messages.
+"""A broker as far as waiting messages are concerned: a store on a disk in memory, with delayed and timed delivery.
 
 It saves its progress on request, ends cleanly or by a crash, and continues from what was saved.
 """
@@ -25,7 +25,7 @@ MOVES = ForwardLimits(batch_messages=4)
 
 
 class TickingClock(FakeClock):
-    """A clock by which every look takes a while, as if there were work between two of them."""
+    """A clock by which every reading takes some time, as if work was done between two readings."""
 
     def __init__(self, look_ms: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class TickingClock(FakeClock):
 
 
 class Life:
-    """From one start to the next. `saved` is what the tables on the disk hold."""
+    """From one start to the next. `saved` is the content of the tables on the disk."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Life:
         self.opened.run_workers()
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass, then look once."""
+        """Let time pass, then run the delivery once."""
         self.opened.tick(ms)
         self.run()
 
@@ -112,7 +112,7 @@ class Life:
         self.opened.run_workers()
 
     def save(self) -> None:
-        """Save what may be saved."""
+        """Save the progress that may be saved."""
         if self.delays.is_changed:
             self.saved["delayOffset.json"] = self.delays.snapshot_json(self.clock.now_ms())
         if self.timers.is_changed:
@@ -125,7 +125,7 @@ class Life:
         return self._next(self.opened.reopen())
 
     def crash(self, survives: Survives = "everything", seed: int = 0) -> "Life":
-        """End by a kill, or by a power loss, and start again from what was saved."""
+        """End by a kill or a power loss, and start again with the saved state."""
         return self._next(self.opened.crash(survives, seed))
 
     def _next(self, opened: OpenStore) -> "Life":
@@ -133,7 +133,7 @@ class Life:
 
 
 def life_with(disk: FaultyFiles | None = None, clock: FakeClock | None = None, **store: object) -> Life:
-    """A new life in a store with other settings."""
+    """A restart of the store with other settings."""
     return Life(OpenStore.small(disk, clock, **{"prepared_files": 60, **store}))
 
 

@@ -1,4 +1,4 @@
-"""Whole brokers, life after life, on one disk and in one network, both in memory and in virtual time.
+"""Complete brokers over several restarts, on one disk and in one network, both in memory and in virtual time.
 
 async with lives.broker() as broker: …      a life that ends with a stop
     lives.crash()                           … or that ended here: what the broker does from now on leaves no trace
@@ -30,7 +30,7 @@ BROKER = Address("127.0.0.1", 10911)
 
 
 class Lives:
-    """The environment. Every broker gets `settings`, with the changes of its life."""
+    """The environment. Every broker gets `settings`, with changes for each run."""
 
     def __init__(self, *, store: dict[str, Any] | None = None, **settings: Any) -> None:
         self._loop = cast("VirtualLoop", asyncio.get_running_loop())
@@ -53,7 +53,9 @@ class Lives:
             yield broker
 
     async def ready(self, broker: Broker) -> None:
-        """Return when the broker's log files are prepared. Until it ends, time stands still while a thread of its store works."""
+        """Return when the log files of the broker are prepared. Until then, time stops while a thread of its store
+        works.
+        """
         hold_while_the_store_works(broker)
         await until(lambda: not any(worker.busy for worker in workers_of(broker)))
 
@@ -77,7 +79,9 @@ def in_virtual_time(main: Callable[[Lives], Coroutine[Any, Any, T]], **settings:
 
 
 async def lose_what_was_consumed(lives: Lives) -> None:
-    """A life that ends with a power loss: of ten messages that a group has consumed, and whose offset is safe, one is left."""
+    """A run that ends with a power loss: of ten messages that a group has consumed, and whose offset is safe, one is
+    left.
+    """
     async with lives.broker() as broker:
         make_topic(broker)
         client = await lives.client()

@@ -1,4 +1,4 @@
-"""What a command means, without what two runs of the same conversation cannot have in common.
+"""The meaning of a command, without values that differ between two runs of the same conversation.
 
 Codes, remarks, header fields, JSON bodies and every field of every record are compared exactly, with these rules:
 
@@ -107,14 +107,14 @@ class Pairs(Generic[T]):
         self._theirs: dict[T, T] = {}
 
     def agree(self, theirs: T, ours: T) -> bool:
-        """Whether this is what was said before; the first time it is learned."""
+        """Whether the value equals an earlier one; the first value is recorded."""
         return self._ours.setdefault(theirs, ours) == ours and self._theirs.setdefault(ours, theirs) == theirs
 
     def known(self, theirs: T, ours: T) -> bool:
         return self._ours.get(theirs) == ours
 
     def ours(self, theirs: T) -> T:
-        """Our word for theirs; theirs where there is none."""
+        """Our name for theirs; theirs if we have none."""
         return self._ours.get(theirs, theirs)
 
 
@@ -136,7 +136,7 @@ class Agreement:
         self.ids: Pairs[str] = Pairs()
 
     def differences(self, theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-        """Where, and what stands there."""
+        """The path of a difference, and both values."""
         if isinstance(theirs, dict) and isinstance(ours, dict):
             for name in sorted(theirs.keys() | ours.keys()):
                 yield from self.differences(theirs.get(name), ours.get(name), f"{path}.{name}" if path else name)
@@ -163,7 +163,7 @@ class Agreement:
 
 
 def meaning(command: Command, request: Command | None = None) -> dict[str, Any]:
-    """A command as a tree of values. `request` is what it answers, if it answers something."""
+    """A command as a tree of values. `request` is the request that it answers, if any."""
     ext = _fields(command.ext or {})
     if request is not None and request.code in SENDS:
         ext |= _place_of_send(ext, request)
@@ -240,14 +240,14 @@ def _field(name: str, text: str) -> Any:
 
 
 def _offset_id(text: str) -> Any:
-    """An offset id, or what else is called a message's id."""
+    """An offset id, or another id of a message."""
     if len(text) == 32 and text[8:12] == "0000":
         return {"broker": text[:_OFFSET_ID_DIGITS], "log_offset": LogOffset(int(text[_OFFSET_ID_DIGITS:], 16))}
     return text
 
 
 def _place_of_send(ext: Mapping[str, Any], send: Command) -> dict[str, Any]:
-    """Where a send landed, as far as it is said and can be compared."""
+    """The destination of a send, as far as it is in the answer and can be compared."""
     asked = send.ext or {}
     properties = parse_properties(asked.get("i") or asked.get("properties") or "")
     place: dict[str, Any] = {}
@@ -262,7 +262,7 @@ def _place_of_send(ext: Mapping[str, Any], send: Command) -> dict[str, Any]:
 
 
 def _own_queue(topic: str, properties: Mapping[str, str]) -> str:
-    """The queue of the broker's own that a message goes to; empty when it goes to one of its topic."""
+    """The internal queue that a message goes to; empty for a message to a queue of its topic."""
     if "DELAY" in properties:
         return f"delay level {properties['DELAY']}"
     if properties.keys() & _TIMER_KEYS:

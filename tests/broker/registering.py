@@ -33,7 +33,7 @@ OPEN = BrokerSettings(host="0.0.0.0", open_to_the_network_without_authentication
 
 
 class Broker:
-    """A broker that only registers, and notes where it is said to be."""
+    """A broker that only registers, and records its advertised address."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ async def name_server(
 
 
 async def addresses(peer: Peer) -> dict[int, str]:
-    """Where the name server says that the broker is."""
+    """The address of the broker at the name server."""
     answer = await ask(peer, RequestCode.GET_BROKER_CLUSTER_INFO)
     found = ClusterInfo.decode(answer.body).broker_addr_table.get("broker-a")
     return found.broker_addrs if found else {}

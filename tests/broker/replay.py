@@ -1,4 +1,4 @@
-"""A recorded conversation, held again with our servers: a name server and a broker in memory, in virtual time.
+"""A recorded conversation, replayed with our servers: a name server and a broker in memory, in virtual time.
 
     recording ── request at its time ──► our broker, our name server
         │           its log offsets put into our numbers
@@ -58,7 +58,7 @@ CALM = Weather(delay_s=(0.0001, 0.0002), segment_bytes=(64 * 1024, 64 * 1024))
 
 
 class Finding(NamedTuple):
-    """One thing that was said differently: by which frame, where, and what."""
+    """One difference: its frame, its path, and both values."""
 
     frame: str
     path: str
@@ -117,14 +117,14 @@ class Caller:
         self.connection.write(encode_command(command))
 
     async def answer(self, opaque: int, until: float) -> Command | None:
-        """The answer with this number; None when it does not come."""
+        """The answer with this number; None if it does not arrive."""
         while opaque not in self._answers:
             if not await self._hears(until):
                 return None
         return self._answers.pop(opaque)
 
     async def pushed(self, until: float) -> Command | None:
-        """The next thing that the broker asks by itself; None when nothing comes."""
+        """The next request of the broker; None if none arrives."""
         while not self._pushed:
             if not await self._hears(until):
                 return None
@@ -185,7 +185,7 @@ class Replay:
         caller.send(self._in_our_numbers(command))
 
     def _in_our_numbers(self, command: Command) -> Command:
-        """What was recorded speaks of messages by where they lay then."""
+        """Replace the positions of messages in the recording by those of this run."""
         ext = dict(command.ext or {})
         agreement = self._agreement
         if command.code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.VIEW_MESSAGE_BY_ID) and "offset" in ext:
@@ -242,7 +242,7 @@ class Replay:
 
 
 def _without_late_questions(frames: Iterable[Captured]) -> Iterator[Captured]:
-    """Without what concerns decided transactions: the real brokers are late to note decisions, and ask about them again."""
+    """Without requests about decided transactions: Apache's brokers record decisions late, and check once more."""
     decided: set[str] = set()
     for frame in frames:
         command, ext = frame.command, frame.command.ext or {}
@@ -260,7 +260,7 @@ def wall_ms(frames: Sequence[Captured]) -> int:
 
 
 def _written(frame: Captured, command: Command) -> Iterator[int]:
-    """When something was written that a frame brings, or somewhat before."""
+    """The time at which the content of a frame was written, or somewhat before."""
     if not command.is_response and command.code in SENDS and command.ext:
         yield int(command.ext.get("g") or command.ext.get("bornTimestamp") or 0)
     if not command.is_response and command.code == RequestCode.REGISTER_BROKER:
@@ -277,7 +277,8 @@ async def replay(
     accounts: str | None = None,
     name_server_too: bool = False,
 ) -> AsyncIterator[Replay]:
-    """Servers as they were when the recording began, with these topics, and the conversation, not yet held.
+    """Servers in the state at the start of the recording, with these topics, and the conversation that is not
+    replayed yet.
 
     `accounts` is what the broker's file of accounts says.
     """

@@ -1,4 +1,4 @@
-"""A whole broker in virtual time, on a disk and a network in memory: what the tests of its hot path share.
+"""A complete broker in virtual time, with a disk and a network in memory: shared by the tests of its hot path.
 
 Its threads are real; while one is at work time stands still, unless the test stalls it.
 """
@@ -67,7 +67,7 @@ STALLING = {"max_unsynced_bytes": 1_000, "flush_interval_ms": 10, "flush_least_p
 
 
 class TickingClock(FakeClock):
-    """Time of the loop, plus a while for every look at it that the test asks for."""
+    """The time of the loop, plus some time for every reading, if the test requests it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -93,7 +93,7 @@ class Client:
     async def ask(
         self, code: int, header: Fields | None = None, body: bytes = b"", *, binary: bool = False, **ext: str
     ) -> Command:
-        """The answer, whatever its code."""
+        """The answer, with any code."""
         return await self.peer.call(request(code, header, body, binary=binary, **ext), CALL_S)
 
     def tell(self, code: int, header: Fields | None = None, body: bytes = b"") -> None:
@@ -147,7 +147,7 @@ def sending(
     flag: int = 0,
     **more: Any,
 ) -> SendMessageV2:
-    """The header of a send. `properties` are as given if they are a text; else UNIQ_KEY is among them."""
+    """The header of a send. `properties` are used unchanged if they are a text; otherwise UNIQ_KEY is added."""
     if not isinstance(properties, str):
         properties = format_properties({"UNIQ_KEY": key} | (properties or {}))
     return SendMessageV2("PG", topic, template, queues, queue_id, sys_flag, born_ms, flag, properties, **more)
@@ -172,7 +172,7 @@ def pulling(
     expression: str | None = "*",
     kind: str | None = "TAG",
 ) -> PullMessage:
-    """The header of a pull; it is held when it has a time to wait."""
+    """The header of a pull; it is held if it has a time to wait."""
     flags |= PullFlag.SUSPEND if wait_ms else 0
     return PullMessage(group, topic, queue_id, offset, most, flags, commit, wait_ms, version, expression, kind)
 
@@ -198,7 +198,7 @@ class RunningBroker:
         return peer
 
     def serve_now(self, client: Client, *commands: Command) -> "list[asyncio.Future[Command]]":
-        """Let the broker take these requests as one turn now; what it leaves for later has not begun when this returns."""
+        """Serve these requests as one turn now; deferred requests have not started when this returns."""
         frames, answers = self.frames_of(client, *commands)
         self.peer_of(client).connection._turn(frames)
         self.turns.handle_deferred()
@@ -223,7 +223,7 @@ class RunningBroker:
         return self.disk.stall("sync", "*commitlog*", times=None)
 
     def stall_writes(self) -> Stall:
-        """From now on the log takes no write, until this is released."""
+        """From now on the log accepts no write, until this is released."""
         return self.disk.stall("write", "*commitlog*", times=None)
 
     def make_topic(self, name: str = "T", queues: int = 4, perm: int = 6, *, order: bool = False) -> None:
@@ -310,5 +310,5 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 
 
 async def settled() -> None:
-    """Let what is on its way arrive."""
+    """Wait until everything in transit has arrived."""
     await asyncio.sleep(0.01)

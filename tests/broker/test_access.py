@@ -1,4 +1,4 @@
-"""The access table: nothing is served that no rule could be made for, and no rule is made for what is not served."""
+"""The access table: every served request has a row, and every row is a served request."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Attributes: only what the broker knows, only what was asked, and every refusal says why."""
+"""Attributes: only supported ones, only requested changes, and every refusal has a reason."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A broker with accounts: what is signed is served as ever, what is not changes nothing, and floods of it stay bounded."""
+"""A broker with accounts: signed requests are served, others change nothing, and floods of them have limited
+effects.
+"""
 
 import asyncio
 import logging
@@ -403,7 +405,7 @@ async def test_a_broker_does_not_start_with_an_invalid_file() -> None:
 
 
 def held(name: str, *, name_server_too: bool = False) -> Replay:
-    """A captured conversation, held again with a broker that has the account of the real one."""
+    """A captured conversation, replayed with a broker that has the account of the real one."""
     account = '[[account]]\naccess_key = "pocketAccess"\nsecret = "pocketSecret12"\nadmin = true\n'
 
     async def main() -> Replay:

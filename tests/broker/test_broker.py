@@ -1,4 +1,4 @@
-"""A broker's life: it starts or leaves nothing behind, and stops without dropping what it was asked or has promised."""
+"""Start and stop of a broker: a failed start leaves nothing running, and a stop completes accepted work."""
 
 import asyncio
 import errno
@@ -497,7 +497,7 @@ def test_a_disk_failure_at_any_point_of_a_stop_is_logged_and_loses_nothing(
     call: Call, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def stop_with_failure(lives: Lives, nth: int) -> bool:
-        """Whether there was such a call to fail."""
+        """Whether such a call exists to fail."""
         broker = await a_life(lives)
         fault = lives.disk.fail(call, errno.EIO, nth=nth)
         caplog.clear()

@@ -1,4 +1,4 @@
-"""A wall clock that runs ahead for a while: nothing is delivered early, given up or deleted by it."""
+"""A wall clock that is temporarily ahead: nothing is delivered early, given up or deleted because of it."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ async def blip(lives: Lives, step_ms: int, seconds: float = 5) -> None:
 
 
 async def settle(seconds: int = CONFIRM_S) -> None:
-    """Let the broker become certain of its first reading of the clock."""
+    """Wait until the broker trusts its first reading of the clock."""
     await asyncio.sleep(seconds + 1)
 
 

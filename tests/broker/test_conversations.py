@@ -1,4 +1,5 @@
-"""What Java clients asked the real brokers and name servers, asked of ours: the answers are the same, and so are our questions.
+"""Requests of Java clients to Apache's brokers and name servers, replayed with ours: the answers and our requests
+are the same.
 
 `replay` holds a conversation again, `meaning` says what is compared. Where we answer differently on purpose, `DIFFERENCES` says why;
 whatever else differs fails. The releases differ from each other: ours follows 5.3.
@@ -67,7 +68,7 @@ class Difference(NamedTuple):
 
 
 def since_5(applies: Callable[[Finding], bool]) -> Callable[[Finding], bool]:
-    """For what 4.9 does differently from both 5.3 and us."""
+    """For differences of 4.9 from both 5.3 and us."""
     return lambda finding: finding.release == "4.9.7" and applies(finding)
 
 
@@ -209,7 +210,7 @@ BEFORE = {
 
 @cache
 def held(name: str) -> Replay:
-    """A conversation, held again."""
+    """A replayed conversation."""
     frames = captured(name)
 
     async def main() -> Replay:

@@ -1,4 +1,4 @@
-"""Delayed messages that a start must not forget: whose files retention would take, whose level or whose log is gone."""
+"""Delayed messages that a start must keep: with files due for retention, a removed level, or a deleted log."""
 
 from tests.broker.life import Life, life_with
 

@@ -1,4 +1,4 @@
-"""A broker that has grown: thousands of topics, groups and connections, and a long log. A send costs what it did before.
+"""A large broker: thousands of topics, groups and connections, and a long log. A send costs the same.
 
 One process is measured before and after. The bounds are generous: they tell a cost that grows from one that does not.
 """
@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 class Grown:
-    """A broker in a process of its own, and how much it takes."""
+    """A broker in a process of its own, with its memory and CPU use."""
 
     def __init__(self, process: Program) -> None:
         self.port: int = ready(process)["port"]
@@ -67,7 +67,7 @@ class Grown:
         return min(costs) / SENDS * 1e6
 
     def stop(self) -> float:
-        """Stop it well; how long it took."""
+        """Stop it cleanly; returns the duration."""
         began = time.monotonic()
         self.process.terminate()
         assert self.process.wait(DEADLINE_S) == 0

@@ -1,4 +1,4 @@
-"""The judge of conversations judges rightly: it finds what differs, and only that."""
+"""The comparison of conversations finds all differences, and only differences."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ NOW = 1_700_000_000_000
 
 
 def again(offsets: OffsetTable) -> OffsetTable:
-    """The table of the next life."""
+    """The table after a restart."""
     restored = OffsetTable()
     restored.restore(SavedOffsets.decode(offsets.snapshot_json(NOW)))
     return restored

@@ -1,4 +1,4 @@
-"""A real broker whose writes to the log really stall: what still works meanwhile, and what is stored afterwards."""
+"""A real broker whose writes to the log really stall: what still works, and what is stored afterwards."""
 
 import signal
 import time
@@ -33,7 +33,7 @@ def start(tmp_path: Path, injector: Injector) -> Iterator[Start]:
 
 
 def slowest_answer(line: BrokerLine, seconds: float) -> float:
-    """Ask for the end of a queue again and again; how long the slowest answer took."""
+    """Query the end of a queue repeatedly; returns the duration of the slowest answer."""
     slowest = 0.0
     until_s = time.monotonic() + seconds
     while (began := time.monotonic()) < until_s:

@@ -1,4 +1,4 @@
-"""After a start the tables follow the log: topics that have messages are known, and no group is ahead of what there is."""
+"""After a start the tables match the log: topics with messages are known, and no offset is beyond the end."""
 
 import asyncio
 import logging

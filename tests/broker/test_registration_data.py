@@ -1,4 +1,4 @@
-"""What a broker says of itself: fields as Apache's brokers send them, versions that stand for everything, parts that fit."""
+"""Registrations: the fields of Apache's brokers, versions, and parts that fit into a frame."""
 
 from zlib import crc32
 

@@ -389,7 +389,7 @@ class Producer:
         return await self.client.ask(RequestCode.END_TRANSACTION, decision)
 
     async def decide_what_is_asked(self) -> int:
-        """Answer the questions that came; how many."""
+        """Answer the check-backs that arrived; returns their number."""
         asked = [told for told in self.client.told if told.code == RequestCode.CHECK_TRANSACTION_STATE]
         self.client.told.clear()
         for question in asked:
@@ -466,7 +466,7 @@ class Promised(NamedTuple):
 
 
 async def live_and_promise(lives: Lives) -> list[Promised]:
-    """A life in which messages are sent and topics made; what was promised by and by."""
+    """A run in which messages are sent and topics created; the recorded acknowledgements."""
     promised = [Promised(0)]
     async with lives.broker():
         client = await lives.client()

@@ -1,4 +1,4 @@
-"""Settings that change while a broker runs: each takes effect at once, and the others say why they cannot."""
+"""Settings that change while a broker runs: each takes effect at once, and the others have a reason."""
 
 import asyncio
 from datetime import datetime

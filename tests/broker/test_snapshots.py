@@ -57,7 +57,7 @@ class Broker:
         self.topics.put([TopicConfig(topic, 2, 2) for topic in topics], NOW + 1)
 
     def again(self, disk: Files | None = None) -> "Broker":
-        """The next life of the broker, on the same disk or on another."""
+        """The next run of the broker, on the same disk or on another."""
         broker = Broker(disk or self.disk)
         broker.snapshots.load()
         return broker
@@ -515,7 +515,7 @@ def _rows(path: Path, table: str) -> dict[str, Any]:
 
 
 def _without_dropped(rows: dict[str, Any]) -> dict[str, Any]:
-    """Queue ids as texts; and of settings only those that release 4.9 has, too: newer ones have their defaults."""
+    """Queue ids as texts; and only the settings that release 4.9 also has: newer ones have their defaults."""
     return {
         key: {str(name): value for name, value in row.items() if str(name) not in _NEW_IN_5}
         for key, row in rows.items()

@@ -1,4 +1,4 @@
-"""Topics: who may make which, what changes show, and that nothing is lost between two lives of a broker."""
+"""Topics: who may create which, changes of the version, and persistence over restarts."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -438,7 +438,7 @@ def test_the_table_of_an_older_broker_gets_the_new_fields(kind: str) -> None:
 
 
 def _replayed(topics: TopicTable, pattern: str) -> Iterator[TopicConfig]:
-    """What the table has to tell when the sends, send-backs, heartbeats and creations of a conversation come in."""
+    """The changes of the table caused by the sends, send-backs, heartbeats and creations of a conversation."""
     for frame in captured(pattern):
         command = frame.command
         if frame.answers is not None or frame.link not in ("broker", "vip"):

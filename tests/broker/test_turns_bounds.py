@@ -30,7 +30,9 @@ PATIENT = FlowSettings(turn_budget_ms=20, send_wait_ms=60_000, pull_wait_ms=60_0
 
 
 async def until_busy(broker: RunningBroker, client: Client) -> int:
-    """Send until the log takes no more; the sync that would help must be stalled. How many were stored."""
+    """Send until the log accepts no more; the sync that would help must be stalled. Returns the number of stored
+    messages.
+    """
     stored = 0
     while broker.turns.gate.is_open:
         stored += (await timed(client.send(b"x" * 600))).code == DONE
@@ -83,7 +85,7 @@ async def test_deferred_requests_are_limited() -> None:
 
 
 async def full_queue(broker: RunningBroker) -> Client:
-    """A client; a queue that gives a quarter of a megabyte to each pull."""
+    """A client, and a queue that returns a quarter of a megabyte to each pull."""
     client = await broker.connect("10.3.0.3")
     for _ in range(32):
         await client.sent(b"x" * 8_000)
@@ -96,7 +98,7 @@ MOST_UNSENT = 2 * 1024 * 1024
 
 
 def pull_much(broker: RunningBroker, client: Client) -> "list[asyncio.Future[Command]]":
-    """Sixty pulls by a client that does not read, put off behind other requests."""
+    """Sixty pulls by a client that does not read, deferred after other requests."""
     pulls = [request(RequestCode.PULL_MESSAGE, pulling(0)) for _ in range(60)]
     client.peer.connection._transport.pause_reading()
     broker.clock.skip_delay_s = 0.011

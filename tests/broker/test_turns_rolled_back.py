@@ -1,4 +1,5 @@
-"""A turn that fails at any step, by any exception: it is given back as a whole, answered, and the next one is stored.
+"""A turn that fails at any step, by any exception: it is rolled back completely and answered, and the next one is
+stored.
 
 Each sweep lets the first, the second, … call of a turn fail, of Python functions and of C functions, until a turn has no more of
 them. (Allocations are made to fail one by one in `tests/store/test_turns_without_memory.py`; msgspec does not survive that.)
@@ -41,7 +42,7 @@ AT_LEAST = 400
 
 @contextmanager
 def failing_call(number: int) -> Iterator[None]:
-    """Inside, the call of this number that the broker makes raises MemoryError before it is carried out, and no other."""
+    """In the block, exactly the call with this number raises MemoryError before it is executed."""
     left = number
 
     def look(frame: FrameType, event: str, what: object) -> None:
@@ -61,7 +62,9 @@ def failing_call(number: int) -> Iterator[None]:
 
 
 def _is_ours(path: str) -> bool:
-    """The disk and the network of the kit do not fail: they would keep their locks. Handing work to threads has tests of its own."""
+    """The disk and the network of the kit do not fail, because they would keep their locks. Passing work to threads
+    has other tests.
+    """
     is_ours = path.startswith(SOURCE) and not path.startswith(f"{SOURCE}/testing/")
     return is_ours and not path.endswith(("/store/worker.py", "/store/flushing.py"))
 

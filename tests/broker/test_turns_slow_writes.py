@@ -56,7 +56,7 @@ def is_calm(broker: RunningBroker) -> bool:
 
 
 def assert_sound(broker: RunningBroker) -> None:
-    """What the files hold is whole, as a check of the stopped store would see it."""
+    """The content of the files is complete, as a check of the stopped store would see it."""
     broker.store.tick()
     assert [queue.next_offset - queue.max_offset for queue in broker.store._parts.queues] == [0] * len(
         broker.store._parts.queues

@@ -1,4 +1,4 @@
-"""A disk that stalls: which requests wait, which are answered with "broker busy", and what happens afterwards."""
+"""A stalled disk: which requests wait, which are answered with "broker busy", and what happens afterwards."""
 
 import asyncio
 
@@ -29,7 +29,9 @@ HALF_FIELDS = {"TRAN_MSG": "true", "PGROUP": "PG"}
 
 
 async def until_busy(broker: RunningBroker, client: Client) -> int:
-    """Send until the log takes no more; the sync that would help must be stalled. How many were stored."""
+    """Send until the log accepts no more; the sync that would help must be stalled. Returns the number of stored
+    messages.
+    """
     stored = 0
     while broker.turns.gate.is_open:
         stored += (await timed(client.send(b"x" * 600))).code == DONE

@@ -10,7 +10,7 @@ from pocketmq.protocol.command import Command
 
 
 class Timed(NamedTuple):
-    """An answer and when it came, in seconds after it was asked for."""
+    """An answer and its time, in seconds after the request."""
 
     seconds: float
     answer: Command
@@ -21,7 +21,7 @@ class Timed(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The word in brackets by which clients know a refusal."""
+        """The word in brackets by which clients recognise a refusal."""
         return (self.answer.remark or "").partition("]")[0].lstrip("[")
 
 

@@ -1,4 +1,4 @@
-"""What the tests of running programs share: start one in a process of its own, and hear when it is ready."""
+"""Shared by the tests of running programs: start one in a process of its own, and wait until it is ready."""
 
 import json
 import os
@@ -27,7 +27,7 @@ Start = Callable[..., Program]
 
 @contextmanager
 def programs(folder: Path, *command: str) -> Iterator[Start]:
-    """Starts `pocketmq command …` in `folder`; whatever still runs at the end is killed."""
+    """Starts `pocketmq command …` in `folder`; programs that still run at the end are killed."""
     started: list[Program] = []
 
     def start(*args: object, **variables: str) -> Program:
@@ -52,7 +52,7 @@ def programs(folder: Path, *command: str) -> Iterator[Start]:
 
 
 def ready(process: Program) -> dict[str, Any]:
-    """The content of its line of JSON."""
+    """The content of its JSON line."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, process.stderr and process.stderr.read()
@@ -61,7 +61,7 @@ def ready(process: Program) -> dict[str, Any]:
 
 
 def ended(process: Program) -> str:
-    """What it said on its error stream until it ended by itself."""
+    """Its output on the error stream until it ended."""
     _, log = process.communicate(timeout=DEADLINE_S)
     assert "Traceback" not in log
     return log

@@ -1,4 +1,4 @@
-"""What the tests of commands share that ask a running cluster."""
+"""Shared by the tests of commands that query a running cluster."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ class RunningCluster:
             admin.topics.create(topic, queues=queues)
 
     def stand(self, group: str, topic: str, offset: int, queue: int = 0) -> None:
-        """Let a group exist, and be there in a queue."""
+        """Create a group with a committed offset in a queue."""
         with pocketmq.Admin(self.name_server) as admin:
             if group not in admin.groups.names():
                 admin.groups.create(group)

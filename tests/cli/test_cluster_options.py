@@ -37,7 +37,7 @@ def test_a_cluster_without_brokers_is_an_error_not_an_empty_list(command: list[s
 
 @pytest.fixture(scope="module")
 def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A name server to which no broker has come."""
+    """A name server without brokers."""
     with programs(tmp_path_factory.mktemp("lonely"), "nameserver") as start:
         told = ready(start("--port", 0, "--json"))
         yield f"{told['host']}:{told['port']}"

@@ -1,4 +1,4 @@
-"""Completion in shells, as shells ask for it."""
+"""Completion in shells, as the shells request it."""
 
 import os
 import pty
@@ -20,7 +20,7 @@ from pocketmq.cli.cluster_options import COMPLETION_TIMEOUT_MS, SHELLS, VARIABLE
 
 
 def completed(*words: str, incomplete: str = "", name_server: str = "127.0.0.1:1") -> list[str]:
-    """The completions that bash gets when a user presses Tab after these words."""
+    """The completions of bash when a user presses Tab after these words."""
     variables = {
         VARIABLE: "bash_complete",
         "COMP_WORDS": " ".join(("pocketmq", *words, incomplete)),
@@ -147,7 +147,7 @@ class Typist:
         os.write(self._keys, keys.encode())
 
     def wait_for(self, text: str, seconds: float = 60) -> str:
-        """All that is shown until then; what comes behind it is for the next."""
+        """All output until then; later output is for the next call."""
         deadline = time.monotonic() + seconds
         while text not in self._shown:
             assert time.monotonic() < deadline, f"{text!r} does not come: {self._shown!r}"

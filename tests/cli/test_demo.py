@@ -1,4 +1,4 @@
-"""`pocketmq demo` from outside: what it refuses, and how it ends. Whole demos are run in tests/demo."""
+"""`pocketmq demo` from outside: what it refuses, and its exit codes. tests/demo runs complete demos."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Lists that may not be whole. Lists of names are seen by the commands that show them."""
+"""Lists that may be incomplete. The commands that show lists of names have their own tests."""
 
 import click
 import pytest

@@ -15,7 +15,7 @@ def test_tables_in_a_file_are_wide() -> None:
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """Let the error stream be a terminal; what it shows."""
+    """Make the error stream a terminal; returns its output."""
     shown = io.StringIO()
     monkeypatch.setattr(screen_module, "Console", lambda **_: Console(file=shown, force_terminal=True, width=100))
     return shown

@@ -1,4 +1,4 @@
-"""`pocketmq pipeline lake`: what is in a lake, asked of its manifest alone."""
+"""`pocketmq pipeline lake`: the content of a lake, read from its manifest alone."""
 
 import json
 from pathlib import Path

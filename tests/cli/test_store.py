@@ -1,4 +1,4 @@
-"""`pocketmq store` as a user meets it: what it prints, and with which code it ends."""
+"""`pocketmq store` as a user runs it: its output and its exit codes."""
 
 import contextlib
 import json

@@ -24,7 +24,7 @@ PAUSE_S = 0.05
 
 
 def say(*lines: str) -> None:
-    """In one piece, at once: what was said counts, even if this process is killed now."""
+    """Written with one call, so that the line is complete even if this process is killed."""
     os.write(sys.stdout.fileno(), "".join(f"{line}\n" for line in lines).encode())
 
 
@@ -81,7 +81,7 @@ def sender(name_server: str, topic: str) -> None:
 
 
 def _send_until_stored(producer: Producer, topic: str, bodies: list[str]) -> None:
-    """Again and again, as a program would that must not lose any. One may be stored twice so, but none never."""
+    """Repeat a send until it succeeds. A message may be stored twice, but none is lost."""
     left = bodies
     while left:
         sent: dict[str, Future[SendResult]] = {body: producer.submit(topic, body.encode()) for body in left}

@@ -17,7 +17,7 @@ COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, 
 
 
 def ends(c: Cluster) -> list[tuple[str, TransactionState, bool]]:
-    """Which transaction was decided how, and whether the broker had asked."""
+    """How each transaction was decided, and whether the broker had checked it."""
     return [
         (ext["msgId"], TransactionState(int(ext["commitOrRollback"])), ext["fromTransactionCheck"] == "true")
         for ext in ((command.ext or {}) for command in c.broker.requests(END))

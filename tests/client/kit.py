@@ -1,4 +1,4 @@
-"""What the tests of the client share: a cluster that says what a test wants, in memory and in virtual time."""
+"""Shared by the tests of the client: a cluster with scripted answers, in memory and in virtual time."""
 
 import asyncio
 import random
@@ -64,11 +64,11 @@ class FakeServer:
         self.network.cut(self.address)
 
     def requests(self, *codes: int) -> list[Command]:
-        """What was asked with one of these codes."""
+        """The requests with one of these codes."""
         return [command for command in self.heard if command.code in codes]
 
     def times(self, code: int) -> list[float]:
-        """When it was asked."""
+        """The times of these requests."""
         return [at for at, command in zip(self.received_at, self.heard, strict=True) if command.code == code]
 
     def script(self, code: int, *answers: Answering) -> None:
@@ -91,7 +91,7 @@ class FakeServer:
 
 
 class FakeBroker(FakeServer):
-    """Stores what it is sent, in so many queues, and gives offsets as a broker does."""
+    """Stores sent messages in a number of queues, and assigns offsets as a broker does."""
 
     def __init__(self, network: MemoryNetwork, address: str, name: str) -> None:
         super().__init__(network, address)
@@ -141,7 +141,7 @@ class FakeBroker(FakeServer):
 
 
 class Cluster:
-    """A name server and brokers; topics are those that a test says there are."""
+    """A name server and brokers; the test sets the topics."""
 
     def __init__(self, brokers: Iterable[str] = ("broker-a",), *, seed: int = 0, weather: Weather = BRISK) -> None:
         self.network = MemoryNetwork(seed, weather)

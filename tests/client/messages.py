@@ -17,7 +17,7 @@ def stored(
     properties: dict[str, str] | None = None,
     sys_flag: int = 0,
 ) -> StoredMessage:
-    """A message of queue 0 as a pull brings it."""
+    """A message of queue 0 as a pull returns it."""
     record = encode_record(
         topic.encode(),
         0,
@@ -42,7 +42,7 @@ def run_of(start: int, end: int) -> list[StoredMessage]:
 
 
 class Unobserved:
-    """For process queues whose messages the test takes itself. Pulls are held back when more than `enough` are in flight."""
+    """For process queues whose messages the test takes itself. Pulls wait when more than `enough` are in flight."""
 
     def __init__(self, enough: int | None = None) -> None:
         self.enough = enough

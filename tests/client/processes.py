@@ -1,4 +1,4 @@
-"""Processes of a test: what they say is read as it comes, conditions are waited for with a deadline, and all end with the test."""
+"""Processes of a test: their output is read at once, conditions have a deadline, and all end with the test."""
 
 import json
 import os
@@ -66,7 +66,7 @@ class Child:
         return self._ended(patience_s)
 
     def kill(self) -> int:
-        """By SIGKILL, with its forks. Everything that it said before is in `said` afterwards."""
+        """Kill it by SIGKILL, with its forks. Afterwards `said` contains all its output."""
         if self.code is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         return self._ended()
@@ -93,7 +93,7 @@ class Child:
 
 
 class Children:
-    """All processes of a test; `folder` keeps what they log and what servers store."""
+    """All processes of a test; `folder` contains their logs and the data of servers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,17 +111,17 @@ class Children:
         return self.start("tests.client.client_programs", program, *args)
 
     def server(self, command: str, *args: object, env: Mapping[str, str] | None = None) -> tuple[Child, dict[str, Any]]:
-        """`pocketmq command …` when it is ready, and the line of JSON that it printed then."""
+        """`pocketmq command …` when it is ready, and the JSON line that it printed."""
         child = self.start("pocketmq", command, "--json", *args, env=env)
         self.until_ready(child)
         return child, json.loads(child.said[0])
 
     def until_ready(self, *children: Child) -> None:
-        """Each has said its first line."""
+        """Each process has printed its first line."""
         self.until(lambda: all(child.said for child in children), "the start of all processes")
 
     def until(self, condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-        """Return when `condition()` is true; it fails the test, with what was logged, when it never is."""
+        """Return when `condition()` is true; otherwise the test fails at the deadline, with the logs."""
         give_up_at = monotonic() + patience_s
         while not condition():
             with self._told:

@@ -1,4 +1,6 @@
-"""A real name server and real brokers, in memory and in virtual time, with clients: what the tests of consumers share."""
+"""A real name server and real brokers, in memory and in virtual time, with clients: shared by the tests of
+consumers.
+"""
 
 import asyncio
 import random
@@ -82,7 +84,7 @@ class RealCluster:
         return broker
 
     async def lose_power(self, **settings: Any) -> None:
-        """The broker is gone, and so is what it had not synced; the next one starts from the rest. Clients have disks of their own."""
+        """A power loss of the broker; the next one starts from the remaining files. Clients have disks of their own."""
         name, broker = next(iter(self.brokers.items()))
         left = self.files.crash(random.Random(0), survives="nothing")
         self.network.cut(self._hosts[name])
@@ -144,13 +146,13 @@ class RealCluster:
             yield producer
 
     async def send(self, topic: str, *bodies: bytes, queue: int | None = None, **options: Any) -> list[SendResult]:
-        """Messages, by a producer that lives as long as this takes."""
+        """Send messages with a temporary producer."""
         async with self.producer() as producer:
             place = None if queue is None else MessageQueue(topic, next(iter(self.brokers)), queue)
             return [await producer.send(Message(topic, body, **options), queue=place) for body in bodies]
 
     def keep(self, topic: str, body: bytes, *, queue: int = 0, sys_flag: int = 0, tags: str = "") -> StoredMessage:
-        """A record as a store may hold it that was written by another broker, whatever its flags. Consumers hear of it."""
+        """Store a record as another broker may have written it, with any flags. Consumers are woken."""
         properties = {"TAGS": tags} if tags else {}
         draft = Draft(
             topic=topic,
@@ -172,7 +174,7 @@ class RealCluster:
         return sorted(chosen.parts.state.members.client_ids(group))
 
     def committed(self, group: str, topic: str, queue_id: int, broker: str | None = None) -> int | None:
-        """Where a broker says that a group is."""
+        """The committed offset of a group at a broker."""
         chosen = self.broker if broker is None else self.brokers[broker]
         return chosen.parts.state.offsets.stored(group, topic, queue_id)
 
@@ -206,7 +208,7 @@ async def real_cluster(
 
 
 class Basket:
-    """A listener that keeps what it gets."""
+    """A listener that records its messages."""
 
     def __init__(self, answer: Callable[[StoredMessage], Any] = lambda _: None) -> None:
         self.messages: list[StoredMessage] = []
@@ -223,7 +225,7 @@ class Basket:
         return [message.body for message in self.messages]
 
     async def wait(self, count: int, timeout_s: float = 300) -> None:
-        """Until so many messages are here; it fails the test when they never come."""
+        """Wait for this number of messages; the test fails if they do not arrive."""
         await until(lambda: len(self.messages) >= count, timeout_s)
 
 

@@ -1,4 +1,4 @@
-"""A listener in a real process computes without a pause; meanwhile its client must stay a member and keep its queue.
+"""A listener in a real process computes without a pause; its client must stay a member and keep its queue.
 
 python -m tests.client.spinning --seconds 60        a minute and some seconds
 
@@ -50,7 +50,7 @@ def impatient_broker(folder: Path) -> Iterator[str]:
 
 
 def spin(children: Children, name_server: str, spin_s: float) -> int:
-    """Let a listener compute for so long; how often it was looked meanwhile whether its client is there and has its queue."""
+    """Let a listener compute for this time; returns how often its membership and its queue were checked."""
     with Admin(name_server, heartbeat_ms=1_000) as admin:
         admin.topics.create("Spin", queues=1)
         member = children.client("member", name_server, "spinners", "Spin", "--spin-s", spin_s)

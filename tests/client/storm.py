@@ -113,7 +113,7 @@ class Storm:
 
 
 def is_body(line: str) -> bool:
-    """Whether a member says that it has handled a message; it may do so before it says that it is ready."""
+    """Whether a member has printed that it handled a message; it may do so before it prints that it is ready."""
     return line.isdigit()
 
 

@@ -259,7 +259,7 @@ def test_stopping_a_consumer_ends_its_wait(server: Server) -> None:
 
 
 def write_down(body: str) -> None:
-    """In another process: leaves its number where the test finds it."""
+    """In another process: leaves its process id where the test finds it."""
     path, _, text = body.partition("|")
     Path(path).write_text(f"{os.getpid()} {text}")
 
@@ -392,7 +392,9 @@ def test_a_second_signal_does_not_delay_the_stop_of_the_first(server: Server) ->
 
 
 def test_two_members_of_a_group_in_one_process_share_its_queues(server: Server) -> None:
-    """Under two names of the server, and on a loop of its own: each was taken for the other, and both read everything."""
+    """With two names of the server and separate loops: each client was mistaken for the other, and both read
+    everything.
+    """
     send(server, "Shared", b"makes the topic")
     here, other = server.name_server, server.name_server.replace("127.0.0.1", "localhost")
     seen = Seen()

@@ -1,4 +1,4 @@
-"""The life of a producer for threads: one thread for all, loops, forks, Ctrl-C, exit."""
+"""The lifecycle of a blocking producer: one thread for all, loops, forks, Ctrl-C, exit."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Check-backs: what brokers are answered when they ask how a transaction ended."""
+"""Check-backs: the answers to a broker that checks how a transaction ended."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The consume path as a whole: whatever a queue holds, and whatever becomes of it, each message is handled, and none is passed over.
+"""The complete consume path: with any content of a queue and any result, each message is handled and none is skipped.
 
 Steps are drawn at random: sound messages, sends with any flags, batches, records as other brokers may have stored them, crashes that cost
 what was not synced, topics that are deleted and created again, consume queues that are damaged, old messages that are deleted, restarts
@@ -120,7 +120,9 @@ class Handled:
         self.bodies.add(message.body)
 
     def holds(self, message: StoredMessage) -> bool:
-        """Whether a stored message is done with: handled, as a whole or by its items, a dead letter with a reason, or not wanted."""
+        """Whether a stored message is finished: handled completely or by items, a dead letter with a reason, or
+        filtered.
+        """
         if self.tags not in ("*", message.tags):
             return True
         done = self.bodies
@@ -283,7 +285,8 @@ async def _pulling(consumer: AsyncPullConsumer, handled: Handled) -> None:
 
 
 class JavaMember:
-    """One queue of Java's DefaultMQPushConsumer 5.3, with what ProcessQueue, RebalanceImpl and RemoteBrokerOffsetStore make of answers.
+    """One queue of Java's DefaultMQPushConsumer 5.3, with the logic of ProcessQueue, RebalanceImpl and
+    RemoteBrokerOffsetStore.
 
     It knows nothing of shorter logs: it continues where the broker says, and saves its old offset once more before that.
     """

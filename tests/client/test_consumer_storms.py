@@ -1,4 +1,5 @@
-"""Storms: members come, go and are cut off, brokers restart, lines break, while messages are sent. Seeded: a failure comes again.
+"""Random failures: members join, leave and disconnect, brokers restart, connections break, while messages are sent.
+Seeded.
 
 Whatever happens, every message that was stored is handled, and in ordered queues in its order, by one listener at a time.
 """
@@ -22,7 +23,7 @@ ROUGH = Weather(delay_s=(0.0002, 0.05), segment_bytes=(200, 1 << 14), window_byt
 
 
 class Storm:
-    """What is sent, what is handled, and what the dice do to both."""
+    """The sent and the handled messages, and the random failures of both."""
 
     def __init__(self, c: RealCluster, seed: int, *, ordered: bool) -> None:
         self.c = c
@@ -48,7 +49,7 @@ class Storm:
         self.seen.add(message.body)
 
     async def send(self) -> None:
-        """What a broker confirms is sent; what fails may be stored or not."""
+        """Messages that a broker acknowledges are sent; failed ones may be stored or not."""
         async with self.c.producer(send_timeout_ms=2_000) as producer:
             for number in range(MESSAGES):
                 try:

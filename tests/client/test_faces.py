@@ -1,4 +1,4 @@
-"""The blocking face of each client has the words of the async one."""
+"""The blocking class of each client has the methods of the async one."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What our consumers ask, beside what Java's asked in the same situation: equal field by field.
+"""The requests of our consumers, compared with those of Java's in the same situation: equal field by field.
 
 Values that differ in each run are removed first: client ids, times, versions of subscriptions, log offsets. Each request counts once,
 however often it was made: pulls and heartbeats come round. Where we differ on purpose, the test says so.
@@ -96,7 +96,7 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
 
 
 def java(name: str) -> list[Command]:
-    """What Java's clients asked brokers."""
+    """The requests of Java's clients to brokers."""
     frames = captured(f"wire/5.3.3/json/{name}.jsonl")
     return [
         frame.command for frame in frames if frame.forward and frame.link == "broker" and not frame.command.is_response

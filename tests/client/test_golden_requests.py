@@ -1,4 +1,4 @@
-"""What our producer sends, beside what the Java client sent for the same calls: equal field by field.
+"""The requests of our producer, compared with those of Java's for the same calls: equal field by field.
 
 What no two runs share is taken out first: numbers of requests, times, ids, and which queue's turn it was. The cluster in
 memory has what the recorded one had: one broker, `broker-a`, that makes topics by itself.

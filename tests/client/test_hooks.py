@@ -1,4 +1,4 @@
-"""Hooks: only those that are there are called, in order, and none can do harm."""
+"""Hooks: only existing ones are called, in order, and an error of one has no effect on the client."""
 
 import re
 from typing import Any

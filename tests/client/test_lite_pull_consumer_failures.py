@@ -19,7 +19,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 async def bodies_of(consumer: AsyncLitePullConsumer, count: int) -> list[bytes]:
-    """So many messages; it fails the test when they never come."""
+    """Wait for this number of messages; the test fails if they do not arrive."""
     bodies: list[bytes] = []
     async with asyncio.timeout(300):
         while len(bodies) < count:

@@ -1,4 +1,4 @@
-"""The names of the client: all are there, each is the same wherever it is asked for, and none costs those who do not ask."""
+"""The public names of the client: all exist, each is the same object everywhere, and unused ones are not imported."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A push consumer while it runs: pauses, changes of its subscriptions, servers and topics that come later, and its stop."""
+"""A push consumer at run time: pauses, changes of its subscriptions, later servers and topics, and its stop."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Topics that a push consumer leaves and wants again while it runs. Real servers, virtual time."""
+"""Topics that a running push consumer unsubscribes and subscribes again. Real servers, virtual time."""
 
 import asyncio
 

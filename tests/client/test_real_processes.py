@@ -1,4 +1,4 @@
-"""Clients in real processes, over real sockets: killed, forked, kept busy, and left without a broker or a name server for a while."""
+"""Clients in real processes, over TCP: killed, forked, busy, and temporarily without a broker or a name server."""
 
 import os
 from collections.abc import Iterator

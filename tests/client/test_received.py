@@ -1,4 +1,4 @@
-"""Messages as their receiver wants them."""
+"""Messages as their receiver gets them."""
 
 import zlib
 

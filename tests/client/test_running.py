@@ -1,4 +1,4 @@
-"""Clients as programs: real signals, an orderly end, and what is left for the next start."""
+"""Clients as programs: real signals, a clean end, and the state for the next start."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Options of clients: known ones, sound ones, and what is said about the others."""
+"""Options of clients: known and valid ones, and the errors for others."""
 
 from typing import Any, get_type_hints
 

@@ -22,7 +22,7 @@ kinds = pytest.mark.parametrize("kind", ["concurrent", "ordered", "lite", "broad
 
 @asynccontextmanager
 async def consuming(c: RealCluster, kind: str, start_at: str = "first", **options: Any) -> AsyncIterator[Basket]:
-    """A consumer of this kind, and what it has handled."""
+    """A consumer of this kind, and the messages that it has handled."""
     basket = Basket()
     tags = options.pop("tags", None)
     if kind == "lite":

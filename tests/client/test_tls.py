@@ -1,4 +1,4 @@
-"""A client over TLS: servers are verified, and the error says what is wrong."""
+"""A client over TLS: servers are verified, and errors name the problem."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ from pocketmq.protocol.command import Command
 
 
 class Everything:
-    """A name server and a broker in one, behind TLS."""
+    """A name server and a broker in one process, with TLS."""
 
     def __init__(self) -> None:
         self.address = Address("127.0.0.1", 0)

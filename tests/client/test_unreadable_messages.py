@@ -1,4 +1,4 @@
-"""Bodies that cannot be read: each costs its own message and no other, whatever consumer gets it. Real servers, virtual time."""
+"""Unreadable bodies: each affects only its own message, for every consumer. Real servers, virtual time."""
 
 import asyncio
 import zlib

@@ -1,4 +1,4 @@
-"""Topics that a test has just made by sending to them."""
+"""Topics that a test has just created by sends."""
 
 import time
 from contextlib import suppress
@@ -9,7 +9,7 @@ from pocketmq.model.queue import MessageQueue
 
 
 def queues_of(producer: Producer, topic: str) -> list[MessageQueue]:
-    """The queues of a topic that was just made: brokers tell name servers of it a moment later."""
+    """The queues of a new topic: brokers register it with name servers a moment later."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         with suppress(TopicNotFound):

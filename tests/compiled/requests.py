@@ -120,7 +120,7 @@ items = st.lists(
 
 @st.composite
 def frames(draw: st.DrawFn) -> bytes:
-    """One whole frame."""
+    """One complete frame."""
     kind = draw(st.sampled_from([SEND, SEND, SEND, SEND, SEND, BATCH, PULL, MAX_OFFSET, UNKNOWN]))
     if kind == SEND:
         return join_frame(0, draw(heads(SEND, draw(send_fields()))), draw(bodies))
@@ -147,7 +147,7 @@ def frames(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """The same bytes, with some of them changed, left out or put in."""
+    """The same bytes, with some of them changed, removed or inserted."""
     changed = bytearray(data)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, max(0, len(changed) - 1)))

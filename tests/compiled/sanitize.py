@@ -1,4 +1,4 @@
-"""The comparison of the twins once more, with a compiled one that looks at every access to memory: `make sanitize`.
+"""The comparison of the twins with a C twin that checks every memory access: `make sanitize`.
 
     python -m tests.compiled.sanitize [arguments of pytest]      all of it, thoroughly
     python -m tests.compiled.sanitize --short                    in `make test`: few examples, and one line where it cannot run
@@ -38,7 +38,7 @@ SHORT = (
 
 
 def load(library: Path) -> None:
-    """Let `pocketmq.compiled` find this library instead of the one that was installed."""
+    """Make `pocketmq.compiled` use this library instead of the installed one."""
     name = "pocketmq.compiled._turn"
     spec = spec_from_file_location(name, library)
     assert spec is not None

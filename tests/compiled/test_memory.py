@@ -1,4 +1,4 @@
-"""The compiled twin gives back all memory that it takes, whether a call ends well, is declined or is an error."""
+"""The C twin releases all memory that it takes, whether a call succeeds, is declined or is an error."""
 
 import gc
 import struct
@@ -40,7 +40,9 @@ def turn() -> compiled.Twin:
 
 
 def grown_bytes(work: Callable[[], object]) -> int:
-    """How much more memory is held after many rounds. Others may keep something once, so more than the slack is measured again."""
+    """The growth of memory after many rounds. Other code may keep something once, so a growth above the slack is
+    measured again.
+    """
     tracemalloc.start()
     try:
         tries = (_grown_once(work) for _ in range(6))

@@ -1,4 +1,4 @@
-"""The compiled answer to pulls by itself: what it reads, where it ends, what it leaves to Python, and what no caller should give it."""
+"""The C answer to pulls alone: what it reads, where it ends, what it leaves to Python, and wrong arguments."""
 
 from contextlib import suppress
 from typing import Any
@@ -38,7 +38,7 @@ def pull(offset: str = "0", head: str = HEAD) -> Frame:
 
 
 def filled_queue(count: int = 20) -> ConsumeQueue:
-    """A queue whose messages lie one behind the other in the log."""
+    """A queue whose messages are adjacent in the log."""
     queue = new_queue()
     queue.pending += b"".join(ENTRY.pack(number * SIZE, SIZE, number % 2) for number in range(count))
     queue.max_offset = count
@@ -256,7 +256,7 @@ def long_map(offset: int) -> tuple[memoryview, int]:
 
 
 def queue_of(*entries: tuple[int, int]) -> ConsumeQueue:
-    """A queue whose messages lie there, with so many bytes."""
+    """A queue with messages at these positions and of these sizes."""
     queue = new_queue()
     queue.pending += b"".join(ENTRY.pack(offset, size, 0) for offset, size in entries)
     queue.max_offset = len(entries)
@@ -306,7 +306,7 @@ RECORDS = [made(number, b"body-%d" % number, b"p\x01" + b"v" * 300) for number i
 
 
 def bodies_asked() -> tuple[str, bytes]:
-    """The head of a pull that wants bodies only, and the key of such."""
+    """The head of a pull for bodies only, and its cache key."""
     flags = 4 | PullFlag.ONLY_BODIES
     return HEAD.replace('"sysFlag":"4"', f'"sysFlag":"{flags}"'), KEY.replace(b"\x014\x01", b"\x01%d\x01" % flags)
 

@@ -1,4 +1,4 @@
-"""What a sink sends of its rows is the same by both twins: ids, batches, and what is refused."""
+"""Both twins encode the rows of a sink equally: ids, batches, and refusals."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -132,6 +132,6 @@ def pack(
     row_ids: Any = None,
     most_properties: int = 32_767,
 ) -> object:
-    """One row, and of it something else where that is given."""
+    """One row, with some values replaced."""
     bodies, numbers = bodies or [b"body"], [1] if numbers == () else numbers
     return twin.pack_rows(bodies, at, numbers, b"beginning", b"common", own, mark, row_ids, most_properties, 1000)

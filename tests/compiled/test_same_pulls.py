@@ -1,4 +1,6 @@
-"""Pulls that were checked before, beside pulls that are always checked: whatever changes in between, all is answered and counted alike."""
+"""Cached pulls compared with pulls that are always checked: with any changes in between, answers and counts are
+equal.
+"""
 
 import asyncio
 import json
@@ -66,14 +68,14 @@ def pulls(draw: st.DrawFn) -> bytes:
 
 
 def _again(text: str, offset: str, numbers: tuple[str, str]) -> bytes:
-    """The same pull with another offset and opaque, whatever these are."""
+    """The same pull with any other offset and opaque."""
     text = text.replace(f'"queueOffset":"{offset}"', f'"queueOffset":"{numbers[0]}"')
     return join_frame(0, text.replace('"opaque":0', f'"opaque":{numbers[1]}').encode())
 
 
 @st.composite
 def sends(draw: st.DrawFn) -> bytes:
-    """Some messages, tagged A as all usual ones are."""
+    """Some messages, tagged A like all regular ones."""
     numbers = range(draw(st.integers(1, 6)))
     topic, queue_id = draw(st.sampled_from(TOPICS)), draw(st.integers(0, 1))
     return b"".join(usual_send(number, queue_id, bytes(draw(st.integers(1, 900))), topic) for number in numbers)

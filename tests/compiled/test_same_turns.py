@@ -1,4 +1,4 @@
-"""Both twins behind the same broker: whatever a stranger sends, in whatever pieces, they store and answer the same to the byte."""
+"""Both twins in the same broker: for any input in any segments, they store and answer the same bytes."""
 
 import asyncio
 import random
@@ -52,7 +52,7 @@ def without_chance(broker: RunningBroker) -> None:
 
 
 def kept(broker: RunningBroker) -> dict[str, object]:
-    """All that a broker remembers of what was sent to it."""
+    """All state of a broker after the sends."""
     store = broker.store
     log, queues = store._log, store._queues
     tallies = [broker.parts.state.stats.sent(topic) for topic in ("T", "U", "New")]

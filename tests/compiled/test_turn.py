@@ -227,7 +227,7 @@ def test_keys_are_read_as_in_python(turn: compiled.Twin, chunk: bytes, base: int
 
 
 class AnyLog:
-    """A log of two files, with any bytes in it. What `read_queue` asks of a `CommitLog`."""
+    """A log of two files with any content. It has the methods of `CommitLog` that `read_queue` uses."""
 
     def __init__(self, start: int, written: int) -> None:
         self.start, self.written = start, written

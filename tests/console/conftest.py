@@ -1,4 +1,4 @@
-"""A cluster that has something on every page, and consoles that look at it. Tests that change something use names of their own."""
+"""A cluster with content for every page, and consoles for it. Tests that change something use names of their own."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A cluster with something to look at on every page: topics, groups, dead letters, what waits, a pipeline, odd names and bodies."""
+"""A cluster with content for every page: topics, groups, dead letters, waiting messages, a pipeline, unusual names
+and bodies.
+"""
 
 import json
 import threading
@@ -56,7 +58,7 @@ def _stand(admin: "pocketmq.Admin", group: str, topic: str, share: int) -> None:
 
 
 def _make_dead_letters(name_server: str) -> None:
-    """A consumer that gives up on some messages, and says why."""
+    """A consumer that makes dead letters of some messages, with a reason."""
     with pocketmq.Producer(name_server) as producer:
         for number in range(DEAD):
             producer.send(
@@ -93,7 +95,7 @@ def _leave_undecided(name_server: str) -> None:
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 20) -> None:
-    """Look again and again, and give up loudly."""
+    """Repeat a check, and fail with a message at the deadline."""
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -1,4 +1,4 @@
-"""The console as users start it: a process of its own, ready when it says so."""
+"""The console as users start it: a process of its own, with the line that it prints when ready."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Every page of the console, on a real broker: it answers, it says what it should, and nothing on it is taken for HTML."""
+"""Every page of the console, on a real broker: it answers with the expected content, and data is escaped."""
 
 import re
 

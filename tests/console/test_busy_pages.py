@@ -1,4 +1,4 @@
-"""Every page of a cluster that is in use: members of every kind, a query that runs and one that stopped, and what fails."""
+"""Every page of a busy cluster: members of every kind, a running and a stopped query, and failures."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What brokers count, and when it says that nothing changed."""
+"""The counts of brokers, and when they mean that nothing changed."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Forms and live parts: whose they are, how large, and what comes of them."""
+"""Forms and live parts: their owner, their size, and their results."""
 
 import pytest
 from tests.console.visitor import HOST, Visitor, visitor

@@ -1,4 +1,4 @@
-"""What stands before every page."""
+"""The checks before every page."""
 
 import pytest
 from starlette.applications import Starlette

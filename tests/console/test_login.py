@@ -135,7 +135,7 @@ def test_it_does_not_start_where_others_reach_it_without_a_login() -> None:
 def test_parallel_guesses_at_a_running_console_are_stopped(
     name_server: str, tmp_path: Path, forwarded: dict[str, str]
 ) -> None:
-    """Also when each of them claims to come from another address: no proxy is trusted."""
+    """Also if each of them claims another address: no proxy is trusted."""
     path = tmp_path / "users"
     write_users(DiskFiles(), path, [new_user("ada", Role.OPERATOR, PASSWORD)])
     with (

@@ -22,7 +22,7 @@ QUEUE = MessageQueue("paced", "broker-a", 0)
 
 
 class ToldOffsets:
-    """Counts who is asked about. `takes_s` is how long an answer takes."""
+    """Counts the queried groups. `takes_s` is the duration of an answer."""
 
     def __init__(self, takes_s: float = 0.0) -> None:
         self.asked: Counter[str] = Counter()

@@ -20,7 +20,9 @@ from pocketmq.testing import run as run_virtual
 
 
 class ToldAdmin:
-    """QueryCache at once, or takes its time, or fails; counts what it was asked. `changes` are what its broker counts."""
+    """Answers at once, after some time, or with an error; counts its queries. `changes` are the counts of its
+    broker.
+    """
 
     def __init__(self, **changes: int) -> None:
         self.asked: Counter[str] = Counter()

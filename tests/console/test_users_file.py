@@ -1,4 +1,4 @@
-"""The file of users: hashes only, and a wrong line is named."""
+"""The file of users: hashes only, and an invalid line is named."""
 
 from pathlib import Path
 

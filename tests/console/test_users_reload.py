@@ -1,4 +1,4 @@
-"""Those who may log in: as their file says now, looked at once a second at most."""
+"""Users who may log in, by the current file, which is checked once a second at most."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ OTHER = WEAK.replace("73616c74", "73616c75")
 
 
 class CountingFiles(DiskFiles):
-    """Counts the looks."""
+    """Counts the checks."""
 
     looks = 0
 
@@ -26,7 +26,7 @@ class CountingFiles(DiskFiles):
 
 
 def changed(path: Path, text: str) -> None:
-    """Written a second later, as it seems: what people do takes longer than a tick of the disk's clock."""
+    """Written with a time one second later, because people take longer than a tick of the disk's clock."""
     before = path.stat().st_mtime_ns
     path.write_text(text)
     os.utime(path, ns=(before + 10**9, before + 10**9))

@@ -44,7 +44,7 @@ class Visitor:
         return text_of(self.get(answer.headers["location"]))
 
     def wait_for(self, path: str, words: str, seconds: float = 20) -> str:
-        """Look until the page says it."""
+        """Wait until the page shows it."""
         deadline = time.monotonic() + seconds
         while words not in (page := text_of(self.get(path))):
             assert time.monotonic() < deadline, f"{path} does not say {words!r}: {page}"
@@ -52,7 +52,7 @@ class Visitor:
         return page
 
     def wait_for_row(self, path: str, pattern: str, seconds: float = 40) -> re.Match[str]:
-        """Look until there is such a row."""
+        """Wait until such a row exists."""
         deadline = time.monotonic() + seconds
         while (found := re.search(pattern, page := text_of(self.get(path)))) is None:
             assert time.monotonic() < deadline, f"{path} does not show {pattern!r}: {page}"

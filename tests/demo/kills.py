@@ -60,7 +60,7 @@ def kill_and_count(folder: Path, kills: int, messages: int, seed: int) -> None:
 
 @contextmanager
 def demo(folder: Path, *options: str) -> "Iterator[subprocess.Popen[str]]":
-    """A demo with all its processes; whatever is left of it is killed at the end of the block."""
+    """A demo with all its processes; remaining ones are killed at the end of the block."""
     with subprocess.Popen(
         [sys.executable, "-m", "pocketmq", "demo", "--json", "--dir", str(folder), *options],
         stdout=subprocess.PIPE,
@@ -84,7 +84,7 @@ def wait_for_more_batches(folder: Path, process: "subprocess.Popen[str]") -> Non
 
 
 def batches(folder: Path) -> int:
-    """Batches that Spark has begun, of all queries."""
+    """Batches that Spark has started, of all queries."""
     return sum(path.name.isdecimal() for path in folder.glob("checkpoints/*/offsets/*"))
 
 

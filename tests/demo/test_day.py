@@ -1,4 +1,4 @@
-"""A whole demo, small, on the session of the tests; and the same once more, as after a crash."""
+"""A complete small demo in the session of the tests; and the same once more, as after a crash."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How far Spark's queries are, and what becomes of one that fails."""
+"""The progress of Spark's queries, and restarts of failed ones."""
 
 from types import SimpleNamespace
 from typing import Any

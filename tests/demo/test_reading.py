@@ -1,4 +1,4 @@
-"""Those who read the orders: order is watched, failures come again, and what cannot be read is given up on."""
+"""The readers of the orders: they check the order, retry failures, and give up on unreadable orders."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What was sent, compared with what is there."""
+"""The sent messages, compared with the stored ones."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The calendar: reminders come when they are due, once each, also when it dies in the middle."""
+"""The calendar: reminders are delivered when they are due, once each, also after a crash."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def calendar(wait: Callable[[float], bool]) -> Calendar:
 
 
 def arrived(name_servers: str, count: int) -> list[StoredMessage]:
-    """Those that are there, when there are so many."""
+    """The stored ones, when there are this many."""
     deadline = monotonic() + DEADLINE_S
     with Admin(name_servers) as admin:
         while len(found := messages_of(admin, REMINDERS)) < count:

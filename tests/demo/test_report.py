@@ -1,4 +1,4 @@
-"""What a demo came to, in words and as data."""
+"""The result of a demo, as text and as data."""
 
 from pathlib import Path
 

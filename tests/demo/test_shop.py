@@ -1,4 +1,4 @@
-"""The day of the shop: the same for the same seed, and as odd as it says."""
+"""The day of the shop: the same for the same seed, with the documented irregularities."""
 
 from datetime import datetime
 from itertools import islice, pairwise

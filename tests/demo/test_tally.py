@@ -1,4 +1,4 @@
-"""What a day should come to."""
+"""The expected counts of a day."""
 
 from pocketmq.demo.shop import Event, Kind, Tally
 

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: they are YAML, name only what they bring, and say to PocketMQ only what it understands."""
+"""The manifests for Kubernetes: valid YAML, with references that exist and options that PocketMQ has."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 def pod_specs(found: Any) -> Iterator[dict[str, Any]]:
-    """Every specification of a pod, wherever it stands."""
+    """Every specification of a pod, anywhere in the documents."""
     if isinstance(found, dict):
         if "containers" in found:
             yield found

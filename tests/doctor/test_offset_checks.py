@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 
 
 async def commit(cluster: RealCluster, offset: int, group: str = "G") -> None:
-    """As a member would."""
+    """As a member would commit."""
     async with admin_of(cluster) as admin:
         if group not in await admin.groups.names():
             await admin.groups.create(group)

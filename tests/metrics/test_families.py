@@ -1,4 +1,4 @@
-"""Families, and the text that is made of them."""
+"""Families, and their text format."""
 
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -1,4 +1,4 @@
-"""The page that Prometheus asks for, over the network inside the virtual loop."""
+"""The page for Prometheus, over the network inside the virtual loop."""
 
 import asyncio
 import base64
@@ -49,7 +49,7 @@ class Visitor(asyncio.Protocol):
 
 
 class Stage:
-    """A page on a network of its own, and how often it was made."""
+    """A page on a network of its own, and how often it was rendered."""
 
     def __init__(self) -> None:
         self.network = MemoryNetwork(seed=1)

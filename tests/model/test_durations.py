@@ -1,4 +1,4 @@
-"""How long things took."""
+"""Statistics of durations."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ids of both kinds: what they say, and that no two are equal."""
+"""Ids of both kinds: their contents, and that no two are equal."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""Names: which are good, which belong to the system, and how a namespace wraps them."""
+"""Names: which are valid, which belong to the system, and how a namespace wraps them."""
 
 from typing import Any
 

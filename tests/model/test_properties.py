@@ -1,4 +1,4 @@
-"""Properties as one text: what survives, what vanishes, what is refused."""
+"""Properties as one text: what is preserved, dropped and refused."""
 
 import pytest
 from hypothesis import given

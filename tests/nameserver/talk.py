@@ -26,7 +26,7 @@ SLAVE = "10.0.0.6:10911"
 
 
 def table(*topics: str | TopicConfig, counter: int = 1, state: int = 0) -> RegisterBrokerBody:
-    """What a broker with these topics says; `counter` and `state` make its DataVersion."""
+    """The registration of a broker with these topics; `counter` and `state` make its DataVersion."""
     configs = [topic if isinstance(topic, TopicConfig) else TopicConfig(topic) for topic in topics]
     version = DataVersion(counter, state, 1_000 + counter)
     return RegisterBrokerBody(MappedTopicTable(version, {config.topic_name: config for config in configs}))
@@ -98,7 +98,7 @@ async def connected(network: Network, address: Address) -> Peer:
 
 
 async def ask(peer: Peer, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
-    """The answer, whatever its code."""
+    """The answer, with any code."""
     return await peer.call(Command(code, None if header is None else header.encode(), body))
 
 

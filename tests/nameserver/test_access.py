@@ -1,4 +1,4 @@
-"""One row for every code that a name server serves, and none too many."""
+"""Exactly one row for every code that a name server serves."""
 
 import pytest
 from tests.access.kit import (

@@ -1,4 +1,4 @@
-"""Requests about brokers, asked over a line: registration in every form, liveness, clusters, write permission."""
+"""Requests about brokers over a connection: registration in every form, liveness, clusters, write permission."""
 
 import asyncio
 import zlib

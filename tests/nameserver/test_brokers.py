@@ -1,4 +1,4 @@
-"""Brokers by name, cluster, address and line: every member is in all tables or in none."""
+"""Brokers by name, cluster, address and connection: every member is in all tables or in none."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What brokers, clients and mqadmin asked the real name servers, asked of ours: the answers are the same.
+"""Requests of brokers, clients and mqadmin to Apache's name servers, replayed with ours: the answers are the same.
 
 Opaque, version, language and order are not compared. Where we answer differently on purpose, `DIFFERENCES` says why.
 A broker's routine, its whole table every 30 s, was not recorded everywhere. The registered topics are taken from the
@@ -34,7 +34,7 @@ SECOND_RUN = ("060-sendMessage.jsonl", "075-printMsg.jsonl")
 
 
 class Answer(NamedTuple):
-    """An answer without what is volatile."""
+    """An answer without volatile values."""
 
     code: int
     remark: str | None
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A request as it was captured, and what the real name server answered; None: nothing."""
+    """A captured request, and the answer of Apache's name server; None for no answer."""
 
     name: str
     conn: str
@@ -58,7 +58,7 @@ class Exchange(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Where we differ on purpose: `expected` makes our answer out of theirs, None when it does not apply."""
+    """An intended difference: `expected` computes our answer from theirs, None if it does not apply."""
 
     why: str
     expected: Callable[[Exchange, Answer], Answer | None]
@@ -135,7 +135,7 @@ DIFFERENCES = [
 
 
 def exchanges(frames: Iterable[Captured]) -> list[Exchange]:
-    """Requests in their order, each with its answer. Answers to requests that were not kept are left out."""
+    """Requests in order, each with its answer. Answers to omitted requests are omitted."""
     asked: dict[tuple[str, str, int], tuple[Captured, Command]] = {}
     answers: dict[tuple[str, str, int], Answer] = {}
     for frame in frames:
@@ -152,7 +152,7 @@ def exchanges(frames: Iterable[Captured]) -> list[Exchange]:
 
 
 def conversations() -> dict[str, list[Exchange]]:
-    """Every file that asked a name server something. The numbered calls of mqadmin were one run: they follow each other."""
+    """Every file with requests to a name server. The numbered calls of mqadmin were one run: they follow each other."""
     found: dict[str, list[Captured]] = {}
     for frame in captured() if GOLDEN.is_dir() else []:
         if frame.link in LINKS:
@@ -228,7 +228,7 @@ class Replay:
 
 
 def _queues_of_topics(talk: list[Exchange]) -> Iterable[tuple[str, QueueData]]:
-    """What the first route of each topic says; later ones may have changed."""
+    """The first route of each topic; later ones may have changed."""
     for exchange in reversed(talk):
         if exchange.request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and exchange.answer and exchange.answer.body:
             (queues,) = exchange.answer.body["queueDatas"]

@@ -1,4 +1,4 @@
-"""docs/reference/nameserver.md says what is there: its example runs, and no request code is missing."""
+"""docs/reference/nameserver.md is correct: its example runs, and no request code is missing."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The KV config: what was acknowledged is on the disk, what failed changed nothing, and the file is RocketMQ's."""
+"""The KV config: acknowledged changes are on the disk, failed ones have no effect, and the file is RocketMQ's."""
 
 import asyncio
 import errno

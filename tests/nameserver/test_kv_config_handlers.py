@@ -1,4 +1,4 @@
-"""Requests about the KV config, asked over a line, down to the disk."""
+"""Requests about the KV config over a connection, down to the disk."""
 
 import errno
 from pathlib import Path

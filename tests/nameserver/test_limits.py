@@ -1,4 +1,4 @@
-"""Bounds of what brokers may tell: a broker beyond one is refused as a whole, of its topics those are taken that fit."""
+"""Limits on registrations: a broker above one is refused completely; of its topics, those that fit are accepted."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""A whole name server: its life, who is still there, and what strangers may do to it."""
+"""A complete name server: start and stop, liveness of brokers, and unknown clients."""
 
 import asyncio
 import re
@@ -37,7 +37,7 @@ OPEN = NameServerSettings(host="10.0.0.1", port=9876, open_to_the_network_withou
 
 
 async def broker_is_gone(client: Peer, *, within_s: float, step_s: float = 0.5) -> float:
-    """How long it took until the broker was gone, in virtual seconds."""
+    """The time until the broker was removed, in virtual seconds."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while await broker_names(client):

@@ -1,4 +1,4 @@
-"""Requests about settings, asked over a line: what may change does, everything else is refused by name."""
+"""Requests about settings over a connection: changeable keys change, others are refused by name."""
 
 import pytest
 from tests.nameserver.talk import ask, started

@@ -1,4 +1,4 @@
-"""Settings of a name server: what cannot be is refused before anything starts."""
+"""Settings of a name server: impossible values are refused before anything starts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Requests about topics, asked over a line: routes in both kinds of JSON, lists, topics by hand."""
+"""Requests about topics over a connection: routes in both kinds of JSON, lists, topics by hand."""
 
 import asyncio
 

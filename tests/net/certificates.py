@@ -1,4 +1,4 @@
-"""Certificates made on the spot, with nothing but the standard library: an authority on P-256 and what it signs.
+"""Certificates created with nothing but the standard library: an authority on P-256 and its certificates.
 
 Enough of X.509 for a test on the loopback address. The arithmetic is slow and not secret: never use it for anything else.
 """
@@ -43,7 +43,7 @@ Point = tuple[int, int]
 
 
 class Certificate(NamedTuple):
-    """Paths of a certificate and its key, and what is needed to sign with it."""
+    """Paths of a certificate and its key, and the data to sign with it."""
 
     cert: Path
     key: Path

@@ -80,7 +80,7 @@ def frame_of(code: int = RequestCode.HEART_BEAT, body: bytes = b"") -> bytes:
 
 
 def echo(peer: Peer, request: Command) -> Command:
-    """A `serve` that gives the body back."""
+    """A `serve` that returns the body."""
     return request.reply(ResponseCode.SUCCESS, body=request.body)
 
 

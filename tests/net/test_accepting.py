@@ -177,7 +177,7 @@ def test_closing_the_listener_at_once_loses_no_socket(new_loop: NewLoop) -> None
 
 
 class Exhausted:
-    """A door that has no descriptor to give, and then one that the system aborted."""
+    """A listener without descriptors, and then one that the system closed."""
 
     def __init__(self, door: socket.socket) -> None:
         self._listening = door

@@ -1,4 +1,4 @@
-"""A line for one thread that asks ahead, over real sockets."""
+"""A connection for one thread that sends requests ahead, over TCP."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ from pocketmq.testing import FakeClock
 
 
 def says(*pieces: bytes) -> Behaviour:
-    """Waits for a request, gives these pieces, and listens on."""
+    """Waits for a request, sends these pieces, and continues to listen."""
 
     def behave(connection: socket.socket) -> None:
         connection.recv(65536)

@@ -1,4 +1,4 @@
-"""A line for one thread at a time, over real sockets."""
+"""A connection for one thread at a time, over TCP."""
 
 import socket
 import threading

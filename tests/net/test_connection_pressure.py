@@ -1,4 +1,4 @@
-"""A peer that reads slowly or not at all: what waits, what is put back, and when its line ends."""
+"""A peer that reads slowly or not at all: what waits, what is deferred, and when its connection ends."""
 
 import asyncio
 import random
@@ -46,7 +46,7 @@ def test_requests_of_a_peer_that_does_not_read_are_not_read() -> None:
 
 
 class Careful(Recorder):
-    """Answers each request with `answer`, and puts back what it should not serve yet."""
+    """Answers each request with `answer`, and defers those that it should not serve yet."""
 
     def __init__(self, settings: ConnectionSettings, answer: bytes) -> None:
         super().__init__(settings, answer)
@@ -253,7 +253,7 @@ def test_waiting_for_buffer_space_fails_when_the_connection_ends() -> None:
 
 
 class Patient(Recorder):
-    """Puts off every turn until it is asked to have it."""
+    """Defers every turn until the test runs it."""
 
     def __init__(self) -> None:
         super().__init__(None, frame_of())
@@ -415,7 +415,7 @@ def test_writes_in_pieces_to_a_closed_peer_leave_nothing_in_the_loop(new_loop: N
 
 
 async def connected(line: Connection) -> socket.socket:
-    """The other end of a line over TCP, which reads nothing by itself."""
+    """The other end of a TCP connection, which reads nothing by itself."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         await asyncio.get_running_loop().create_connection(lambda: line, *server.getsockname())
         peer, _ = server.accept()

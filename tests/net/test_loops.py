@@ -34,7 +34,7 @@ def test_without_uvloop_asyncio_is_used(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Ending:
-    """What a program without memory comes to."""
+    """The reactions of a program without memory."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()

@@ -1,4 +1,4 @@
-"""Real sockets: what connects, and what is said when it does not."""
+"""TCP sockets: what connects, and the errors if it does not."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Peers: asking, telling and serving over one line, in both directions."""
+"""Peers: calls, one-way requests and serving over one connection, in both directions."""
 
 import asyncio
 

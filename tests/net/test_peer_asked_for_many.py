@@ -1,4 +1,4 @@
-"""Many calls at once, and the short way back for those that only want to know where they were stored."""
+"""Many calls at once, and the fast path for calls that only need the stored position."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pocketmq.testing import run
 
 
 class Stored:
-    """Remembers where it was stored, if it wants to know only that."""
+    """Records the stored position, if the caller needs only that."""
 
     code = 310
     timeout_s = 1.0

@@ -1,4 +1,4 @@
-"""Work that comes round: at its time, one run at a time, whatever becomes of the last one, and not after it was stopped."""
+"""Repeated work: on time, one run at a time, after any result of the last one, and not after the stop."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ log = logging.getLogger(BROKER_LOG)
 
 
 class Work:
-    """Notes when its runs begin and end."""
+    """Records when its runs start and end."""
 
     def __init__(self, takes_s: float = 0.0) -> None:
         self.takes_s = takes_s

@@ -1,4 +1,4 @@
-"""Frames that never end: how much memory they may take, who has to leave, and when."""
+"""Incomplete frames: how much memory they may use, and which connections are closed when."""
 
 import asyncio
 import logging

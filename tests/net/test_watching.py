@@ -1,4 +1,4 @@
-"""When a thread looks for an answer, and when it sleeps at once."""
+"""When a thread polls for an answer, and when it sleeps at once."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from pocketmq.testing import FakeClock
 
 
 class CountingClock(FakeClock):
-    """Each reading is a third of a look later than the one before."""
+    """Each reading is a third of a poll later than the one before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def looks(watch: PeerWatch, clock: CountingClock, times: int) -> list[bool]:
-    """Which of so many waits began with a look."""
+    """Which of this number of waits started with a poll."""
     found = []
     for _ in range(times):
         before = clock.readings

@@ -1,4 +1,4 @@
-"""Rows as they are read from topics, made without a broker."""
+"""Rows as they are read from topics, built without a broker."""
 
 import json
 from collections.abc import Sequence

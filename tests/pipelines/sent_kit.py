@@ -1,4 +1,4 @@
-"""What is in a topic, as a multiset, and a fault behind what was sent to it."""
+"""The content of a topic as a multiset, and a fault after a send."""
 
 from collections import Counter
 from collections.abc import Callable

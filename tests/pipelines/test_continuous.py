@@ -32,7 +32,7 @@ def other(tmp_path: Path) -> Iterator[Broker]:
 def stopped_after(
     spark: "SparkSession", pipeline: str, told: dict[str, Any], total: int, meanwhile: Callable[[], None]
 ) -> Summary:
-    """A run that is stopped when it has done `total` messages; after its first ones `meanwhile` is done."""
+    """A run that is stopped after `total` messages; after the first ones `meanwhile` is called."""
     did_meanwhile = False
 
     def hear(progress: Progress) -> None:

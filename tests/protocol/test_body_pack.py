@@ -1,4 +1,6 @@
-"""Packs of bodies: what is packed is what records hold, by both twins alike; what is odd or saves little is not packed."""
+"""Packs of bodies: they contain the bodies of the records, with both twins; irregular records or small savings
+prevent a pack.
+"""
 
 import struct
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Compression: what Java wrote, what we write, and bodies that would fill the memory or are not what they say."""
+"""Compression: bodies of Java, our bodies, and compression bombs and invalid bodies."""
 
 import random
 import sys
@@ -148,7 +148,7 @@ def test_a_body_of_the_maximum_size_is_inflated_and_a_larger_one_is_refused(kind
 
 
 def zstd_that_claims_little(size: int) -> bytes:
-    """A frame of 128 KiB blocks of one repeated byte, with no word about its size."""
+    """A frame of 128 KiB blocks of one repeated byte, without its size."""
     blocks = size >> 17
     head = bytes.fromhex("28B52FFD 00 58")
     block = (128 * 1024 << 3 | 1 << 1).to_bytes(3, "little") + b"\0"

@@ -236,7 +236,7 @@ def test_no_response_has_a_hot_head() -> None:
 
 
 def composed(frame: Captured, answer: Command) -> bytes | None:
-    """The same answer from our templates; None where an answer of that kind has none."""
+    """The same answer from our templates; None if an answer of that kind has none."""
     ext = answer.ext or {}
     match frame.answers:
         case 10 | 310 | 320 | 325 if "msgId" in ext:

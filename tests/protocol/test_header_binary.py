@@ -1,4 +1,4 @@
-"""The binary header: the same bytes as Java, and a clear error for every length that lies."""
+"""The binary header: the same bytes as Java, and a clear error for every wrong length."""
 
 import struct
 

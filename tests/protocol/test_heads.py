@@ -1,4 +1,4 @@
-"""Hot heads: decoded in one go, or not at all. Where they speak, they say what the long way says."""
+"""Hot headers: decoded at once, or not at all. If they are decoded, the result equals the general decoder."""
 
 import json
 

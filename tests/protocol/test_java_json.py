@@ -1,4 +1,4 @@
-"""Typed bodies: what is taken for one, and what is said about what is not."""
+"""Typed bodies: accepted values, and the errors for others."""
 
 from contextlib import suppress
 from typing import Any

@@ -1,4 +1,4 @@
-"""Java's dialect of JSON, read; and what is not even that, refused."""
+"""Java's dialect of JSON, and invalid texts."""
 
 import json
 from contextlib import suppress

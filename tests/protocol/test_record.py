@@ -205,7 +205,7 @@ def test_a_captured_log_holds_every_message_that_the_java_client_read(version: s
 
 
 def _log(folder: Path) -> Iterator[tuple[int, bytes, StoredMessage]]:
-    """Offset, bytes and message of each record; what stands between and after them is checked on the way."""
+    """Offset, bytes and message of each record; the bytes between and after them are checked."""
     for path in sorted(folder.iterdir()):
         data = store_file(path)
         at = 0
@@ -306,7 +306,7 @@ def test_arbitrary_messages_back_to_back_survive_decoding_and_encoding(several: 
 
 
 def one_after_the_other(buffer: bytes, check_crc: bool) -> list[StoredMessage] | str:
-    """What `decode_record` makes of records back to back: the messages, or the fault of the first invalid one."""
+    """The result of `decode_record` for adjacent records: the messages, or the fault of the first invalid one."""
     messages: list[StoredMessage] = []
     try:
         while (at := sum(message.size for message in messages)) < len(buffer):

@@ -1,4 +1,4 @@
-"""Replies from templates: byte for byte what the general encoder writes."""
+"""Replies from templates: the same bytes as from the general encoder."""
 
 import pytest
 from hypothesis import given

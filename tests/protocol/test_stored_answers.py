@@ -1,4 +1,4 @@
-"""The short way to the usual answer of a send says what the long way says, or leaves it to that."""
+"""The fast decoder for the regular answer of a send has the result of the general one, or leaves it to that."""
 
 import json
 from typing import Any

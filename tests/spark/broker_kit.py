@@ -37,8 +37,8 @@ def queue(broker: Broker, topic: str, number: int) -> MessageQueue:
 
 
 def fill(broker: Broker, topic: str, bodies: Sequence[str], number: int = 0, tags: str | None = None) -> None:
-    """One message after the other into a queue; each has its body as key and as the property `said`. They can be read then: Apache
-    enters messages into their queue a moment after it has answered.
+    """Messages in a queue, one after the other; each has its body as key and as the property `said`. They can be
+    read on return: Apache adds messages to their queue a moment after it has answered.
     """
     messages = [Message(topic, body.encode(), keys=body, tags=tags, properties={"said": body}) for body in bodies]
     place = queue(broker, topic, number)
@@ -71,7 +71,7 @@ def old_broker_settings() -> dict[str, str | int | bool]:
 
 
 def delete_old_messages(broker: Broker, topic: str) -> int:
-    """Let such a broker delete; where the first queue of the topic begins then."""
+    """Make such a broker delete; returns the start of the first queue of the topic."""
     deadline = monotonic() + 30
     with Admin(broker.name_server) as admin:
         admin.cluster.clean_up(broker.name)

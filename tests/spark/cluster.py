@@ -115,7 +115,7 @@ def drive(master: str, name_server: str, source: str, target: str, checkpoint: s
 
 @contextmanager
 def _master(folder: Path) -> Iterator[str]:
-    """The address of a master that takes workers."""
+    """The address of a master that accepts workers."""
     port = _free_port()
     log = folder / "master.log"
     with _program(_class(MASTER), "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0", log=log) as process:

@@ -40,7 +40,7 @@ class Victim(StrEnum):
 
 
 class Killer:
-    """Kills once, by the word of a file that is made before."""
+    """Kills once, if a file exists that the test creates before."""
 
     def __init__(self, moment: str, victim: str, once: str) -> None:
         self._moment, self._victim, self._once = moment, victim, once
@@ -60,7 +60,7 @@ class Killer:
 
 
 def _session() -> list[int]:
-    """All processes of this session but this one: the daemon of the workers makes a process group of its own."""
+    """All other processes of this session: the daemon of the workers creates a process group of its own."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and int(folder.name) != os.getpid():

@@ -1,4 +1,4 @@
-"""Records for the decoder: usual ones, every odd kind, and random ones."""
+"""Records for the decoder: regular ones, every irregular kind, and random ones."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -58,7 +58,7 @@ def compressed(queue_offset: int, body: bytes, kind: Compression = Compression.Z
 def row_of(
     message: StoredMessage, broker_name: str = QUEUE.broker_name, namespace: str | None = None
 ) -> dict[str, Any]:
-    """What each column must hold for a message, said in plain Python."""
+    """The values of each column for a message, computed in plain Python."""
     message = readable(message, None)
     return {
         Name.TOPIC: unwrap(namespace, message.topic),
@@ -90,7 +90,7 @@ property_texts = _plain_texts | _wild_texts.map(b"".join)
 
 @st.composite
 def record_runs(draw: st.DrawFn) -> list[bytes]:
-    """Records as one queue might hold them, offsets rising by one; most are usual."""
+    """Records as one queue might contain them, with offsets increasing by one; most are regular."""
     count = draw(st.integers(1, 12))
     return [_drawn(draw, offset) for offset in range(count)]
 

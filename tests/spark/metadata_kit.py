@@ -1,4 +1,4 @@
-"""Brokers as far as the driver asks them: queues that hold messages with rising times."""
+"""Brokers as far as the driver queries them: queues of messages with increasing times."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from pocketmq.spark.broker_facts import Bounds
 
 
 class FakeMetadata:
-    """`held` says from where to where each queue goes; message n was stored at 1000 * n milliseconds."""
+    """`held` gives the range of each queue; message n was stored at 1000 * n milliseconds."""
 
     def __init__(
         self, held: Mapping[MessageQueue, tuple[int, int]], committed: Mapping[MessageQueue, int] | None = None

@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tried(place: Place, broker: Broker) -> str:
-    """What came of it, in words."""
+    """The result as text."""
     if missing := [name for name in place.libraries if find_spec(name) is None]:
         return f"skipped: pip install 'pyspark[connect,pipelines]' nbclient ipykernel (no {', '.join(missing)})"
     source, target = new_topic(broker), new_topic(broker)
@@ -229,7 +229,7 @@ def notebook(broker: Broker, source: str, target: str, folder: Path) -> None:
 
 
 def run(command: Sequence[str], folder: Path, **environ: str) -> None:
-    """CalledProcessError, with all that the program said, when it fails or takes too long."""
+    """CalledProcessError, with the output of the program, if it fails or takes too long."""
     log = folder / "log"
     with (
         log.open("wb") as lines,

@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def flaw_of(case: Case, broker: Broker) -> str:
-    """What is wrong after a kill and what follows it; nothing if all is right."""
+    """The faults after a kill and a restart; empty if all is correct."""
     source, target = new_topic(broker), new_topic(broker)
     sent = Counter(f"row {number // 2}" for number in range(ROWS))  # each twice
     rows = sorted(sent.elements())
@@ -123,7 +123,7 @@ def driver(case: Case, broker: Broker, source: str, target: str, folder: str) ->
 
 
 def rows_in_files(folder: Path) -> Counter[str]:
-    """By the log of Spark's sink: a batch that broke off may have left files that it does not count."""
+    """By the log of Spark's sink: an interrupted batch may have left files that it does not count."""
     found: Counter[str] = Counter()
     for note in (folder / "_spark_metadata").glob("[0-9]*"):
         for line in note.read_text("utf-8").splitlines()[1:]:

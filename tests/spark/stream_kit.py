@@ -1,4 +1,6 @@
-"""Streams that are started again when Spark gave up on a slow machine: it gives the process of a source ten seconds to appear."""
+"""Streams that are restarted if Spark gave up on a slow machine: it gives the process of a source ten seconds to
+start.
+"""
 
 from collections.abc import Callable
 from time import monotonic, sleep
@@ -40,7 +42,7 @@ def ran_side_by_side(*starts: Start) -> "list[StreamingQuery]":
 
 
 def running(start: Start, until: Callable[["StreamingQuery"], bool]) -> "StreamingQuery":
-    """A query that got as far as `until` says."""
+    """A query that has reached the state of `until`."""
     query = start()
     attempts, deadline = 1, monotonic() + PATIENCE_S
     while not until(query):

@@ -1,4 +1,6 @@
-"""The examples of the connector do what they promise. They run in the session of the tests, as starting another takes long."""
+"""The examples of the connector have their documented output. They run in the session of the tests, because starting
+another takes long.
+"""
 
 import json
 import re

@@ -11,7 +11,7 @@ from pocketmq.spark.java import MISSING_MODULE, ask_java, find_java
 
 
 def fake_java(home: Path, version: str) -> Path:
-    """A program that says what a Java would say of itself; its home."""
+    """A program that prints what a Java would print; returns its home."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(

@@ -1,4 +1,4 @@
-"""Without numpy or pyarrow the rest of PocketMQ works, and the connector says what to install."""
+"""Without numpy or pyarrow the rest of PocketMQ works, and the connector names the command to install them."""
 
 import subprocess
 import sys

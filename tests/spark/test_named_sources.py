@@ -1,4 +1,4 @@
-"""Named sources: a query goes on although its sources are in another order, and one more was added."""
+"""Named sources: a query continues although its sources are in another order, and one was added."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tasks that read bodies and nothing else, from a real broker: each row once and in its order, however the broker answers."""
+"""Tasks that read only bodies, from a real broker: each row once and in order, for every kind of answer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -27,7 +27,7 @@ LARGE_ANSWERS = {"maxTransferCountOnMessageInMemory": 16_384, "maxTransferBytesO
 
 @pytest.fixture(scope="module", params=[*product(BOTH, (False, True))], ids=str)
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """With each twin, with few messages in an answer, as usual, and with many."""
+    """With each twin, with few messages in an answer, with the default, and with many."""
     name, has_large_answers = request.param
     data: Path = tmp_path_factory.mktemp("broker")
     with using(name), Server(data=data, settings=LARGE_ANSWERS if has_large_answers else {}) as server:
@@ -36,7 +36,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def packs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes of each chunk that came as bodies alone."""
+    """The bytes of each chunk that was received as bodies alone."""
     seen: list[int] = []
 
     def noted(pulled: Any, schema: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""What the documented table says about PySpark is true of the version that runs."""
+"""The documented table about PySpark is correct for the running version."""
 
 import tomllib
 from importlib import import_module

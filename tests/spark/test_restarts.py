@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def killing(spark: "SparkSession") -> Iterator["SparkSession"]:
-    """The session knows `format("killing")`; workers cannot import the tests, so it travels whole."""
+    """The session knows `format("killing")`; workers cannot import the tests, so it is pickled by value."""
     cloudpickle.register_pickle_by_value(killing_source)  # type: ignore[no-untyped-call]
     spark.dataSource.register(KillingSource)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")

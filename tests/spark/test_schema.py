@@ -1,4 +1,4 @@
-"""The columns, and what a user may ask for of them."""
+"""The columns, and the columns that a user may select."""
 
 from typing import NamedTuple
 

@@ -114,7 +114,7 @@ def test_a_forked_child_starts_without_clients() -> None:
 
 @pytest.fixture
 def name_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Of a server that wants signatures and has messages in the topic `orders`."""
+    """A server that requires signatures and has messages in the topic `orders`."""
     accounts = tmp_path / "accounts.toml"
     accounts.write_text(ACCOUNTS)
     accounts.chmod(0o600)

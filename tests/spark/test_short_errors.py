@@ -1,4 +1,4 @@
-"""Mistakes of users in Spark: the first line of the error says what is wrong, and no stack hides it."""
+"""Mistakes of users in Spark: the first line of the error names the problem, without a stack trace."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def sentence(do: Callable[[], Any]) -> str:
-    """The line of the error that names its kind; a stack fails the test."""
+    """The line of the error that names its kind; a stack trace fails the test."""
     with pytest.raises(Exception, match=r"pocketmq\.errors\.") as caught:
         do()
     assert "Traceback" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The schema of a read for which the user named none."""
+"""The schema of a read without a schema of the user."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Streams on a real Spark that are not alone, are stopped, fall behind, or have to show who they are."""
+"""Streams on a real Spark: several at once, stopped, lagging, and with credentials."""
 
 from collections import Counter
 from collections.abc import Iterator

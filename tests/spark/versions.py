@@ -35,7 +35,7 @@ class Result(NamedTuple):
 
 
 def environment(version: str) -> Path:
-    """The Python of the environment for a version, made if it is missing or was made for other requirements."""
+    """The Python of the environment for a version, created if it is missing or has other requirements."""
     folder = FOLDER / version
     python, stamp = folder / "bin" / "python", folder / ".installed"
     constraints = (ROOT / "constraints.txt").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Stores that the real Apache RocketMQ wrote, made again as folders with every file at its true size.
+"""Stores of Apache RocketMQ, restored as folders with every file at its real size.
 
     store/VERSION/clean     after a clean stop
     store/VERSION/live      copied while the broker was running: as after a crash
@@ -19,7 +19,7 @@ STORES = [(version, kind) for version in ("5.3.3", "4.9.7") for kind in ("clean"
 
 
 def restore(version: str, kind: str, folder: Path) -> StoreSettings:
-    """Make the captured store again in `folder`; the settings that it was made with."""
+    """Restore the captured store in `folder`; returns its settings."""
     captured = GOLDEN / "store" / version / kind
     sizes: dict[str, int] = json.loads((captured / "manifest.json").read_text())
     for name, size in sizes.items():
@@ -43,7 +43,7 @@ def _restore_file(source: Path, target: Path, size: int) -> None:
 
 
 def read_log(folder: Path, file_bytes: int, offset: int, size: int) -> bytes:
-    """Bytes of a store's log, none beyond the file that holds `offset`."""
+    """Bytes of a store's log, up to the end of the file that contains `offset`."""
     start = offset // file_bytes * file_bytes
     with (folder / "commitlog" / f"{start:020d}").open("rb") as file:
         file.seek(offset - start)

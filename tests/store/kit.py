@@ -39,7 +39,7 @@ def messages_in(store: MessageStore, topic: str = "T", queue_id: int = 0) -> lis
 
 
 class HandWorker(Worker):
-    """A worker without a thread: its jobs run when the test says so, on the test's thread."""
+    """A worker without a thread: its jobs run when the test calls them, on the thread of the test."""
 
     def __init__(self) -> None:
         super().__init__("by hand")
@@ -61,7 +61,7 @@ class HandWorker(Worker):
         self.jobs.append(run)
 
     def run(self, jobs: int | None = None) -> None:
-        """Run so many jobs, or all, with those that come of them."""
+        """Run this number of jobs, or all, including those that they submit."""
         while self.jobs and jobs != 0:
             self.jobs.popleft()()
             jobs = None if jobs is None else jobs - 1
@@ -94,7 +94,7 @@ class OwnerThread:
 
 
 class LogOnDisk:
-    """A log with its helpers, all by hand: on a disk in memory, with a clock that stands still."""
+    """A log with its parts, all driven by the test: on a disk in memory, with a stopped clock."""
 
     def __init__(self, files: FaultyFiles | None = None, **changes: object) -> None:
         self.files = files or FaultyFiles()
@@ -140,7 +140,7 @@ class LogOnDisk:
         return offsets
 
     def tick(self, after_ms: int = 0) -> None:
-        """Let time pass and all threads do what they can."""
+        """Let time pass and run all threads."""
         self.clock.advance_ms(after_ms)
         self.log.tick()
         self.flusher.tick(self.clock.monotonic())
@@ -181,7 +181,7 @@ def is_sound(raw: bytes, at: int) -> bool:
 
 
 class SteppingClock(FakeClock):
-    """Every look at it takes a millisecond, once `slow` is set."""
+    """Every reading takes a millisecond, once `slow` is set."""
 
     slow = False
 

@@ -1,4 +1,4 @@
-"""A small store on a disk in memory, whole or damaged as a test wants it: a log written by hand, the rest made from it.
+"""A small store on a disk in memory, intact or damaged by the test: a log written by hand, the rest derived from it.
 
 00000000000000000000   Orders/0 Orders/1 Bills/0 … with tags, keys, a delayed message and a half message
 00000000000000004096   …
@@ -31,7 +31,7 @@ START_MS = 1_700_000_000_000
 
 
 class MadeStore:
-    """Messages are appended, then `derive` makes everything else. After that, damage it."""
+    """Messages are appended, then `derive` creates everything else. After that, damage it."""
 
     def __init__(self, log_start: int = 0) -> None:
         self.files = FaultyFiles()
@@ -92,7 +92,7 @@ class MadeStore:
         return at
 
     def fill(self, messages: int = 30) -> "MadeStore":
-        """Some messages of several queues, over several log files, and everything that is made from them."""
+        """Some messages of several queues, over several log files, and everything that is derived from them."""
         for number in range(messages):
             self.append("Orders", number % 2, tag=f"tag{number % 3}", keys=f"k{number} all")
             if number % 3 == 0:
@@ -114,7 +114,7 @@ class MadeStore:
         return self
 
     def write_log(self, at: int, data: bytes) -> None:
-        """Write bytes at a log offset; the file is made when it is missing."""
+        """Write bytes at a log offset; a missing file is created."""
         with self.files.open(ROOT / self.log_path(at), create=True) as file:
             file.truncate(LOG_FILE_BYTES)
             file.write_at(at % LOG_FILE_BYTES, data)
@@ -156,7 +156,7 @@ class MadeStore:
         return self.files.read(ROOT / name)
 
     def write(self, name: str, data: bytes, at: int = 0, size: int | None = None) -> None:
-        """Write bytes into a file, which is made when it is missing; `size` is what it has afterwards."""
+        """Write bytes into a file; a missing file is created; `size` is its size afterwards."""
         path = ROOT / name
         self.files.make_dir(path.parent)
         with self.files.open(path, create=True) as file:
@@ -185,6 +185,6 @@ class MadeStore:
         self.files.remove_dir(ROOT / name)
 
     def crash(self) -> None:
-        """Let the last stop have been a crash, with nothing of the last messages known to be safe."""
+        """Make the last stop a crash, with no safe part of the last messages."""
         self.write("abort", b"4711")
         self.write("checkpoint", bytes(24))

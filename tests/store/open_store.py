@@ -1,4 +1,4 @@
-"""A store that is open, with its threads run by hand: what tests of the whole store share."""
+"""An open store, with its threads run by hand: shared by tests of the complete store."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,7 +29,7 @@ SMALL = StoreSettings(
 
 
 class OpenStore:
-    """Opened on `disk` when it is made. Nothing happens in the background unless the test lets it."""
+    """Opened on `disk` by the constructor. Nothing happens in the background unless the test allows it."""
 
     def __init__(self, settings: StoreSettings, clock: FakeClock, disk: FaultyFiles) -> None:
         self.settings, self.clock, self.disk = settings, clock, disk
@@ -60,20 +60,20 @@ class OpenStore:
     # going on
 
     def run_workers(self, *names: str) -> None:
-        """Let the threads do all they have to: those named (`files`, `sync`, `pool`), or all."""
+        """Run the pending work of the threads: those named (`files`, `sync`, `pool`), or all."""
         workers = [self.workers[name] for name in names] if names else list(self.workers.values())
         while any(worker.jobs for worker in workers):
             for worker in workers:
                 worker.run()
 
     def tick(self, after_ms: int = 0) -> None:
-        """Let time pass, tick, and let the threads work."""
+        """Let time pass, tick, and run the threads."""
         self.clock.advance_ms(after_ms)
         self.store.tick()
         self.run_workers()
 
     def settle(self, seconds: int = 30) -> None:
-        """Let everything that is due in the next while happen."""
+        """Run everything that is due soon."""
         for _ in range(seconds):
             self.tick(1000)
 
@@ -83,7 +83,7 @@ class OpenStore:
         return self._again(self.disk, **changes)
 
     def crash(self, survives: Survives = "everything", seed: int = 0, **changes: object) -> "OpenStore":
-        """Simulate a power loss and start again. The present store is left as it is, on its own disk."""
+        """Simulate a power loss and start again. The present store is not changed, on its own disk."""
         return self._again(self.disk.crash(Random(seed), survives=survives), **changes)
 
     def _again(self, disk: FaultyFiles, **changes: object) -> "OpenStore":

@@ -26,7 +26,7 @@ def queues_on(files: FaultyFiles, **changes: object) -> Queues:
 
 
 def fill(queue: ConsumeQueue, count: int, *, start: int = 1000, size: int = 100) -> list[Entry]:
-    """Append entries whose messages lie one behind the other in the log, from `start` on."""
+    """Append entries whose messages are adjacent in the log, from `start` on."""
     entries = [(start + index * size, size, queue.next_offset + index) for index in range(count)]
     for entry in entries:
         queue.append(*entry)
@@ -50,7 +50,7 @@ def code_of(tag: int) -> int:
 
 
 class Store:
-    """A log with queues: `put` stores a message, `end_turn` makes what was put readable."""
+    """A log with queues: `put` stages a message, `end_turn` makes the staged messages readable."""
 
     def __init__(self) -> None:
         self.disk = LogOnDisk(None, queue_file_entries=FILE_ENTRIES, prepared_files=8).begin()

@@ -29,7 +29,7 @@ class RocketMQIndex:
 
     @property
     def end_offset(self) -> int:
-        """Where the newest file that has any keys ends; -1 when there is none."""
+        """The end of the newest file that has any keys; -1 if there is none."""
         return max((file.end_offset for file in self._files if file.count > 1), default=-1)
 
     def enter(self, keys: list[KeyEntry]) -> None:

@@ -1,4 +1,4 @@
-"""A log that does not take a turn: what it says, what it gives back, and what a failed write leaves behind."""
+"""A log that refuses a turn: its error, what it rolls back, and the remains of a failed write."""
 
 import errno
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Where a queue begins and ends: later than at zero, with holes, after a cut, and when its topic is gone."""
+"""The ends of a queue: a late start, gaps, after a truncation, and of a deleted topic."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""The key index while allocations fail: what is entered and written afterwards is what would have been without that.
+"""The key index while allocations fail: later entries are the same as without the failure.
 
 Each sweep lets the first, the second, … allocation fail, until the work needs no more than that.
 """

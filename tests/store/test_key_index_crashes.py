@@ -1,4 +1,4 @@
-"""The key index through power losses at any moment: it never lies about a message, and nothing is missing in the end.
+"""The key index through power losses at any moment: it contains no wrong entry, and in the end nothing is missing.
 
 A log, an index and a checkpoint live on a disk that loses power in every legal way; so may recovery itself. The log loses what
 was not synced, and continues with other messages at the same positions. Afterwards the entries of the index, in their order, must be
@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 
 class World:
-    """What survives a crash, and one life of the program that uses it."""
+    """The state that survives a crash, and one run of the program that uses it."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -122,7 +122,7 @@ class World:
     # what must be true
 
     def check(self) -> None:
-        """Everything that is left of the log, and nothing else, is in the index, in its order."""
+        """Everything that is left of the log, and nothing else, is in the index, in order."""
         self.index.put([key for message in self.log for key in self.placed(message)])
         expected = [(key, offset) for message in self.log for key, offset, _ in self.placed(message)]
         assert self.entries() == expected
@@ -149,7 +149,7 @@ class World:
 
 
 def crash_a_few_times(seed: int) -> World:
-    """A store after its last crash, before anybody opens it."""
+    """A store after its last crash, before it is opened."""
     world = World(Random(seed))
     for crashes_left in (2, 1, 0):
         world.live()

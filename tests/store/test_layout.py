@@ -1,4 +1,4 @@
-"""Finding out how a store is laid out, and saying in plain words what is wrong with what was given."""
+"""Finding the layout of a store, and clear errors for wrong arguments."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How a store opens and closes, and what becomes of topics that are deleted."""
+"""Opening and closing a store, and deleted topics."""
 
 import errno
 import logging

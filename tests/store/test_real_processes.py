@@ -23,7 +23,9 @@ DEADLINE_S = 60
 
 
 def write_until_killed(folder: Path, number: int, lines: int) -> dict[int, int]:
-    """Let a program store messages from `number` on, kill it once so many are safe; number and offset of each that was."""
+    """Let a program store messages from `number` on, and kill it once this many are safe; returns number and offset
+    of each.
+    """
     command = [sys.executable, "-m", "tests.store.writer_program", str(folder), str(number)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The resume point: exact when it is there, none when there is any doubt."""
+"""The resume point: exact, or none if there is any doubt."""
 
 from pathlib import Path
 from random import Random

@@ -191,7 +191,7 @@ def test_a_too_full_disk_deletes_kept_files() -> None:
 
 
 class Disk:
-    """Log files of a tenth of a disk each, and what became of them."""
+    """Log files of a tenth of a disk each, and the result of retention."""
 
     def __init__(self, count: int) -> None:
         self.files = files(DAY_MS, *[0] * count)

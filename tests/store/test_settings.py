@@ -1,4 +1,4 @@
-"""What settings of a store cannot bring about."""
+"""Impossible settings of a store."""
 
 import pytest
 from msgspec.structs import replace

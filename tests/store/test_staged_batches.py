@@ -1,4 +1,4 @@
-"""Records of a batch are those that its messages would have one by one, whatever is in it."""
+"""Records of a batch equal those of its messages one by one, with any content."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ ITEMS = st.lists(st.tuples(st.sampled_from([0, 1, -1, 2**31 - 1]), BODIES, PROPE
 
 
 class Twins:
-    """Two stores: the one takes a batch at once, the other its messages one by one."""
+    """Two stores: one stores a batch at once, the other its messages one by one."""
 
     def __init__(self, **changes: Any) -> None:
         self.at_once, self.one_by_one = (OpenStore.small(**changes) for _ in range(2))
@@ -58,7 +58,7 @@ class Twins:
         born_host: bytes = HOST,
         topic: str = "T",
     ) -> list[object]:
-        """Both take the batch; what they said to it, which is the same."""
+        """Both store the batch; returns their answer, which is the same."""
         queues = [opened.queue(topic) for opened in (self.at_once, self.one_by_one)]
         first = queues[1].next_offset
         stage = self.one_by_one.store.stage
@@ -113,7 +113,7 @@ def with_suffix(items: list[BatchItem], suffix: bytes) -> list[BatchItem]:
 
 
 def content(opened: OpenStore) -> object:
-    """Everything that can be seen of a store: its log, its queues, what arrived."""
+    """Everything visible of a store: its log, its queues, its arrivals."""
     log = {name: opened.disk.read(ROOT / "commitlog" / name) for name in opened.names("commitlog")}
     queues = {
         queue.key: (queue.min_offset, queue.max_offset, queue.next_offset, list(queue.entries(0, 1000)))

@@ -1,4 +1,4 @@
-"""Tables: the old one or the new one, whatever happens, and never a damaged one in silence."""
+"""Tables: the old or the new one after any failure, and never a damaged one without a log message."""
 
 import errno
 from pathlib import Path

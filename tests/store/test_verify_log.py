@@ -12,7 +12,7 @@ def store() -> MadeStore:
 
 
 def a_record(store: MadeStore, number: int = 6) -> tuple[int, int]:
-    """Where a record in the middle begins and ends."""
+    """The start and end of a record in the middle."""
     at = list(store.records)[number]
     return at, at + len(store.records[at])
 

@@ -194,7 +194,7 @@ def test_jobs_have_one_thread_although_the_next_is_submitted_during_the_first_st
 
 
 class Refusing(threading.Thread):
-    """Cannot be started, as when the system has no more threads to give."""
+    """Cannot be started, as when the system has no more threads."""
 
     def start(self) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""A program that stores numbered messages with sync flush and says which are safe, until it is killed.
+"""A program that stores numbered messages with sync flush and prints which are safe, until it is killed.
 
 python -m tests.store.writer_program FOLDER FIRST_NUMBER        prints "NUMBER QUEUE_OFFSET" for each message that is safe
 """

@@ -9,7 +9,7 @@ from pocketmq.testing.memory_net import MemoryNetwork
 
 
 class Ear(asyncio.Protocol):
-    """Records what it received, when, and the close reason."""
+    """Records its bytes, their times, and the close reason."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport

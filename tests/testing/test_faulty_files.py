@@ -1,4 +1,4 @@
-"""The disk in memory does what a real one does: every test here runs over both."""
+"""The disk in memory behaves like a real one: every test here runs with both."""
 
 import errno
 import os

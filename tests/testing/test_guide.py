@@ -1,4 +1,4 @@
-"""The examples of docs/guides/testing.md work as they stand."""
+"""The examples of docs/guides/testing.md work unchanged."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def examples() -> list[tuple[int, str]]:
-    """Each Python block with the line on which its code begins."""
+    """Each Python block with the first line of its code."""
     text = GUIDE.read_text("utf-8")
     return [(text.count("\n", 0, found.start(1)) + 1, found[1]) for found in EXAMPLE.finditer(text)]
 

@@ -1,4 +1,6 @@
-"""The in-memory network: streams arrive whole and in order, faults come on demand, and a seed decides the rest."""
+"""The in-memory network: streams arrive complete and in order, faults are injected on request, and a seed decides
+the rest.
+"""
 
 import asyncio
 

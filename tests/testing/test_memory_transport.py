@@ -1,4 +1,4 @@
-"""The ends of an in-memory connection keep asyncio's promises to their protocols."""
+"""The ends of an in-memory connection keep the rules of asyncio for their protocols."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Delayed messages: when each level delivers, in which order, what survives, and what stands in the way."""
+"""Delayed messages: when each level delivers, in which order, what survives a restart, and what can fail."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Records of the timer topic: what they ask for, and what is added to them."""
+"""Records of the timer topic: their requests, and the properties that are added to them."""
 
 import pytest
 from tests.store.kit import HOST

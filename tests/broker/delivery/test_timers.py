@@ -1,4 +1,4 @@
-"""Timed messages: never early, none lost, none twice; over clock steps, recalls and whatever stands in the way."""
+"""Timed messages: never early, lost or duplicated, with clock steps, recalls and failures."""
 
 import errno
 

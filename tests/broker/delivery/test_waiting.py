@@ -1,4 +1,4 @@
-"""Waiting messages: their order, and where the oldest lies."""
+"""Waiting messages: their order, and the position of the oldest."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Asking clients over their own connection: answers, time-outs, and clients that are too old to be asked."""
+"""Requests to clients over their own connection: answers, timeouts, and clients with an old version."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""One group: what its members want, what the group is taken to want, and where the two differ."""
+"""One group: the subscriptions of its members, those of the group, and conflicts."""
 
 from collections.abc import Hashable
 

@@ -1,4 +1,4 @@
-"""Groups: made by an administrator or by being used, and what is forbidden to them."""
+"""Groups: created by an administrator or by their first use, and their forbidden topics."""
 
 import pytest
 from tests.golden import GOLDEN, captured, needs_golden

@@ -460,7 +460,7 @@ TestAnyOrder = AnyOrder.TestCase
 
 
 class Replay:
-    """A conversation, taken in frame by frame: whom we would tell, and how we would answer who the members are."""
+    """A conversation, replayed frame by frame: which members would be notified, and the list of members."""
 
     def __init__(self, pattern: str) -> None:
         self.members = Members()

@@ -1,4 +1,4 @@
-"""Offsets: what is committed, asked, reset, cloned and saved."""
+"""Offsets: committed, queried, reset, cloned and saved."""
 
 from collections.abc import Callable, Iterable
 
@@ -641,7 +641,9 @@ def test_the_table_of_an_apache_broker_is_saved_unchanged(version: str, kind: st
 
 
 def _answers(offsets: OffsetTable, frames: Iterable[Captured]) -> list[tuple[str, int | None]]:
-    """Take the commits in; what is answered to each question. Queue 0 of a topic has messages, no other queue ever had."""
+    """Replay the commits; returns the answers to the queries. Queue 0 of a topic has messages, other queues never
+    had any.
+    """
     answers = []
     for frame in frames:
         command = frame.command

@@ -1,4 +1,4 @@
-"""Producers: asked in turn, found by their client id, shown to administrators."""
+"""Producers: selected in turn, found by their client id, shown to administrators."""
 
 from collections.abc import Hashable
 

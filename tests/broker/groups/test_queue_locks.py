@@ -1,4 +1,4 @@
-"""Locks: one member has a queue, for a minute from its last word."""
+"""Locks: one member owns a queue for a minute after its last request."""
 
 import pytest
 from hypothesis import given

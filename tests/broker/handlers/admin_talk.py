@@ -1,4 +1,6 @@
-"""What the tests of statistics and maintenance share: the tables of a broker over a small store, and an administrator who asks."""
+"""Shared by the tests of statistics and maintenance: the tables of a broker over a small store, and an
+administrator.
+"""
 
 from collections.abc import Iterator
 
@@ -35,7 +37,7 @@ class Administrator(Peer):
 
 
 class Desk:
-    """Ask it what an administrator asks a broker."""
+    """Send a request of an administrator to a broker."""
 
     def __init__(self, opened: OpenStore | None = None) -> None:
         self.opened = opened or OpenStore.small()
@@ -56,7 +58,7 @@ class Desk:
     # asking
 
     async def ask(self, code: int, header: Fields | None = None) -> Command:
-        """The answer, whatever its code."""
+        """The answer, with any code."""
         return await self.answer(Command(code, None if header is None else header.encode()))
 
     async def done(self, code: int, header: Fields | None = None) -> Command:
@@ -82,7 +84,7 @@ class Desk:
             self.groups.ensure(name, self.clock.now_ms())
 
     def join(self, group: str, *subscriptions: Subscription) -> None:
-        """Let a member of the group come that wants this."""
+        """Add a member of the group with this subscription."""
         client = ClientInfo("connection", "client", "10.0.0.1:5000", "JAVA", 479)
         consumer = ConsumerData(group, subscription_data_set=subscriptions)
         self.members.heartbeat(client, HeartbeatData("client", (), (consumer,)), 0.0, 0)
@@ -93,7 +95,7 @@ class Desk:
 
 
 def real_answers(code: RequestCode, pattern: str = "**/5.3.3/**/*.jsonl") -> Iterator[tuple[Captured, Captured]]:
-    """What the real broker was asked with this code, and what it answered."""
+    """The captured requests with this code, and the answers of Apache's broker."""
     asked: dict[tuple[str, str, int], Captured] = {}
     for frame in captured(pattern):
         conversation, command = frame.name.partition(":")[0], frame.command

@@ -1,4 +1,6 @@
-"""What the tests of topics and groups share: their handlers over a store, and what Apache's broker was asked and answered."""
+"""Shared by the tests of topics and groups: their handlers over a store, and the captured requests with Apache's
+answers.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -56,7 +58,7 @@ class Administrated:
         return self.opened.disk
 
     async def serve(self, command: Command) -> Command:
-        """The answer that the peer would get, failures included."""
+        """The answer that the peer would get, including errors."""
         try:
             outcome = self._dispatcher.serve(self._peer, command)
             return outcome if isinstance(outcome, Command) else await outcome
@@ -73,7 +75,7 @@ class Administrated:
         return answer
 
     async def replay(self, code: RequestCode, version: str) -> list[tuple[Command, Command, Command]]:
-        """Each captured request with Apache's answer and ours; without those that Apache did not know yet."""
+        """Each captured request with Apache's answer and ours; without those that Apache did not support yet."""
         triples = [(asked, theirs, await self.serve(asked)) for asked, theirs in conversations(code, version)]
         unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         known = [(asked, theirs, ours) for asked, theirs, ours in triples if theirs.code != unknown]
@@ -81,14 +83,14 @@ class Administrated:
         return known
 
     def join(self, group: str, *topics: str) -> None:
-        """A member of a group comes, and wants these topics."""
+        """Add a member of a group that subscribes to these topics."""
         wanted = tuple(Subscription(topic, sub_version=1) for topic in topics)
         heartbeat = HeartbeatData("me", (), (ConsumerData(group, subscription_data_set=wanted),))
         client = ClientInfo(group, "me", "127.0.0.1:5000", "JAVA", 479)
         self.members.heartbeat(client, heartbeat, 0.0, 0)
 
     def after_crash(self) -> "Administrated":
-        """Another broker on what is left of the disk when only what is safe survives."""
+        """Another broker on the disk after a power loss that kept only the safe bytes."""
         return Administrated(self.disk.crash(Random(0), survives="nothing"))
 
 
@@ -97,7 +99,9 @@ def let_time_pass_while_stalled(disk: FaultyFiles) -> None:
 
 
 def conversations(code: RequestCode, version: str) -> Iterator[tuple[Command, Command]]:
-    """What Apache's broker of this version was asked with `code`, by mqadmin and by hand, and what it answered."""
+    """The captured requests with `code` to Apache's broker of this version, by mqadmin and by hand, with its
+    answers.
+    """
     asked: dict[tuple[str, str, int], Command] = {}
     for pattern in (f"mqadmin/{version}/wire/*.jsonl", f"wire/{version}/json/raw.jsonl"):
         for heard in captured(pattern):

@@ -43,7 +43,7 @@ Answer = Callable[[Command], Command | Coroutine[Any, Any, Command]]
 
 
 class Client:
-    """One end of a connection. `told` are the requests that the broker sent; `answers` are the replies to them, by code."""
+    """One end of a connection. `told` are the requests of the broker; `answers` are the replies to them, by code."""
 
     def __init__(self, client_id: str, version: int = Version.V5_3_3, language: Language = Language.JAVA) -> None:
         self.client_id = client_id
@@ -59,7 +59,7 @@ class Client:
         return command.reply() if answer is None else answer(command)
 
     async def ask(self, code: RequestCode, header: Fields | None = None, body: bytes = b"") -> Command:
-        """The answer, whatever its code."""
+        """The answer, with any code."""
         ext = None if header is None else header.encode()
         command = Command(code, ext, body, version=self.version, language=self.language)
         return await self.peer.call(command, 600)
@@ -174,7 +174,7 @@ class Room:
         version: int = Version.V5_3_3,
         language: Language = Language.JAVA,
     ) -> Client:
-        """A client that has said who it is, if there is a heartbeat."""
+        """A client that has sent its heartbeat, if there is one."""
         client = Client(client_id, version, language)
         await self.network.connect(lambda: client.peer.connection, BROKER)
         if heartbeat is not None:
@@ -192,5 +192,5 @@ async def served(**settings: Any) -> AsyncIterator[Room]:
 
 
 async def settled() -> None:
-    """Let what is on its way arrive."""
+    """Wait until everything in transit has arrived."""
     await asyncio.sleep(0.1)

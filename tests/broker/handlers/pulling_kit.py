@@ -1,4 +1,4 @@
-"""What the tests of pulling have in common: a queue that has messages, and what came of it."""
+"""Shared by the tests of pulls: a queue with messages, and the results."""
 
 from tests.broker.running import Client, RunningBroker
 

@@ -1,4 +1,4 @@
-"""Checked pulls: which of them the compiled twin answers, and what makes the broker look at one again."""
+"""Checked pulls: which of them the C twin answers, and what makes the broker check again."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Clients tell about themselves: heartbeats, coming and going."""
+"""Heartbeats of clients: joining and leaving."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What clients and administrators ask about clients, and what the real broker said."""
+"""Requests about clients by clients and administrators, compared with the answers of Apache's broker."""
 
 import logging
 from collections import Counter
@@ -234,7 +234,9 @@ _CONVERSATIONS = ("push", "members", "orderly", "requestReply", "broadcast", "sq
 
 
 def _normal(answers: int, release: str, answer: Command) -> tuple[Any, ...]:
-    """An answer without what differs on purpose: our words for bad SQL, and what RocketMQ 4.9 does not say to heartbeats."""
+    """An answer without intended differences: our text for invalid SQL, and the fields that 4.9 does not add for
+    heartbeats.
+    """
     body = read_json(answer.body) if answer.body else None
     for name in ("consumerIdList", "lockOKMQSet"):
         if body and name in body:

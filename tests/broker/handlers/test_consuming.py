@@ -1,4 +1,4 @@
-"""How far a group is, over the wire: where a member begins, and what it says of its progress."""
+"""The progress of a group over the wire: where a member starts, and what it commits."""
 
 import asyncio
 

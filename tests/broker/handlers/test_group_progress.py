@@ -1,4 +1,6 @@
-"""How far groups are: what is left out, and what becomes of long answers. The answers themselves: `handlers/test_statistics`."""
+"""The progress of groups: omitted topics and long answers. `handlers/test_statistics` compares the answers
+themselves.
+"""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Groups as administrators see them: what is answered is done and on the disk; and the same as Apache says."""
+"""Requests of administrators about groups: an acknowledged change is done and on the disk; the answers are Apache's."""
 
 import errno
 

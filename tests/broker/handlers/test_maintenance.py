@@ -15,7 +15,7 @@ HOUR_MS = 3_600_000
 
 
 def aged() -> Desk:
-    """Ten log files, all but the newest older than they need be kept, at an hour at which none goes by itself."""
+    """Ten log files, all but the newest older than the retention time, at an hour without automatic deletion."""
     desk = Desk(OpenStore.small(retention_hours=1, max_deletes_per_run=2, prepared_files=12))
     desk.opened.send(*numbered(10, size=3900))
     desk.opened.settle(20)

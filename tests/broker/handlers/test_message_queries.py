@@ -123,7 +123,7 @@ def test_a_search_waits_for_the_index_up_to_a_limit() -> None:
 
 
 class SteppingClock(FakeClock):
-    """Every look at it takes a millisecond."""
+    """Every query of it takes a millisecond."""
 
     def monotonic(self) -> float:
         self.advance_ms(1)

@@ -1,4 +1,4 @@
-"""Requests about where queues begin and end, compared with what the real broker answers."""
+"""Requests about the ends of queues, compared with the answers of Apache's broker."""
 
 import pytest
 from tests.broker.handlers.admin_talk import Desk, real_answers

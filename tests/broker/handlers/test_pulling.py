@@ -1,4 +1,4 @@
-"""Pulls over the wire: what is found, how much of it, and what is said when nothing is."""
+"""Pulls over the wire: which messages, how many, and the answer if there are none."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Recalls, asked over a line, down to the store; and the handles by which they are asked for."""
+"""Recalls over a connection, down to the store; and recall handles."""
 
 import asyncio
 from collections.abc import AsyncIterator

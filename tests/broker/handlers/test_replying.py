@@ -1,4 +1,6 @@
-"""Replies to request messages: delivered to the client that asked, kept in their topic, answered as by the real broker."""
+"""Replies to request messages: delivered to the requesting client, stored in their topic, answered as by Apache's
+broker.
+"""
 
 import asyncio
 import logging
@@ -42,7 +44,7 @@ def header(kind: type[SendMessage] = SendMessageV2, **changes: Any) -> SendMessa
 
 
 async def both(room: Room) -> tuple[Client, Client]:
-    """The one that asks and waits, and the one that replies."""
+    """The client that sends a request and waits, and the client that replies."""
     return await room.connect("asker", producing("askers")), await room.connect("replier")
 
 
@@ -292,7 +294,7 @@ _VOLATILE = ("bornHost", "storeHost", "storeTimestamp", "msgId")
 
 
 def _steady(command: Command) -> dict[str, Any]:
-    """The fields of a captured or of our own command, those that differ from run to run by their names only."""
+    """The fields of a captured command or of ours; of fields that differ from run to run, only the names."""
     ext: dict[str, Any] = {name: None if name in _VOLATILE else text for name, text in (command.ext or {}).items()}
     if "properties" in ext:
         properties = parse_properties(ext["properties"])

@@ -29,7 +29,7 @@ def queue(number: int, topic: str = "T") -> MessageQueue:
 
 
 def stock(room: Room, topic: str = "T", group: str = "g", counts: tuple[int, ...] = (4, 3)) -> None:
-    """A topic with so many messages in its queues, a second apart from each other, and a group that read two of each."""
+    """A topic with this number of messages in its queues, a second apart, and a group that has read two of each."""
     room.make_topic(topic, len(counts))
     room.groups.put([SubscriptionGroupConfig(group)], 0)
     for number in range(max(counts)):

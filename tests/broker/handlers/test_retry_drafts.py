@@ -1,4 +1,4 @@
-"""Where a message goes that a group could not consume."""
+"""The destination of a message that a group could not consume."""
 
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 class Setup:
-    """A broker's tables, and what decides about retries."""
+    """The tables of a broker, and the code that decides about retries."""
 
     def __init__(self, *, auto_create: bool = True) -> None:
         opened = OpenStore.small()

@@ -1,4 +1,4 @@
-"""Sends over the wire: what is stored and what is answered, whichever way a message comes."""
+"""Sends over the wire: what is stored and answered, by every kind of send."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Sends that are refused, and topics that are made by sending to them."""
+"""Refused sends, and topics that are created by sends."""
 
 import re
 from collections.abc import Callable

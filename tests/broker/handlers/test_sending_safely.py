@@ -1,4 +1,4 @@
-"""When a send is answered: a disk that refuses, syncs that take long, lines that are gone."""
+"""When a send is answered: with a failing disk, slow syncs and lost connections."""
 
 import asyncio
 import errno
@@ -128,7 +128,7 @@ def synced(**settings: Any) -> dict[str, Any]:
 
 
 async def answered_after(client: Client, **fields: Any) -> tuple[float, int]:
-    """How long a send took, in seconds, and its code."""
+    """The duration of a send, in seconds, and its code."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     answer = await client.send(**fields)

@@ -1,4 +1,4 @@
-"""Requests about a broker's settings, asked over a line: what may change does, everything else is refused by name."""
+"""Requests about the settings of a broker over a connection: changeable keys change, others are refused by name."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ BROKER = Address("10.0.0.9", 10911)
 
 
 class Talk:
-    """An administrator's line to a broker that has settings and nothing else."""
+    """The connection of an administrator to a broker that has only settings."""
 
     def __init__(self, peer: Peer, settings: SettingsInUse, clock: FakeClock) -> None:
         self._peer = peer

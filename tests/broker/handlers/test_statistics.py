@@ -200,7 +200,9 @@ def test_answers_about_groups_have_the_form_of_the_captured_ones() -> None:
 
 
 def shape(value: object) -> object:
-    """What a JSON is made of: of an object with names its names, of other maps and of lists what is in them."""
+    """The structure of a JSON value: of an object with fixed names the names, of other maps and of lists their
+    contents.
+    """
     if isinstance(value, list):
         return ["list", *sorted({json.dumps(shape(item)) for item in value if item not in ({}, [])})]
     if isinstance(value, dict) and any(isinstance(item, list) for item in value.values()) and len(value) == 1:

@@ -1,4 +1,6 @@
-"""Requests of administrators about topics: an acknowledged change is made, registered and on the disk; answers are Apache's."""
+"""Requests of administrators about topics: an acknowledged change is done, registered and on the disk; answers are
+Apache's.
+"""
 
 import asyncio
 import errno

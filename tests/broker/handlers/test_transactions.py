@@ -38,7 +38,7 @@ class Served(Lab):
         return self.wait(self.handlers.resume(Request(Peer(), command, header)))
 
     def wait(self, outcome: Reply | Coroutine[object, object, Reply]) -> Reply:
-        """The answer; the disk does what it is asked to meanwhile."""
+        """The answer; the disk executes its calls in the meantime."""
         if isinstance(outcome, Reply):
             return outcome
 

@@ -1,4 +1,4 @@
-"""Appending: where a message goes first, what is refused, and that all of a write or nothing is stored."""
+"""Appending: the first queue of a message, refused messages, and that a write stores all messages or none."""
 
 import asyncio
 import errno

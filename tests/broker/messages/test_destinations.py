@@ -1,4 +1,4 @@
-"""Where a send goes: checks in RocketMQ's order, and topics that are made by sending to them."""
+"""The destination of a send: checks in the order of RocketMQ, and topics that are created by sends."""
 
 from collections.abc import Callable
 

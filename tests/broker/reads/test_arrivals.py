@@ -1,4 +1,4 @@
-"""Held pulls: who is woken by what, and when."""
+"""Held pulls: what wakes them, and when."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""From a subscription to what a read and a held pull ask; the captured pulls of a real broker select the same messages."""
+"""Filters of reads and held pulls; captured pulls select the same messages as with Apache's broker."""
 
 import json
 
@@ -225,7 +225,7 @@ def test_a_retry_topic_uses_the_current_subscription_of_the_group() -> None:
 
 
 def answered(frames: list[Captured], code: RequestCode) -> list[tuple[Command, Command]]:
-    """Requests of this code with their answers; a request that was never answered is left out."""
+    """Requests of this code with their answers; unanswered requests are omitted."""
     answers = {frame.command.opaque: frame.command for frame in frames if frame.answers == code}
     requests = [frame.command for frame in frames if frame.answers is None and frame.command.code == code]
     return [(request, answers[request.opaque]) for request in requests if request.opaque in answers]

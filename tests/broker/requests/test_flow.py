@@ -1,4 +1,4 @@
-"""Requests that wait: how long, how many, and the answers of those that are refused."""
+"""Waiting requests: how long, how many, and the answers of refused ones."""
 
 from typing import cast, get_args
 

@@ -18,7 +18,7 @@ from pocketmq.testing import FakeClock
 
 
 class Said:
-    """A line that keeps what is written to it."""
+    """A connection that records the bytes written to it."""
 
     def __init__(self) -> None:
         self.words = b""

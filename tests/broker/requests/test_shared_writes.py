@@ -141,7 +141,7 @@ async def test_a_peer_that_closes_its_input_after_its_sends_gets_their_answers()
 
 
 def asked_and_ended(broker: RunningBroker, client: Client, *commands: Command) -> "list[asyncio.Future[Command]]":
-    """Requests that the broker reads, and with the same look the end of what the client says."""
+    """Requests that the broker reads, together with the end of the input."""
     frames: list[Frame] = []
 
     def taken(command: Command) -> Callable[[int], bytes]:

@@ -1,4 +1,4 @@
-"""Turns and flow control: what one read asks for, and what happens when there is more to do than can be done.
+"""Turns and flow control: all requests of one read, and the limits of a turn.
 
 A complete broker in virtual time, with clients over a network in memory, and a disk that stalls on request.
 """

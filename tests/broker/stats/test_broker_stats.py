@@ -1,4 +1,4 @@
-"""All statistics of a broker, by the names that RocketMQ's tools ask for."""
+"""All statistics of a broker, by the names that RocketMQ's tools use."""
 
 import json
 
@@ -37,7 +37,7 @@ def stats() -> Sampled:
 
 
 def count(tally: Tally, messages: int, size: int = 100) -> None:
-    """One call with so many messages of this size each."""
+    """One call with this number of messages of this size."""
     tally.count += messages
     tally.bytes += messages * size
     tally.joined += messages - 1

@@ -16,7 +16,7 @@ class Watched:
         self.history = History(self.timeline)
 
     def pass_samples(self, samples: int, each: int = 0) -> None:
-        """Let time pass, in which `each` messages of 10 bytes come before every sample."""
+        """Let time pass, with `each` messages of 10 bytes before every sample."""
         for _ in range(samples):
             self.tally.count += each
             self.tally.bytes += 10 * each

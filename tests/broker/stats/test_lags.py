@@ -1,4 +1,4 @@
-"""How far groups are behind, as the metrics tell it."""
+"""The lag of groups, as the metrics report it."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from pocketmq.metrics.families import labels_of
 
 
 async def told(broker: RunningBroker) -> dict[str, float]:
-    """The values of group G in topic T, by the last word of the name."""
+    """The values of group G in topic T, by the last word of the metric name."""
     parts = broker.parts
     metrics = LagMetrics(parts.state)
     families = await metrics.families()

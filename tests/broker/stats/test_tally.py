@@ -1,4 +1,4 @@
-"""Tallies: what is counted, and that it is cheap."""
+"""Tallies: what they count, and that counting is cheap."""
 
 from pocketmq.broker.stats import Tally
 

@@ -1,4 +1,4 @@
-"""Timed messages whose files retention would take: a machine that slept, a broker that was away, a disk that is full."""
+"""Timed messages in files that are due for retention: after a suspend, a long stop, or with a full disk."""
 
 import logging
 
@@ -14,7 +14,9 @@ FIRST_FILE = f"{0:020d}"
 
 
 def sleepy_life(**store: object) -> Life:
-    """Retention takes what is older than three hours, at any hour; the first log file has a message that is due after nine."""
+    """Retention deletes what is older than three hours, at any hour; the first log file has a message that is due
+    after nine.
+    """
     life = life_with(None, None, retention_hours=3, disk_clean_ratio=1e-9, log_file_bytes=4096, **store)
     life.send(b"waits", TIMER_DELAY_SEC=9 * 3600)
     for number in range(4):
@@ -30,7 +32,7 @@ def first_file(life: Life) -> str:
 
 
 def wait_until(life: Life, hours: int) -> None:
-    """Let the time come, as a broker that is awake does."""
+    """Let time pass, as for a running broker."""
     while life.clock.now_ms() < START_MS + hours * HOUR_MS + 1000:
         life.pass_ms(HOUR_MS // 2)
         life.sync()

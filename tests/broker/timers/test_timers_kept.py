@@ -1,4 +1,4 @@
-"""Timed messages and what outlives a stop: retention, keeping, promises."""
+"""Timed messages over a stop: retention, rolling and saved progress."""
 
 import asyncio
 import logging
@@ -302,7 +302,7 @@ def test_runtime_info_has_the_progress_of_timers() -> None:
 
 
 def _timers_of(folder: Path, kind: str, check: TimerCheck | None) -> int:
-    """How many messages our timers deliver in a store that an Apache broker left."""
+    """The number of messages that our timers deliver in a store of an Apache broker."""
     store = MessageStore(restore("5.3.3", kind, folder), store_host=HOST, post=lambda callback: callback())
     with store:
         clock, in_use = FakeClock(start_ms=1_794_740_000_000), SettingsInUse(BrokerSettings())

@@ -1,4 +1,4 @@
-"""A broker's transactions on a disk in memory, with a producer that writes down what it is asked."""
+"""The transactions of a broker on a disk in memory, with a producer that records its check-backs."""
 
 from typing import Self
 
@@ -36,13 +36,13 @@ class Producer:
         self.questions.append(command)
 
     def take(self) -> list[tuple[CheckTransactionState, StoredMessage]]:
-        """What was asked since the last time."""
+        """The check-backs since the last call."""
         questions, self.questions = self.questions, []
         return [(CheckTransactionState.decode(q.ext), decode_record(q.body)) for q in questions]
 
 
 class Lab:
-    """Transactions of one run of a broker; `crash` and `restart` give the next."""
+    """Transactions of one run of a broker; `crash` and `restart` return the next run."""
 
     def __init__(self, opened: OpenStore, settings: BrokerSettings, saved: ConsumerOffsets | None = None) -> None:
         self.opened, self.store, self.clock = opened, opened.store, opened.clock
@@ -86,7 +86,7 @@ class Lab:
         return Lab(self.opened.reopen(), self.in_use.now, self.saved)
 
     def crash(self, survives: Survives = "everything", seed: int = 0) -> "Lab":
-        """Only what was saved before is known of the offsets."""
+        """Only saved offsets are known."""
         return Lab(self.opened.crash(survives, seed), self.in_use.now, self.saved)
 
     # using it
@@ -134,7 +134,7 @@ class Lab:
         )
 
     def check(self, after_ms: int = 6_000) -> list[StoredPosition]:
-        """Let time pass and check; where the copies are about which the producer was asked."""
+        """Let time pass and check; returns the offsets of the copies in the check-backs."""
         self.clock.advance_ms(after_ms)
         run(self.transactions.checks.run())
         self.opened.run_workers()

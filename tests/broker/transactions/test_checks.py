@@ -217,7 +217,7 @@ def test_many_transactions_are_checked_in_batches() -> None:
 
 
 class SlowClock(FakeClock):
-    """Each look at the time takes a while."""
+    """Each reading of the time takes some time."""
 
     looks = 0
 

@@ -1,4 +1,4 @@
-"""What a message of a transaction looks like on its way."""
+"""The fields of a transaction message at each step."""
 
 import pytest
 from tests.broker.transactions.kit import COMMIT, GROUP, ROLLBACK, UNKNOWN, Lab

@@ -1,4 +1,4 @@
-"""How old half messages are, and who is asked about them, after the wall clock was set back."""
+"""The ages of half messages, and their check-backs, after the wall clock was set back."""
 
 from tests.broker.transactions.kit import COMMIT, Lab
 

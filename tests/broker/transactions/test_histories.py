@@ -1,4 +1,5 @@
-"""Any order of sends, decisions, checks, crashes and restarts: what is committed arrives, what is rolled back never does.
+"""Any order of sends, decisions, checks, crashes and restarts: committed messages are delivered, rolled back ones
+never.
 
 A producer answers every question as it decided, or says that it does not know yet. Messages that a power loss took away before
 they were safe are ignored: they were never acknowledged to their producer.
@@ -58,7 +59,7 @@ class History:
         self.places[key] = self.lab.send(body.encode())
 
     def decide(self) -> None:
-        """The producer says what it knows of one of its transactions, perhaps not for the first time."""
+        """The producer repeats its decision about one of its transactions."""
         if self.truth:
             key = self.random.choice(list(self.truth))
             self._end(key, self.places[key], check=False)
@@ -106,7 +107,7 @@ class History:
     # how it must end
 
     def finish(self) -> Self:
-        """The producer stays, and answers whatever it is asked."""
+        """The producer stays connected, and answers every check-back."""
         self.call_back()
         for _ in range(3):
             self.lose_questions()

@@ -31,7 +31,7 @@ SOON_AFTER_MS = 1_794_740_000_000
 
 
 def given_up(lab: Lab, body: bytes = b"body") -> str:
-    """A transaction that was given up; its offset id."""
+    """A given up transaction; returns its offset id."""
     lab.send(body)
     lab.with_transaction(max_checks=1)
     lab.check()

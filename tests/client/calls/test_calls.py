@@ -1,4 +1,4 @@
-"""Every typed call: the code and the fields that it sends, and what it makes of the answer."""
+"""Every typed call: the code and the fields that it sends, and the result of the answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -78,7 +78,7 @@ Call = Callable[[Brokers], Awaitable[Any]]
 
 
 class Row(NamedTuple):
-    """A call, what it must send, what is answered, and what must come of it."""
+    """A call, the expected request, the answer, and the expected result."""
 
     call: Call
     code: int

@@ -55,7 +55,7 @@ def test_addresses_of_another_type_are_rejected(given: Any) -> None:
 
 
 def with_two(test: Callable[[NameServers, FakeServer, FakeServer], Awaitable[None]]) -> None:
-    """Run `test` with two name servers, the first one of which is asked first."""
+    """Run `test` with two name servers; the first one is queried first."""
 
     async def main() -> None:
         network = MemoryNetwork(weather=BRISK)

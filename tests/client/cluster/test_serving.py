@@ -67,7 +67,7 @@ class Consumer:
 
 @asynccontextmanager
 async def asked() -> AsyncIterator[tuple[Peer, Consumer]]:
-    """A consumer, and a broker's side of its line."""
+    """A consumer, and the broker's side of its connection."""
     async with cluster() as c:
         instance = Instance.join(ClientSettings(name_servers=NAME_SERVER, client_ip=CLIENT_IP), c.dependencies)
         consumer = Consumer()

@@ -21,7 +21,7 @@ class PathCall(NamedTuple):
 
 
 class PathTracer:
-    """Records calls of the client's loop thread, in which it is made, and of listener threads that start while it records.
+    """Records calls of the client's loop thread, and of listener threads that start while it records.
 
     The next pull leaves in the same turn of the loop as a message arrives. It is a path of its own, so calls below `aside` do not
     count; nor do comprehensions, which are calls up to Python 3.11 only. A path ends when an offset is recorded, so each message is

@@ -1,4 +1,4 @@
-"""Allocation: what Java gives, to the last queue; and nothing twice, nothing left out."""
+"""Allocation: the same queues as in Java; each queue exactly once."""
 
 import json
 from collections import Counter
@@ -57,7 +57,7 @@ def named(name: str) -> AllocationStrategy:
 
 
 def allocator(strategy: AllocationStrategy, queues: list[MessageQueue], members: list[str]) -> str:
-    """One letter for each queue, in order: who reads it, `!` when several do."""
+    """One letter for each queue, in order: its reader, `!` if there are several."""
     letters = dict.fromkeys(sort_queues(queues), NOBODY)
     for letter, member in zip("abcdefghijklmnopqrstuvwxyz", java_sorted(members), strict=False):
         for queue in allocate(strategy, queues, members, member):
@@ -258,7 +258,7 @@ class FirstOnly:
 
 
 class Broken:
-    """Gives whatever it was made with."""
+    """Returns the value of its constructor."""
 
     name = "BROKEN"
 

@@ -1,4 +1,4 @@
-"""The life of async consumers: starts and stops that meet. Real servers, virtual time."""
+"""Concurrent starts and stops of async consumers. Real servers, virtual time."""
 
 import asyncio
 

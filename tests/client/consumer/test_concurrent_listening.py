@@ -224,7 +224,7 @@ def test_an_overdue_message_that_completes_is_not_sent_back() -> None:
 
 
 class Submitted(list[Job]):
-    """A dispatch that calls no listener: the test says when a job is done."""
+    """A dispatch that calls no listener: the test decides when a job is done."""
 
     def submit(self, job: Job) -> bool:
         self.append(job)

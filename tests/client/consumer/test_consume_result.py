@@ -254,7 +254,7 @@ def test_the_reason_of_a_deep_error_has_its_innermost_frames() -> None:
 
 
 class Speechless(Exception):
-    """Cannot say what it is."""
+    """Its repr raises."""
 
     def __str__(self) -> str:
         raise AttributeError("never set")

@@ -1,4 +1,4 @@
-"""The options of consumers: their defaults are RocketMQ's, and what can never work is refused."""
+"""The options of consumers: their defaults are RocketMQ's, and impossible values are refused."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

@@ -40,7 +40,7 @@ class Pulls:
 
 
 class Receiver:
-    """Records what it receives."""
+    """Records its answers."""
 
     def __init__(self) -> None:
         self.body = bytearray()
@@ -139,7 +139,7 @@ def test_a_reset_group_does_not_skip_existing_messages() -> None:
 
 
 def led_to_seven(code: int, body: bytes, expression: str) -> Receiver:
-    """Who asked for all from 0 on, or for some, when the answer is this and leads on to 7."""
+    """The receivers of all messages from 0 on, or of some, after this answer that continues at 7."""
 
     def behave(connection: socket.socket) -> None:
         connection.sendall(answer(1, body, code, next_offset=7))

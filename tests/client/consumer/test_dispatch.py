@@ -45,7 +45,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def until_really(condition: Callable[[], object]) -> None:
-    """The same for what happens in threads, where no time passes on a virtual loop."""
+    """The same for work in threads, during which no time passes on a virtual loop."""
     await asyncio.to_thread(_look_until, condition)
 
 
@@ -430,7 +430,7 @@ def test_an_ordered_batch_stops_at_its_first_failed_part(
 
 
 class Odd(BaseException):
-    """What test frameworks raise to end a test, say."""
+    """An exception that ends a test, as test frameworks raise it."""
 
 
 async def end_own_task(message: StoredMessage) -> None:

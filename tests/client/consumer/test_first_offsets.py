@@ -1,4 +1,4 @@
-"""First offsets: what is asked, what is decided, and what is kept at once."""
+"""First offsets: queries, decisions, and the offsets that are saved at once."""
 
 import asyncio
 from typing import cast
@@ -21,7 +21,7 @@ RETRY = MessageQueue("%RETRY%G", "broker-a", 0)
 
 
 class Brokers:
-    """Queues that begin at 10 and end at 99; offset 50 is the time that is asked for."""
+    """Queues from offset 10 to 99; offset 50 has the requested time."""
 
     def __init__(self) -> None:
         self.kept: dict[MessageQueue, int] = {}

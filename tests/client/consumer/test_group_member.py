@@ -1,4 +1,4 @@
-"""What administrators and brokers ask of consumers, through a real broker, in virtual time."""
+"""Requests of administrators and brokers to consumers, through a real broker, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Jobs: how many calls travel together, and what becomes of them."""
+"""Jobs: how many calls share one, and their results."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Listeners: what a function is called with, by its annotations."""
+"""Listeners: the arguments of a function, by its annotations."""
 
 import json
 import zlib

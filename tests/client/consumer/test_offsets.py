@@ -1,4 +1,4 @@
-"""Offsets: what is noted, what is kept, and where."""
+"""Offsets: recorded, saved, and where."""
 
 import asyncio
 import errno
@@ -126,11 +126,11 @@ def test_a_failure_at_the_stop_is_logged_with_what_follows(caplog: pytest.LogCap
 
 
 def test_the_first_offset_of_a_group_in_a_topic_is_sent_before_the_others() -> None:
-    """Apache's brokers lose one of two first ones that come at once."""
+    """Apache's brokers lose one of two first commits that arrive at once."""
     queues = [MessageQueue(topic, broker, number) for topic in "TU" for broker in ("a", "b") for number in range(3)]
 
     class SlowCalls(Calls):
-        """They answer when they are let."""
+        """They answer when the test allows it."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -325,7 +325,7 @@ def test_a_failing_store_is_called_again_and_loses_no_message(caplog: pytest.Log
 
 
 class Plain(Shelf):
-    """One whose methods are no coroutines, and that keeps texts."""
+    """A store with plain methods that stores texts."""
 
     def load(self, queue: MessageQueue) -> Any:
         raise KeyError("no await")

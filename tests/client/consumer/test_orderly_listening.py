@@ -1,4 +1,6 @@
-"""Messages in order: by one member at a time, one after the other, whatever happens. Real servers, virtual time."""
+"""Ordered messages: one member at a time, one message after the other, in every situation. Real servers, virtual
+time.
+"""
 
 import asyncio
 import itertools
@@ -24,7 +26,7 @@ def member(c: RealCluster, listener: Any, number: int = 1, **options: Any) -> As
 
 
 class Order:
-    """A slow listener that checks that no other listener processes its queue meanwhile."""
+    """A slow listener that checks that no other listener processes its queue at the same time."""
 
     def __init__(self, took_s: float = 0.01) -> None:
         self.took_s = took_s

@@ -1,4 +1,4 @@
-"""Pulls from a template are the pulls that the long way makes, signed or not."""
+"""Pulls from a template equal those of the encoder, signed or not."""
 
 from typing import cast
 

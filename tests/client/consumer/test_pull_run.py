@@ -220,7 +220,7 @@ def test_the_queue_of_slow_listeners_fills_up_to_its_limit() -> None:
 
 
 class _Told(Hooks):
-    """What hooks hear of pulls, without times."""
+    """The events that hooks get for pulls, without times."""
 
     def __init__(self) -> None:
         self.said: list[tuple[object, ...]] = []
@@ -233,7 +233,7 @@ class _Told(Hooks):
 
 
 def _course(in_runs: bool) -> list[Any]:
-    """All requests and notifications for given answers of a broker, with pulls in runs or each awaited by itself."""
+    """All requests and notifications for given answers of a broker, with pulls in runs or awaited one by one."""
     told = _Told()
     seen: list[Any] = []
 

@@ -1,4 +1,6 @@
-"""Pulls of clients with keys: taken by a broker that wants signatures, as quick as others', and refused with its own words."""
+"""Pulls of clients with keys: accepted by a broker that requires signatures, as fast as others, and refused with its
+words.
+"""
 
 import queue
 import time
@@ -48,7 +50,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def left_at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each pull of a run, whether it left at once."""
+    """For each pull of a run, whether it was sent at once."""
     noted: list[bool] = []
     send = Pulling.send
 

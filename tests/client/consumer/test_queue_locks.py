@@ -1,4 +1,4 @@
-"""Locks of ordered queues that are lost, regained and left behind. Real servers, virtual time."""
+"""Locks of ordered queues that are lost, acquired again and released. Real servers, virtual time."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from pocketmq.testing import run
 
 
 def member(c: RealCluster, seen: list[tuple[int, int]], number: int) -> AsyncPushConsumer:
-    """One that takes half a second for a message, and notes its number and the offset."""
+    """A listener that takes half a second per message, and records its number and the offset."""
     consumer = c.push_consumer(start_at="first", ordered=True, host=f"10.0.2.{number}", pull_batch=200)
 
     @consumer.on("T")

@@ -1,4 +1,4 @@
-"""Subscriptions of a consumer: versions that only grow, and tags that are really meant."""
+"""Subscriptions of a consumer: versions that only increase, and exact tags."""
 
 import pytest
 from tests.client.messages import stored

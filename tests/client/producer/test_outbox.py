@@ -39,7 +39,7 @@ class Watching(Hooks):
 
 
 async def warm(producer: AsyncProducer, topic: str = "T") -> None:
-    """Route and line are there afterwards."""
+    """Route and connection exist afterwards."""
     await producer.send(topic, b"first")
 
 

@@ -24,7 +24,7 @@ REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
 
 def push(correlation_id: str, body: bytes = b"answer", *, sys_flag: int = 0, host: str = "10.0.0.7:1234") -> Command:
-    """A reply as a broker brings it."""
+    """A reply as a broker delivers it."""
     properties = format_properties({"CORRELATION_ID": correlation_id, "MSG_TYPE": "reply"})
     header = PushReplyMessage(
         "PG_replier", REPLY_TOPIC, "TBW102", 4, 0, sys_flag, 1000, 0, host, "10.0.0.2:10911", 2000, properties, 0, False

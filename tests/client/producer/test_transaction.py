@@ -1,4 +1,4 @@
-"""The end of a transaction with several messages: each is decided, whatever happens meanwhile."""
+"""The end of a transaction with several messages: each is decided in every situation."""
 
 import asyncio
 from typing import Any

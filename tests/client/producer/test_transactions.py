@@ -136,7 +136,7 @@ def test_a_message_in_a_transaction_cannot_be_delayed(options: dict[str, int]) -
 
 
 class Listener:
-    """Decides as the argument says."""
+    """Decides by its argument."""
 
     def __init__(self, check: Decision = None) -> None:
         self.executed: list[tuple[Message, object]] = []

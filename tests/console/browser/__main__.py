@@ -50,7 +50,7 @@ def _walk(browser: Browser, url: str, watch_s: float) -> list[str]:
 
 
 def _look(browser: Browser, url: str) -> list[str]:
-    """With axe, at every page in every look."""
+    """With axe, at every page in every theme."""
     wrong = []
     for look in LOOKS:
         page = browser.new_page(

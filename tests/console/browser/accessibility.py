@@ -6,7 +6,7 @@ from playwright.sync_api import Page
 
 
 def violations(page: Page) -> list[str]:
-    """What axe complains about on the page as it is, each with the first place where."""
+    """The findings of axe on the page, each with its first element."""
     from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 
     found: list[dict[str, Any]] = Axe().run(page).response["violations"]

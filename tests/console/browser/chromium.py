@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright; where it is not, tests skip and say so."""
+"""Debian's Chromium, driven by Playwright; tests skip with a reason if it is missing."""
 
 import shutil
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ GROUP = "/letters/payments-worker"
 
 
 def place_of(console: Visitor, words: str) -> str:
-    """The path of the letter whose body says this."""
+    """The path of the dead letter with this body."""
     for offset in range(10):
         path = f"{GROUP}/broker-a:0:{offset}"
         if words in text_of(console.get(path)):

@@ -1,4 +1,4 @@
-"""Expressions as a whole: they agree with a second, naive SQL92, and no text can make them fail, hang or fall over."""
+"""Complete expressions: they agree with a second, naive SQL92, and no text makes them fail, hang or crash."""
 
 import inspect
 import random
@@ -148,7 +148,7 @@ def test_the_deepest_accepted_expression_fits_a_small_stack(kind: str) -> None:
 
 
 def looks_with_frames(frames: int, text: str) -> int:
-    """How often `text` looks at the one property that there is, run with so many frames of stack left."""
+    """How often `text` reads the only property, evaluated with this number of free stack frames."""
     looks = 0
 
     def get(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables of docs/reference/sql92.md say what is so."""
+"""The tables of docs/reference/sql92.md are correct."""
 
 import re
 from pathlib import Path

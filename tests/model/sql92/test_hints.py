@@ -1,4 +1,4 @@
-"""What the author of a wrong expression probably meant."""
+"""The hints for wrong expressions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Numbers in texts, as Java's Integer, Long and Double read them; every row was asked of a Java 17."""
+"""Numbers in texts, as Java's Integer, Long and Double parse them; every row was checked with Java 17."""
 
 import math
 from collections.abc import Callable

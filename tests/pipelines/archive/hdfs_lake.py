@@ -80,7 +80,7 @@ def check(spark: Any, broker: Broker, uri: str) -> None:
 
 
 def check_permission(spark: Any, broker: Broker, root: str, cluster: Any) -> None:
-    """The superuser may do everything, so the space is what is missing: a quota that permits no file."""
+    """The superuser may do everything, so a quota that permits no file stands for the full disk."""
     topic = new_topic(broker)
     files = cluster.getFileSystem()
     folder = spark._jvm.org.apache.hadoop.fs.Path("/full")

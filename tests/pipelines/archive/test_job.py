@@ -1,4 +1,4 @@
-"""Topics to a lake on a real Spark: all of it once, whatever happens in between."""
+"""Topics to a lake on a real Spark: every message once, with interruptions at every step."""
 
 import errno
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The manifest on disk: whole after every power loss, one writer at a time."""
+"""The manifest on disk: complete after every power loss, one writer at a time."""
 
 from pathlib import Path
 from random import Random

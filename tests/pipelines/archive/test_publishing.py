@@ -1,4 +1,4 @@
-"""A commit that was noted is published in the end, whenever the run was killed; what was not noted is removed."""
+"""A recorded commit is always published, after a kill at any time; unrecorded files are removed."""
 
 from pathlib import Path
 

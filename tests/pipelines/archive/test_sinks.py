@@ -1,4 +1,4 @@
-"""A table takes batches in another process, too: with Spark Connect, foreachBatch runs on the server."""
+"""A table accepts batches in another process, too: with Spark Connect, foreachBatch runs on the server."""
 
 import pickle
 from pathlib import Path

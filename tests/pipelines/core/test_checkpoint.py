@@ -17,7 +17,7 @@ OWNER = Owner(pipeline="archive", topics=("orders",), sink="the lake /l")
 
 
 class Classic:
-    """Stands for a session whose driver is this process: nothing is asked of it."""
+    """A stand-in for a session whose driver is this process: it gets no calls."""
 
 
 def use(folder: Path, owner: Owner = OWNER) -> str:

@@ -1,4 +1,4 @@
-"""Contracts: each rule, what breaks it, and how it is called."""
+"""Contracts: each rule, what violates it, and its name."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Dead letters: the message as it was, with the reason and where it came from as properties."""
+"""Dead letters: the unchanged message, with the reason and its origin as properties."""
 
 from typing import TYPE_CHECKING
 

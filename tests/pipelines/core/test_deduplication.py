@@ -1,4 +1,4 @@
-"""Rows that came twice are left out, rows without a key are all kept."""
+"""Duplicate rows are dropped, rows without a key are all kept."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A dry run goes by the checkpoint, as the stream would."""
+"""A dry run uses the checkpoint, as the stream would."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Progress: what Spark reports, counted by offsets, and what is made of it."""
+"""Progress: Spark's reports, counted by offsets, and the derived values."""
 
 from io import StringIO
 from typing import Any

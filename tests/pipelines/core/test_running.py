@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FakeQuery:
-    """A query that was asked to end, or ended, or failed."""
+    """A query that was stopped, or ended, or failed."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.id, self.name = "1", "fake"

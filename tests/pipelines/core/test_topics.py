@@ -1,4 +1,4 @@
-"""Topics that pipelines need: asked for, and made."""
+"""Topics that pipelines need: checked, and created."""
 
 import pytest
 

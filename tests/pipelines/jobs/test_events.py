@@ -1,4 +1,4 @@
-"""Trace messages as rows, also those that cannot be read."""
+"""Trace messages as rows, including unreadable ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The pipeline `trace`: what our own clients trace comes out as timelines and latencies, and a restart adds to them."""
+"""The pipeline `trace`: traces of our own clients become timelines and latencies, and a restart adds to them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The pipeline `lag-report`: samples of lag by queue, and what they come to by group."""
+"""The pipeline `lag-report`: samples of lag by queue, and their summary by group."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A task of a mirror, without Spark: what an attempt before it sent is found, also where the broker does not show it yet."""
+"""A task of a mirror, without Spark: copies of an earlier attempt are found, also if the broker does not show them
+yet.
+"""
 
 import threading
 from collections import Counter

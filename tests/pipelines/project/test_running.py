@@ -1,4 +1,6 @@
-"""Running a project: what spark-pipelines says, its exit status, and what is in the tables. The program is a stand-in."""
+"""Running a project: the output of spark-pipelines, its exit code, and the content of the tables. The program is a
+stand-in.
+"""
 
 import sys
 from pathlib import Path

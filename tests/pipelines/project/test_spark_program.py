@@ -1,4 +1,4 @@
-"""Spark's program in a process: whatever ends it, nothing that it started is alive afterwards."""
+"""Spark's program in a process: after any kind of end, no process that it started runs."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are l
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A variable of all processes that this test starts. Those that are left are killed."""
+    """A variable of all processes that this test starts. Remaining ones are killed."""
     value = uuid4().hex
     monkeypatch.setenv(MARK, value)
     yield value
@@ -56,7 +56,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def living(mark: str) -> list[int]:
-    """The processes that this test has started, itself left out. Of one that has ended there is no environment."""
+    """The processes that this test has started, except itself. A process that has ended has no environment."""
     found = []
     for entry in Path("/proc").iterdir():
         try:

@@ -65,7 +65,7 @@ class BodyKind(Enum):
 
 
 class BodyForm(NamedTuple):
-    """What a body is made of. `type` is what `read_body` takes, and None unless the kind is JSON."""
+    """The form of a body. `type` is the argument of `read_body`, and None unless the kind is JSON."""
 
     kind: BodyKind
     type: Any = None

@@ -45,7 +45,7 @@ UNORDERED = {
 
 
 class Sample(NamedTuple):
-    """A captured body: where, what for, what it should be."""
+    """A captured body: its file, its request, its type."""
 
     name: str
     code: RequestCode
@@ -171,7 +171,7 @@ def test_every_captured_file_is_read_and_written_with_the_same_lines() -> None:
 
 
 def lines(data: bytes) -> list[bytes]:
-    """Lines in order of their text: tables come in any order, and the last entry has no comma."""
+    """Lines in order of their text: tables have any order, and the last entry has no comma."""
     return sorted(line.rstrip(b",") for line in data.split(b"\n"))
 
 

@@ -1,4 +1,6 @@
-"""A filter selects exactly the rows that Spark selects: random conditions over odd rows, on a real Spark and a real broker."""
+"""A filter selects exactly the rows that Spark selects: random conditions over unusual rows, on a real Spark and a
+real broker.
+"""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""The option `filter`: what it accepts, and the words for what it refuses."""
+"""The option `filter`: what it accepts, and the errors for the rest."""
 
 import re
 from collections.abc import Iterator

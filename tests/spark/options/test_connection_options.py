@@ -1,4 +1,4 @@
-"""Whom to talk to and as whom: secrets are named, never carried."""
+"""Address and identity of a connection: secrets are named, never contained."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Values of options: what each kind reads, and what it says of what it cannot."""
+"""Values of options: what each kind accepts, and the errors for the rest."""
 
 from typing import Any
 

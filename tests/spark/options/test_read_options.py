@@ -1,4 +1,4 @@
-"""Options of reading: defaults, rules between them, and what travels."""
+"""Options of reading: defaults, rules between them, and pickling."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Options of writing: the guarantee follows from what is known of the write."""
+"""Options of writing: the guarantee depends on the kind of the write."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""What a batch reads: ranges by its options, without what is gone, and narrowed by filters; and how it travels."""
+"""What a batch reads: ranges by its options, without deleted messages, and narrowed by filters; and pickling."""
 
 import pickle
 from types import SimpleNamespace

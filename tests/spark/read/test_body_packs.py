@@ -1,4 +1,4 @@
-"""Packs of bodies become batches as they are, and packs that lie are refused before Arrow reads what they point at."""
+"""Packs of bodies become batches unchanged, and invalid packs are refused before Arrow reads them."""
 
 import struct
 

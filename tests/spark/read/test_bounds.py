@@ -1,4 +1,4 @@
-"""Where a read begins and ends, by every option that says so."""
+"""The start and end of a read, by every option for them."""
 
 import pytest
 from tests.spark.metadata_kit import FakeMetadata
@@ -53,7 +53,7 @@ def test_an_assigned_queue_that_does_not_exist_is_refused() -> None:
 
 
 class Deleted(FakeMetadata):
-    """The topic `refunds` is listed, and was deleted meanwhile."""
+    """The topic `refunds` is listed, and was deleted in between."""
 
     def topics(self) -> list[str]:
         return [*super().topics(), "refunds"]

@@ -1,4 +1,4 @@
-"""How much is pulled next: what fills a buffer, in whole answers."""
+"""The size of the next pull: what fills a buffer, in complete answers."""
 
 import pytest
 

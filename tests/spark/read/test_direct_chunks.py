@@ -1,4 +1,4 @@
-"""A task pulls by itself what is usual, and leaves to the loop what is not; the records are the same."""
+"""A task pulls regular ranges by itself, and leaves others to the loop; the records are the same."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -89,7 +89,7 @@ def pack_of(start: int, end: int) -> bytes:
 
 
 def bodies_of(some: Iterable[Pulled]) -> bytes:
-    """Of messages that came in whatever way."""
+    """Of messages that were pulled in any way."""
     schema = arrow_schema([Name.VALUE], NULLS_ANYWHERE)
     return b"".join(
         b"".join(row for batch in unpacked(one, schema) for row in batch.column("value").to_pylist())
@@ -100,7 +100,7 @@ def bodies_of(some: Iterable[Pulled]) -> bytes:
 
 
 class Loop:
-    """The event loop: pulls each range whole, and records the ranges."""
+    """The event loop: pulls each complete range, and records the ranges."""
 
     def __init__(self) -> None:
         self.ranges: list[QueueRange] = []

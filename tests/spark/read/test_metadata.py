@@ -1,4 +1,4 @@
-"""What brokers say about queues: asked of a real one, remembered for a while, and asked again when that may help."""
+"""Queries to brokers about queues: with a real one, cached for some time, and repeated after failures."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""A queue is another one when a newer message stands where an older one stood, and only then."""
+"""A queue counts as recreated only if a newer message has the offset of an older one."""
 
 import pytest
 
@@ -10,7 +10,7 @@ Q = MessageQueue("orders", "broker-a", 0)
 
 
 class Broker:
-    """Has one queue; `begins_later` is where it begins once its oldest message was asked for."""
+    """Has one queue; `begins_later` is its start after the first query of its oldest message."""
 
     def __init__(self) -> None:
         self.held = Bounds(0, 0)

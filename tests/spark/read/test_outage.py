@@ -1,4 +1,4 @@
-"""Brokers that are away for a while: how long a streaming query waits for them, and what it reports."""
+"""Temporarily unavailable brokers: how long a streaming query waits for them, and what it reports."""
 
 import logging
 from typing import Any

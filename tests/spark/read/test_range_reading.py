@@ -1,4 +1,4 @@
-"""Ranges are prefetched and returned in order, whatever brokers answer; lost messages are reported."""
+"""Ranges are prefetched and returned in order, for any answers of brokers; lost messages are reported."""
 
 import asyncio
 from collections.abc import Sequence
@@ -161,7 +161,7 @@ def test_a_topic_that_its_broker_deleted_is_lost_by_the_policy(policy: str) -> N
 
 
 def test_a_topic_missing_only_at_the_name_servers_may_return() -> None:
-    """They forget the topics of a broker that is away."""
+    """They drop the topics of an unavailable broker."""
     puller = FakePuller(Bounds(0, 100), failures=[TopicNotFound("no route")])
 
     with pytest.raises(TopicNotFound):

@@ -1,4 +1,4 @@
-"""A query is warned before retention reaches it: by the age that its broker lets messages get, and by what was deleted already."""
+"""A query gets a warning before retention reaches it: by the retention time of its broker, and by earlier deletions."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ WARNING_MS = 10_000
 
 
 class Brokers:
-    """Message n was stored at 1000 * n. Counts what it is asked."""
+    """Message n was stored at 1000 * n. Counts its queries."""
 
     def __init__(self, retention_ms: int | None = None) -> None:
         self._kept_ms = retention_ms

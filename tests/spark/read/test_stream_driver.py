@@ -1,4 +1,4 @@
-"""The driver's part of a streaming read against a real broker: what it says about the query, and its last words."""
+"""The driver's part of a streaming read against a real broker: what it reports about the query, and its end."""
 
 import logging
 import os

@@ -1,4 +1,6 @@
-"""A streaming read against a real broker, asked as Spark asks it, without Spark: offsets, limits, changes and losses."""
+"""A streaming read against a real broker, called as Spark calls it, without Spark: offsets, limits, changes and
+losses.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise

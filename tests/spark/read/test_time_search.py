@@ -1,4 +1,4 @@
-"""The first message of a time is found whatever a broker says, and at once where it is right."""
+"""The first message of a time is found for any answers of a broker, and at once if they are correct."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ times = st.lists(st.integers(0, 9), max_size=40).map(sorted)
 
 
 class Held:
-    """Queues that begin at `low`, with the times of their messages. Counts how often it is asked."""
+    """Queues that begin at `low`, with the times of their messages. Counts its queries."""
 
     def __init__(self, low: int, **stored: list[int]) -> None:
         self._low = low

@@ -1,4 +1,4 @@
-"""When a task may look for rows of an earlier attempt: brokers that are behind, that refuse to tell, and that never come to an end."""
+"""When a task may search for rows of an earlier attempt: brokers that lag, that do not report, and that stay behind."""
 
 import gc
 import logging
@@ -177,7 +177,7 @@ def test_each_client_has_its_own_cache() -> None:
 
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """What the transient pool took is written, and can be read, once this is set."""
+    """The bytes of the transient pool are written, and can be read, after this is set."""
     is_quick = threading.Event()
     is_quick.set()
     write = TransientPool._write
@@ -225,7 +225,7 @@ def test_rows_that_are_stored_but_not_visible_are_not_written_again(
 
 @contextmanager
 def asking(broker: Broker, topic: str) -> Iterator[ClientMetadata]:
-    """What a task asks with; it knows where the topic is."""
+    """The connection of a task, which knows where the topic is."""
     connection = sink(broker, topic=topic).connection
     with READING.borrow(connection, 60_000) as client:
         asked = ClientMetadata(client, retries=0, retry_interval_ms=0, ttl_ms=60_000)

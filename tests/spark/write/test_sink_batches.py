@@ -1,4 +1,4 @@
-"""Rows that share batches travel as messages do: the same properties, an id for each, batches of the wanted size."""
+"""Rows in shared batches equal single messages: the same properties, an id for each, batches of the configured size."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_a_batch_ends_at_its_size_limit() -> None:
 
 
 class Ticking(FakeClock):
-    """A millisecond goes by from look to look."""
+    """A millisecond passes from reading to reading."""
 
     def now_ms(self) -> int:
         self.advance_ms(1)

@@ -1,4 +1,4 @@
-"""Writes share a producer when they would have made the same one."""
+"""Writes share a producer if their connection options are equal."""
 
 import pytest
 

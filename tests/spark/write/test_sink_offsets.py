@@ -1,4 +1,4 @@
-"""Where a batch that is run again looks for its rows: kept at a real broker, by turns of two groups."""
+"""Where a repeated batch searches for its rows: stored at a real broker, by two groups in turn."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

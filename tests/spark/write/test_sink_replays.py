@@ -1,4 +1,4 @@
-"""A replay writes what is missing, whatever was written before and in whatever order it comes."""
+"""A replay writes the missing rows, after any earlier attempt and in any order."""
 
 import pickle
 from collections import Counter
@@ -110,7 +110,7 @@ def test_rows_in_shared_batches_exist_once(rows: list[bytes], deaths: list[tuple
 
 
 def attempt(rows: list[bytes], topic: list[Message], stop_after: int | None = None) -> None:
-    """Write the rows of a partition to `topic`, as a task would; killed after some."""
+    """Write the rows of a partition to `topic`, as a task would; killed after some of them."""
     replay = Replay(ids(), [there.properties.get(ROW_ID) for there in topic])
     for body in rows[:stop_after]:
         row = message(body)

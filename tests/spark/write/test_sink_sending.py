@@ -1,4 +1,4 @@
-"""Rows are sent in batches, side by side, and sent again in place only where that is right."""
+"""Rows are sent in batches, concurrently, and retried in place only if that is safe."""
 
 import asyncio
 import threading

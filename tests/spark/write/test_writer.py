@@ -61,7 +61,9 @@ def killed_after(values: Sequence[str]) -> Iterator[Any]:
 
 
 def in_topic(broker: Broker, topic: str, rows: int) -> Counter[str]:
-    """What can be read, once it is so many rows: brokers of Apache let a message be read a moment after they took it."""
+    """The readable messages, when there are this many: Apache's brokers show a message a moment after they stored
+    it.
+    """
     given = parse_read_options(options(broker, subscribe=topic), streaming=False, environ={})
     deadline = monotonic() + 10
     while True:

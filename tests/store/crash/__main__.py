@@ -1,4 +1,4 @@
-"""`python -m tests.store.crash`: explore crash states of the store, as many as asked for, or one seed again."""
+"""`python -m tests.store.crash`: explore crash states of the store, a number of seeds or one seed again."""
 
 import time
 
@@ -11,7 +11,7 @@ from tests.store.crash.explorer import STATES_PER_SEED, explore, explore_all
 @click.option("--from", "first", default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=int, help="Explore one seed alone, with what the store logs.")
 def main(states: int, first: int, seed: int | None) -> None:
-    """Pull the plug in every way, and see whether the store keeps its promises."""
+    """Simulate power losses in every way, and check the guarantees of the store."""
     if seed is not None:
         click.echo(f"seed {seed}: {explore(seed).states} states, all sound")
         return

@@ -1,4 +1,4 @@
-"""What must be true of a store that was just opened, whatever happened before.
+"""Invariants of a store that was just opened, after any history.
 
 Nothing here asks the code under test how things should be: the queues, keys and tables that the log implies are computed again,
 in the plainest way, and compared.
@@ -37,7 +37,7 @@ Series = tuple[int, list[Sent]]
 
 
 def series_of(records: Iterable[Sent]) -> dict[QueueKey, Series]:
-    """The queues that a log implies. A queue whose offsets begin again belongs to a topic that was made again."""
+    """The queues that a log implies. A queue whose offsets restart belongs to a recreated topic."""
     found: dict[QueueKey, Series] = {}
     for sent in records:
         if sent.sys_flag & SysFlag.TRANSACTION_PREPARED:
@@ -96,7 +96,7 @@ def _tags_code(store: MessageStore, sent: Sent) -> int:
 
 
 def check_reads(store: MessageStore, found: list[Sent]) -> None:
-    """A reader who starts at the beginning of a queue gets every message that has an entry, once, as it was sent."""
+    """A reader who starts at the beginning of a queue gets every message that has an entry, once and unchanged."""
     by_place = {sent.log_offset: sent for sent in found}
     for queue in store._queues:
         offset = queue.min_offset
@@ -145,7 +145,7 @@ def check_keys(store: MessageStore, found: list[Sent], kept_from: int, random: R
 
 
 def check_tables(disk: FaultyFiles, possible: dict[str, set[int | None]]) -> dict[str, int | None]:
-    """Each table is one that was saved, whole; the values."""
+    """Each table is one of the saved ones, complete; returns the values."""
     tables = Tables(disk, ROOT / "config")
     values: dict[str, int | None] = {}
     for name in TABLES:
@@ -211,7 +211,7 @@ def check_clean_stop(opened: OpenStore, clock: FakeClock, disk: FaultyFiles, *, 
 
 
 def check_every_byte(disk: FaultyFiles, settings: StoreSettings) -> None:
-    """`pocketmq store verify` has nothing to say."""
+    """`pocketmq store verify` has no findings."""
     known = KnownSizes(
         log_file_bytes=settings.log_file_bytes,
         queue_file_entries=settings.queue_file_entries,
@@ -223,7 +223,7 @@ def check_every_byte(disk: FaultyFiles, settings: StoreSettings) -> None:
 
 
 def bounds(store: MessageStore) -> dict[QueueKey, tuple[int, int]]:
-    """Where the queues begin and end; one that never had a message is as good as none."""
+    """The ends of the queues; a queue that never had a message is omitted."""
     return {queue.key: (queue.min_offset, queue.max_offset) for queue in store._queues if queue.max_offset}
 
 

@@ -1,4 +1,4 @@
-"""The crash explorer: from one seed, a few lives of a disk, each ended by power losses at many moments.
+"""The crash explorer: from one seed, several runs of a store on one disk, each ended by power losses at many moments.
 
     life ── operation ── operation ── … ── operation        every moment of it may be the last
                   └─ power loss ─► recover ─► check          a state
@@ -34,7 +34,7 @@ STATES_PER_SEED = LIVES * MOMENTS * STATES
 
 
 class Broken(AssertionError):
-    """A state in which a promise is broken."""
+    """A state in which a guarantee is broken."""
 
 
 class Explored(NamedTuple):
@@ -45,7 +45,7 @@ class Explored(NamedTuple):
 
 
 def explore(seed: int) -> Explored:
-    """Look at the states of one seed. `Broken` says what is wrong, where, and how to see it again."""
+    """Check the states of one seed. `Broken` names the fault, its moment, and the way to reproduce it."""
     exploration = _Exploration(seed)
     try:
         for _ in range(LIVES):
@@ -59,7 +59,7 @@ def explore(seed: int) -> Explored:
 
 
 def explore_quietly(seed: int) -> Explored:
-    """The same without a word: recovery says what it cut, and thousands of times that is of no interest."""
+    """The same without logs: recovery logs what it truncates, which is of no interest thousands of times."""
     logging.getLogger("pocketmq").setLevel(logging.CRITICAL + 1)
     return explore(seed)
 
@@ -84,7 +84,7 @@ class _Exploration:
         self.where = ""
 
     def live(self) -> None:
-        """One life, and a look at some of the states in which it may end."""
+        """One run, and a check of some of the states in which it may end."""
         random = self._setting.random
         self._lives += 1
         self.where = f"life {self._lives}"
@@ -126,7 +126,7 @@ class _Exploration:
             checks.check_clean_stop(opened, clock, disk, verify=not deleted and legal.kept_from == start)
 
     def _go_on_from(self, position: int, moment: FaultyFiles, dice: Random) -> None:
-        """The next life begins with the last state that was looked at, or as after a kill at that moment."""
+        """The next run starts with the last checked state, or as after a kill at that moment."""
         history, settings = self._history, self._setting.settings
         legal, deleted, tables = (
             history.legal_at(position),

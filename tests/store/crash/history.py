@@ -1,4 +1,5 @@
-"""What a store was asked and what it promised, moment by moment, so that any moment can be judged after a power loss.
+"""The calls to a store and its acknowledgements, moment by moment, so that any moment can be checked after a power
+loss.
 
 A moment is a position in the journal of the disk: how many operations it had seen.
 
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 
 class Sent(NamedTuple):
-    """A message as it was given to the store, with the offsets it got."""
+    """A message as it was passed to the store, with its offsets."""
 
     topic: str
     queue_id: int
@@ -79,7 +80,7 @@ class Legal(NamedTuple):
 
 
 def end_of(start: int, records: list[Sent]) -> int:
-    """Where a log that begins at `start` ends."""
+    """The end of a log that begins at `start`."""
     return records[-1].log_offset + records[-1].size if records else start
 
 

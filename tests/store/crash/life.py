@@ -1,4 +1,4 @@
-"""One life of a disk: a store is opened on it and used at random, with faults, until the power fails.
+"""One run on a disk: a store is opened and used at random, with faults, until the power fails.
 
 Every step goes through the public face of the store. Its threads are run by hand, a few jobs at a time, so that everything that
 may be in flight is in flight at some moment. What was asked and promised goes into a `History`.
@@ -61,7 +61,7 @@ def random_settings(random: Random) -> StoreSettings:
 
 
 class Setting(NamedTuple):
-    """What the lives of one seed share: the settings, the clock and the dice."""
+    """Shared by the runs of one seed: the settings, the clock and the random source."""
 
     settings: StoreSettings
     clock: FakeClock
@@ -69,7 +69,7 @@ class Setting(NamedTuple):
 
 
 class Life:
-    """A program that runs on `disk` and writes down what it did."""
+    """A program that runs on `disk` and records its calls."""
 
     def __init__(self, setting: Setting, disk: FaultyFiles, history: History, sent_count: int) -> None:
         self.settings, self.clock, self.random = setting
@@ -269,7 +269,9 @@ class Life:
 
 
 def read_log(disk: FaultyFiles, settings: StoreSettings) -> tuple[int, list[Sent]]:
-    """Where the log in the files begins and what it holds, seen by nothing but its bytes; all behind it must be zeros."""
+    """The start and content of the log in the files, parsed from their bytes alone; all bytes after it must be
+    zeros.
+    """
     folder, size = settings.folder / "commitlog", settings.log_file_bytes
     names = disk.list(folder)
     start = int(names[0]) if names else 0

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(autouse=True)
 def loggers_as_before() -> Iterator[None]:
-    """Exploring quietly makes all of PocketMQ quiet; other tests listen to what it logs."""
+    """Exploring quietly silences all of PocketMQ; other tests read its log."""
     logger = logging.getLogger("pocketmq")
     level = logger.level
     yield

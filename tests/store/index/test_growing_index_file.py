@@ -1,4 +1,4 @@
-"""The index file that grows: what look-ups see at once, and in which order it comes to the disk."""
+"""The growing index file: what searches see at once, and the order in which it is written to the disk."""
 
 import errno
 from pathlib import Path
@@ -34,7 +34,7 @@ def grow(files: FaultyFiles) -> GrowingIndexFile:
 
 
 def keys(*hashes: int, first_offset: int = 0, store_ms: int = NOW_MS) -> list[KeyEntry]:
-    """Keys of messages that lie 100 bytes apart and were stored a second apart."""
+    """Keys of messages 100 bytes apart, stored a second apart."""
     return [(key, first_offset + at * 100, store_ms + at * 1000) for at, key in enumerate(hashes)]
 
 

@@ -1,4 +1,4 @@
-"""The index builder: every message of the log enters the index, in slices, whatever lies between."""
+"""The index builder: every message of the log is indexed, in slices."""
 
 import errno
 from collections.abc import Callable

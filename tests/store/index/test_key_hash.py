@@ -1,4 +1,4 @@
-"""The hash of index keys: always Java's, whatever was remembered before."""
+"""The hash of index keys: always Java's, with any content of the cache."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""The key index: what is found, in which files it lies, and what of it is trusted after a stop."""
+"""The key index: what is found, in which files, and which files are used after a stop."""
 
 import errno
 import logging
@@ -28,7 +28,7 @@ SETTINGS = StoreSettings(folder=ROOT, index_slots=10, index_entries=11)
 
 
 class Place:
-    """A disk with an index on it, and messages that lie 100 bytes apart and are stored a second apart."""
+    """A disk with an index, and messages 100 bytes apart that are stored a second apart."""
 
     def __init__(self, files: FaultyFiles | None = None) -> None:
         self.files = files or FaultyFiles()

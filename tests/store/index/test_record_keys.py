@@ -51,7 +51,7 @@ def usual(count: int, first: int = 0) -> list[bytes]:
 
 
 def read_carefully(chunk: bytes, most: int) -> tuple[list[KeyEntry], int, int]:
-    """What `RecordKeys.read` promises, with a memory of its own and the careful road alone."""
+    """The contract of `RecordKeys.read`, with its own cache and with the slow path alone."""
     keys: list[KeyEntry] = []
     at = done = 0
     keys_of = new_index().keys_of
@@ -65,7 +65,7 @@ def read_carefully(chunk: bytes, most: int) -> tuple[list[KeyEntry], int, int]:
 
 @pytest.fixture
 def reader() -> RecordKeys:
-    """In Python: the compiled twin takes every record apart, and has no memory that could be wrong."""
+    """In Python: the C twin parses every record, and has no cache."""
     with using("python"):
         return RecordKeys(new_index())
 

@@ -1,4 +1,4 @@
-"""The commit log: where records go, and what readers see."""
+"""The commit log: the positions of records, and what readers see."""
 
 from collections.abc import Iterator
 from pathlib import Path

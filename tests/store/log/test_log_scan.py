@@ -1,4 +1,4 @@
-"""The scan: finds every sound record, whatever lies between them."""
+"""The scan: finds every valid record, with any bytes between them."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Zeros in properties that could be taken for the damage of a crash."""
+"""Zeros in properties that look like the damage of a crash."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Files made ahead: in time, in order, safe; and what happens when that does not work."""
+"""Prepared files: on time, in order, safe; and what happens if that fails."""
 
 import errno
 from pathlib import Path

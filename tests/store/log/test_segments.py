@@ -1,4 +1,4 @@
-"""A run of files: what is one, what is damage, and that no crash can tear a hole into it."""
+"""A sequence of files: what belongs to it, what is damage, and that no crash leaves a gap."""
 
 import errno
 from pathlib import Path

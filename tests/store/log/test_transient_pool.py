@@ -1,4 +1,4 @@
-"""The transient pool: acknowledged from memory, written behind, never lost while the process lives."""
+"""The transient pool: acknowledged from memory, written later, never lost while the process runs."""
 
 import errno
 from pathlib import Path

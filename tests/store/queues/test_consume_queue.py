@@ -244,7 +244,7 @@ def test_entries_are_written_to_a_really_full_disk_when_it_has_space(box: Fixtur
 
 
 class QueueAgainstList(RuleBasedStateMachine):
-    """The queue does what a plain list of entries would do, whatever the disk does in between."""
+    """The queue behaves like a plain list of entries, with any errors of the disk."""
 
     @initialize(begin=st.integers(0, 25))
     def begin(self, begin: int) -> None:

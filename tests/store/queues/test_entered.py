@@ -1,4 +1,4 @@
-"""Queue entries on their way: entered all, or given back, whatever pieces they come in."""
+"""Queue entries of a turn: all entered, or all withdrawn, in any pieces."""
 
 from pathlib import Path
 

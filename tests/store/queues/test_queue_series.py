@@ -1,4 +1,4 @@
-"""Putting records back into their queue: what each series of offsets comes to."""
+"""Rebuilding a queue from records: the result of each series of offsets."""
 
 import pytest
 from tests.store.made_store import ROOT
@@ -12,7 +12,7 @@ from pocketmq.testing import FaultyFiles
 
 
 def placed(files: Files, *offsets: int) -> tuple[list[int | None], QueueSeries]:
-    """Which record is behind each offset of the queue, from its first one on; None where there is nothing."""
+    """The record of each offset of the queue, from its first one on; None for none."""
     queues = Queues(StoreSettings(folder=ROOT, queue_file_entries=4), files)
     series = QueueSeries(queues)
     queue = queues.get("T", 0)

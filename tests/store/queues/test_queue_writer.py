@@ -1,4 +1,4 @@
-"""Queue entries on their way to files by a thread: what readers see meanwhile, and what a disk that refuses or stalls does to them."""
+"""Queue entries written to files by a thread: what readers see, and the effects of a failing or stalled disk."""
 
 import errno
 import threading

@@ -1,4 +1,4 @@
-"""All consume queues of a store: what the real broker's hold, and how they are written."""
+"""All consume queues of a store: the content of Apache's, and how they are written."""
 
 import errno
 import tracemalloc
@@ -26,7 +26,7 @@ FOLDER = ROOT / "consumequeue"
 
 
 def entered(queues: Queues, touched: set[ConsumeQueue]) -> None:
-    """Entries came to these queues, as a turn brings them."""
+    """Add entries to these queues, as a turn does."""
     for queue in touched:
         queues.mark_dirty(queue)
     queues.entered(touched)
@@ -228,7 +228,7 @@ def test_the_number_of_open_files_is_limited(tmp_path: Path) -> None:
 
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """How much the store has taken since, with what it was given here: other threads of this process may take some as well."""
+    """The memory growth of the store, without allocations of other threads of this process."""
     own = [tracemalloc.Filter(True, place) for place in ("*/pocketmq/store/*", __file__)]
     tracemalloc.start()
     try:

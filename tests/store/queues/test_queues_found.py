@@ -1,4 +1,4 @@
-"""Queues as they are found on the disk, whatever the last stop left of them."""
+"""Queues as they are found on the disk, after any kind of stop."""
 
 from pathlib import Path
 from random import Random

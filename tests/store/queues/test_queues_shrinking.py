@@ -1,4 +1,4 @@
-"""Queues that lose entries: cut, left behind by the log, deleted."""
+"""Queues that lose entries: truncated, trimmed after the log, deleted."""
 
 from random import Random
 

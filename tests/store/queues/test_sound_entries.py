@@ -1,4 +1,4 @@
-"""Entries compared with the log: which are believed, by Python and by its compiled twin alike."""
+"""Entries compared with the log: which are accepted, by Python and by its C twin."""
 
 from unittest.mock import patch
 

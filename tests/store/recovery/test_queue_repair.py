@@ -1,4 +1,4 @@
-"""Consume queues that were damaged: every message is read all the same, since entries come from the log again."""
+"""Damaged consume queues: every message is read, because entries are rebuilt from the log."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def flip(opened: OpenStore, offset: int, bit: int) -> None:
 
 
 def stored(count: int = 30, prepared_files: int = 8) -> OpenStore:
-    """A store that was closed and opened again: its entries come from files."""
+    """A store that was closed and opened again: its entries are read from files."""
     opened = OpenStore.small(prepared_files=prepared_files)
     for number, body in enumerate(numbered(count)):
         opened.send(body, properties=f"TAGS\x01{'AB'[number % 2]}\x02")
@@ -48,7 +48,7 @@ def stored(count: int = 30, prepared_files: int = 8) -> OpenStore:
 
 
 def tagged(opened: OpenStore, tag: str) -> list[bytes]:
-    """What a group that wants one tag gets of the queue."""
+    """The messages of the queue that a group with one tag gets."""
     found: list[bytes] = []
     offset = 0
     while offset < opened.store.max_offset("T", 0):

@@ -1,4 +1,4 @@
-"""Which times of queues the checkpoint may tell, and when."""
+"""Which times of queues the checkpoint may contain, and when."""
 
 from math import inf
 

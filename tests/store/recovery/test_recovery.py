@@ -1,4 +1,4 @@
-"""Opening a store after any kind of stop: what is scanned, cut, rebuilt, and left unchanged."""
+"""Opening a store after any kind of stop: what is scanned, truncated, rebuilt, and unchanged."""
 
 import errno
 import logging

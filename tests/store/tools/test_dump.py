@@ -1,4 +1,4 @@
-"""Dumps: what the real broker stored comes out as its own client read it; damage ends nothing."""
+"""Dumps: Apache's messages are dumped as its own client read them; damage does not end a dump."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ def store() -> MadeStore:
 
 
 def offsets(store: MadeStore, order: Order = Order.LOG, **selection: Any) -> list[int]:
-    """Log offsets of what is dumped; nothing may be skipped."""
+    """Log offsets of the dumped messages; nothing may be skipped."""
     return [message.log_offset for message in messages(store, order, **selection)]
 
 

@@ -1,4 +1,4 @@
-"""The index beside the log: the odd cases. What usual damage looks like is in tests/store/tools/test_verify.py."""
+"""The index compared with the log: special cases. tests/store/tools/test_verify.py has common damage."""
 
 import pytest
 from tests.store.made_store import INDEX_ENTRIES, INDEX_SLOTS, LOG_FILE_BYTES, ROOT, MadeStore

@@ -1,4 +1,4 @@
-"""Queues beside the log: the odd cases. What usual damage looks like is in tests/store/tools/test_verify.py."""
+"""Queues compared with the log: special cases. tests/store/tools/test_verify.py has common damage."""
 
 import pytest
 from tests.store.made_store import LOG_FILE_BYTES, MadeStore

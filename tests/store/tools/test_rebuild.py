@@ -1,4 +1,4 @@
-"""Rebuilds: the same files that the real broker made, nothing else touched, and harmless wherever they end."""
+"""Rebuilds: the same files as Apache's broker, nothing else touched, and harmless if interrupted at any point."""
 
 import errno
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def store() -> MadeStore:
 
 
 def rebuild(files: Files, folder: Path = ROOT, known: KnownSizes = SIZES) -> tuple[RebuildReport, list[str]]:
-    """Rebuild a store; the report and what was skipped."""
+    """Rebuild a store; returns the report and what was skipped."""
     work = Rebuild(files, FakeClock(), find_layout(files, folder, known))
     skipped = [event.text for event in work.run() if isinstance(event, Skipped)]
     return work.report, skipped

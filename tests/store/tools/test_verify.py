@@ -1,4 +1,4 @@
-"""Whole stores: those of the real broker are sound, and every kind of damage is found where it is, with nothing else."""
+"""Complete stores: those of Apache's broker are sound, and every kind of damage is found at its position alone."""
 
 from pathlib import Path
 from random import Random
@@ -130,7 +130,7 @@ def test_progress_reaches_its_total(store: MadeStore) -> None:
 
 
 def a_record(store: MadeStore, number: int = 6) -> tuple[int, int]:
-    """Where a record in the middle begins and ends."""
+    """The start and end of a record in the middle."""
     at = list(store.records)[number]
     return at, at + len(store.records[at])
 
