@@ -329,7 +329,7 @@ def lower_offsets(offsets: OffsetTable, store: MessageStore, now_ms: int, *, cle
     """Lower offsets beyond the end of the log. Return the changed rows, as `topic@group`. `clean`: there was no crash."""
     lowered = offsets.lower_to(store.max_offset)
     if clean:
-        offsets.drop_old_bounds(now_ms)
+        offsets.keep_bounds(now_ms)
     else:
         offsets.set_bounds(store.queue_ends(), now_ms)
     if lowered:

@@ -341,7 +341,7 @@ def test_after_a_crash_offsets_beyond_the_end_are_of_the_old_log_until_a_pull(
     offsets: OffsetTable,
 ) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.set_bounds({"T": {0: 90}})
+    offsets.set_bounds({"T": {0: 90}}, NOW)
 
     assert not offsets.commit("g", "T", 0, 100)
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
@@ -352,7 +352,7 @@ def test_after_a_crash_offsets_beyond_the_end_are_of_the_old_log_until_a_pull(
 def test_after_a_crash_a_group_without_commits_restarts_unless_it_queries_its_offset(
     offsets: OffsetTable,
 ) -> None:
-    offsets.set_bounds({"T": {0: 90}})
+    offsets.set_bounds({"T": {0: 90}}, NOW)
 
     assert not offsets.commit("g", "T", 0, 100)
     assert offsets.redirect_older("g", "T", 0, 100, 7) == 7
@@ -365,7 +365,7 @@ def test_after_a_crash_a_group_without_commits_restarts_unless_it_queries_its_of
 
 def test_after_a_crash_the_broker_commits_its_progress_of_transaction_checks(offsets: OffsetTable) -> None:
     offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, 80)
-    offsets.set_bounds({HALF_TOPIC: {0: 90}})
+    offsets.set_bounds({HALF_TOPIC: {0: 90}}, NOW)
 
     assert offsets.commit(TRANSACTION_CHECK_GROUP, HALF_TOPIC, 0, 100)
 
@@ -373,6 +373,7 @@ def test_after_a_crash_the_broker_commits_its_progress_of_transaction_checks(off
 def started_again(offsets: OffsetTable) -> OffsetTable:
     restored = OffsetTable()
     restored.restore(SavedOffsets.decode(offsets.snapshot_json(NOW)))
+    restored.keep_bounds(NOW)
     return restored
 
 
@@ -382,7 +383,6 @@ def test_a_member_that_is_away_during_a_crash_and_a_restart_still_has_offsets_of
     offsets.commit("g", "T", 0, 80)
     offsets.set_bounds({"T": {0: 90}}, NOW)
     offsets = started_again(offsets)
-    offsets.drop_old_bounds(NOW + 1)
 
     assert not offsets.commit("g", "T", 0, 100, end=200)
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
@@ -406,21 +406,22 @@ def test_bounds_of_two_crashes_are_the_smaller_ones_for_members_that_were_away_d
     assert offsets.redirect_older("there", "T", 0, 150, 0) == 80
 
 
-def test_a_day_after_a_crash_members_have_returned(offsets: OffsetTable) -> None:
+def test_a_broker_that_has_run_for_a_day_drops_the_bounds(offsets: OffsetTable) -> None:
     offsets.set_bounds({"T": {0: 90}}, NOW)
     offsets = started_again(offsets)
-    offsets.drop_old_bounds(NOW + BOUNDS_KEPT_MS + 1)
+    offsets.keep_bounds(NOW + BOUNDS_KEPT_MS)
+    assert b"recovered" in offsets.snapshot_json(NOW + BOUNDS_KEPT_MS + 1)
+    assert not offsets.commit("g", "T", 0, 100)
 
-    assert offsets.is_changed
-    assert b"recovered" not in offsets.snapshot_json(NOW)
+    assert b"recovered" not in offsets.snapshot_json(NOW + 2 * BOUNDS_KEPT_MS + 1)
     assert offsets.commit("g", "T", 0, 100)
 
 
-def test_a_redirected_member_cannot_commit_older_offsets_before_its_pulls_reach_them(
+def test_a_redirected_member_cannot_save_its_older_offset_before_it_has_pulled_so_far_again(
     offsets: OffsetTable,
 ) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.set_bounds({"T": {0: 90}})
+    offsets.set_bounds({"T": {0: 90}}, NOW)
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
 
     assert not offsets.commit("g", "T", 0, 100, end=500)  # RocketMQ's members save their offsets every 5 s
@@ -436,7 +437,7 @@ def test_a_redirected_member_cannot_commit_older_offsets_before_its_pulls_reach_
 @pytest.mark.parametrize("change", ["reset", "program"])
 def test_an_administrator_may_set_any_offset_of_a_redirected_group(offsets: OffsetTable, change: str) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.set_bounds({"T": {0: 90}})
+    offsets.set_bounds({"T": {0: 90}}, NOW)
     assert offsets.redirect_older("g", "T", 0, 100, 0) == 80
 
     if change == "reset":
@@ -460,7 +461,7 @@ def test_a_group_without_commits_also_starts_a_recreated_topic_at_zero(
 
 def test_after_a_crash_commits_below_the_end_are_accepted(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 80)
-    offsets.set_bounds({"T": {0: 90}})
+    offsets.set_bounds({"T": {0: 90}}, NOW)
 
     assert offsets.commit("g", "T", 0, 85)
     assert offsets.redirect_older("g", "T", 0, 90, 0) is None
@@ -469,7 +470,7 @@ def test_after_a_crash_commits_below_the_end_are_accepted(offsets: OffsetTable) 
 
 def test_deleted_messages_are_not_pulled_again(offsets: OffsetTable) -> None:
     offsets.commit("g", "T", 0, 10)
-    offsets.set_bounds({"T": {0: 90}})
+    offsets.set_bounds({"T": {0: 90}}, NOW)
 
     assert offsets.redirect_older("g", "T", 0, 100, 40) == 40
     assert offsets.stored("g", "T", 0) == 40

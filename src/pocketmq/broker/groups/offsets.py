@@ -14,8 +14,8 @@ the table keeps a bound for each group until its next pull of the queue: the end
 or 0 for a deleted topic. A pull or commit beyond the bound is from the older log: the pull is redirected to the group's
 stored offset, or to the beginning if its members had not committed yet; the commit is ignored. A group without an offset
 that asks for one is new to the queue, and has no bound from then on. RocketMQ's members save their old offset once more after such a pull, so commits
-beyond what the group has pulled since are ignored, too. Bounds survive restarts for a day: members may be away
-during several of them. A bound never grows by another crash.
+beyond what the group has pulled since are ignored, too. Bounds survive restarts, because members may be away during
+several of them, and no bound grows by another crash. They are dropped when a broker has run for a day.
 
 Every row keeps its text until it changes, so a save writes only the changed rows. Names contain no '@' (see
 `model.names`), so a key can always be parsed.
@@ -36,7 +36,7 @@ NOTHING_TO_CORRECT = LARGEST
 """The correction of a queue in which the compared group is behind all others."""
 
 BOUNDS_KEPT_MS = 24 * 3_600_000
-"""How long after a crash its bounds survive restarts."""
+"""How long a broker runs until it drops the bounds of an earlier crash: all members have returned by then."""
 MAX_RECREATED = 4_096
 """Limit on groups of deleted topics that are kept; the oldest are removed first."""
 
@@ -83,7 +83,7 @@ class OffsetTable:
         """After a crash: the ends that queues had at the start, by topic."""
         self._confirmed: dict[str, dict[int, int]] = {}
         """Queues that a group has pulled since a crash, by `topic@group`: their bounds are LARGEST, or of a later crash."""
-        self._recovered_ms = 0
+        self._bounds_until_ms = 0
         self._bounds_text: bytes | None = b""
         """The bounds after a crash in the next snapshot; None if they changed."""
         self._recreated: dict[str, set[int]] = {}
@@ -305,7 +305,7 @@ class OffsetTable:
                     lowered.append(row.key)
         return lowered
 
-    def set_bounds(self, ends: Mapping[str, Mapping[int, int]], now_ms: int = 0) -> None:
+    def set_bounds(self, ends: Mapping[str, Mapping[int, int]], now_ms: int) -> None:
         """After a crash, members may have offsets of lost messages. `ends` of all queues, when no offset is beyond its end."""
         before = self._recovered
         if before is None:
@@ -320,13 +320,12 @@ class OffsetTable:
             self._confirmed[key] = {queue_id: min(bound, queues.get(queue_id, 0)) for queue_id, bound in bounds.items()}
         # The broker's own offsets are of the log that it has read itself.
         self._confirmed |= {f"{topic}@{TRANSACTION_CHECK_GROUP}": {0: LARGEST} for topic in (HALF_TOPIC, OP_HALF_TOPIC)}
-        self._recovered_ms = now_ms
         self._bounds_text = None
+        self.keep_bounds(now_ms)
 
-    def drop_old_bounds(self, now_ms: int) -> None:
-        """After a clean stop: the bounds of a crash long ago are not needed any more."""
-        if self._recovered is not None and now_ms - self._recovered_ms > BOUNDS_KEPT_MS:
-            self._recovered, self._confirmed, self._bounds_text = None, {}, None
+    def keep_bounds(self, now_ms: int) -> None:
+        """At a start: keep the bounds of earlier crashes for their time from now on."""
+        self._bounds_until_ms = now_ms + BOUNDS_KEPT_MS
 
     def delete_topic(self, topic: str) -> None:
         """Delete all offsets of a topic. Their groups begin at 0 if the topic is created again."""
@@ -398,6 +397,8 @@ class OffsetTable:
 
     def snapshot_json(self, now_ms: int) -> bytes:
         """The bytes of consumerOffset.json. Only rows that changed since the last call are encoded again."""
+        if self._recovered is not None and now_ms > self._bounds_until_ms:
+            self._recovered, self._confirmed, self._bounds_text = None, {}, None
         if self.is_changed:
             self.version = self.version.next_version(now_ms)
         for row in self._dirty:
@@ -419,8 +420,7 @@ class OffsetTable:
     def _encode_bounds(self) -> bytes:
         if self._recovered is None:
             return b""
-        tables = _encode(self._recovered), _encode(self._confirmed), self._recovered_ms
-        return b',"recoveredTable":%b,"confirmedTable":%b,"recoveredMs":%d' % tables
+        return b',"recoveredTable":%b,"confirmedTable":%b' % (_encode(self._recovered), _encode(self._confirmed))
 
     def restore(self, saved: ConsumerOffsets) -> list[str]:
         """Fill a new table from a saved one. Return the keys that are not `topic@group`."""
@@ -435,8 +435,8 @@ class OffsetTable:
         if isinstance(saved, SavedOffsets):
             self._restore_resets(saved.reset_table)
             self._recreated = {key: set(confirmed) for key, confirmed in saved.recreated_table.items()}
-            if saved.recovered_ms:
-                self._recovered, self._recovered_ms = saved.recovered_table, saved.recovered_ms
+            if saved.recovered_table is not None:
+                self._recovered = saved.recovered_table
                 self._confirmed = {key: dict(bounds) for key, bounds in saved.confirmed_table.items()}
                 self._bounds_text = self._encode_bounds()
         self.version = saved.data_version
