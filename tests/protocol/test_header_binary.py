@@ -9,7 +9,8 @@ from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.protocol.command import Command, decode_command, encode_command
 from pocketmq.protocol.fields import MAX_EXT_FIELDS, Header
 from pocketmq.protocol.frames import split_frames
-from pocketmq.protocol.header_binary import decode, encode
+from pocketmq.protocol.header_encodings import decode_binary as decode
+from pocketmq.protocol.header_encodings import encode_binary as encode
 
 ROUTE_QUERY = bytes.fromhex("000000250100002100690301df0000000100000000000000000000000c0005746f7069630000000154")
 WITH_ALL: Header = (310, {"a": "group", "b": "", "": "中文"}, "remark", 2, -5, 479, Language.GO)

@@ -7,7 +7,8 @@ import pytest
 from pocketmq.codes import Language
 from pocketmq.errors import ProtocolError, UsageError
 from pocketmq.protocol.fields import MAX_EXT_FIELDS, Header
-from pocketmq.protocol.header_json import decode, encode
+from pocketmq.protocol.header_encodings import decode_json as decode
+from pocketmq.protocol.header_encodings import encode_json as encode
 
 ROUTE_QUERY: Header = (105, {"topic": "TBW102"}, None, 0, 2, 479, Language.JAVA)
 

@@ -4,8 +4,7 @@ Modules in reading order:
 
     frames             splits a byte stream into frames
     command            a command: one request or response, whatever its header encoding
-    header_json        the JSON header
-    header_binary      the binary header, called ROCKETMQ
+    header_encodings   the JSON header, and the binary header, called ROCKETMQ
     fields             ext fields as typed headers
     hot_headers        fast decoding of send, pull and offset requests
     api/               the headers of all requests and responses

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from pocketmq.codes import VERSION, HeaderEncoding, Language, ResponseCode
 from pocketmq.errors import RemoteError, error_for
-from pocketmq.protocol import header_binary, header_json
 from pocketmq.protocol.frames import PREFIX_SIZE, Frame, join_frame
+from pocketmq.protocol.header_encodings import decode_binary, decode_json, encode_binary, encode_json
 
 RESPONSE = 1
 """Flag bit of a response."""
@@ -67,16 +67,16 @@ def decode_command(frame: Frame) -> Command:
     """Decode a frame. ProtocolError if its header is invalid."""
     encoding, header, body = frame
     if encoding == _JSON:
-        code, ext, remark, flag, opaque, version, language = header_json.decode(header)
+        code, ext, remark, flag, opaque, version, language = decode_json(header)
         return Command(code, ext, body, remark, flag, opaque, version, language)
-    code, ext, remark, flag, opaque, version, language = header_binary.decode(header)
+    code, ext, remark, flag, opaque, version, language = decode_binary(header)
     return Command(code, ext, body, remark, flag, opaque, version, language, _BINARY)
 
 
 def encode_command(command: Command) -> bytes:
     """Encode a command as a frame."""
-    codec = header_json if command.encoding == _JSON else header_binary
-    header = codec.encode(
+    encode = encode_json if command.encoding == _JSON else encode_binary
+    header = encode(
         (
             command.code,
             command.ext,

@@ -42,7 +42,7 @@ from pocketmq.protocol.api.messages import (
 from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command, header_template
 from pocketmq.protocol.fields import Int32, language_of, number_fields
 from pocketmq.protocol.frames import Frame, join_frame, split_frames
-from pocketmq.protocol.header_json import DECODE_ERRORS
+from pocketmq.protocol.header_encodings import DECODE_ERRORS
 
 _RequestFlag = Annotated[int, msgspec.Meta(multiple_of=RESPONSE << 1, ge=-(2**31), le=2**31 - 1)]
 """A flag without the response bit, so that the decoder refuses responses."""

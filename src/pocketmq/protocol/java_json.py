@@ -48,7 +48,7 @@ from msgspec.inspect import (
 
 from pocketmq.errors import BodyError, ProtocolError, UsageError
 from pocketmq.model import MessageQueue
-from pocketmq.protocol.header_json import DECODE_ERRORS
+from pocketmq.protocol.header_encodings import DECODE_ERRORS
 from pocketmq.protocol.java_json_reader import DEFAULT_LIMITS, REFERENCE_MARK, JsonLimits, read_json
 
 _encode = msgspec.json.Encoder(order="sorted").encode

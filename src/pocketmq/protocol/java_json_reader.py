@@ -19,7 +19,7 @@ import msgspec
 
 from pocketmq.errors import ProtocolError
 from pocketmq.model import MessageQueue
-from pocketmq.protocol.header_json import DECODE_ERRORS
+from pocketmq.protocol.header_encodings import DECODE_ERRORS
 
 REFERENCE = "$ref"
 REFERENCE_MARK = b'"$ref"'
