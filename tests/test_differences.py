@@ -81,7 +81,7 @@ DIFFERENCES = {
         "listener returns nothing",
         "`ROLLBACK` with automatic commits",
         "listener that hangs, broadcast",
-        "broadcast, log replaced or shortened while the member was away",
+        "broadcast, log replaced or shortened while the member was stopped",
         "check for listeners that hang",
         "threads above the minimum",
         "paused member",
