@@ -79,6 +79,12 @@ CONCEPTS: Final = frozenset(
 )
 """Retired words that local variables, parameters and comments in C avoid, too."""
 
+TEST_NAME_WORDS: Final = re.compile(
+    r"(_)(told|tell|tells|nobody|somebody|everybody|anybody|whoever|who|whom|anew|heard|hears?|rooms?|wish|wishes|goes_on"
+    r"|go_on|went_on|for_ever|passed_over|taken_for|all_the_same|meanwhile|alike|borne|that_is_none)(?=_|$)"
+)
+"""Idioms that names of tests avoid."""
+
 NETWORK: Final = frozenset({"net", "protocol", "nameserver", "broker", "client", "spark"})
 SCOPES: Final = {"line": NETWORK, "lines": NETWORK}
 """Words that are retired in some packages only: a line of text is a line."""
@@ -230,6 +236,12 @@ def name_faults(source: Source) -> Iterator[str]:
     for node, name in _defined(source):
         for word in _retired_in(name, source.package):
             yield f"{source.at(node)}: {name}: the glossary retires {word!r}"
+
+
+def idioms_of_tests(path: Path) -> Iterator[str]:
+    """Idioms in the names of tests of a file."""
+    for name in re.findall(r"def (test_\w+)", path.read_text("utf-8")):
+        yield from (f"{path.name}: {name}: {found[2]}" for found in TEST_NAME_WORDS.finditer(COMPOUNDS.sub("", name)))
 
 
 def _retired_in(name: str, package: str) -> list[str]:

@@ -11,6 +11,7 @@ from tests.prose import (
     GLOSSARY,
     ROOT,
     comment_faults,
+    idioms_of_tests,
     local_faults,
     name_faults,
     page_faults,
@@ -40,6 +41,17 @@ def test_comments_are_written_in_plain_words(package: str) -> None:
     files = [path for path in sorted((SRC / "pocketmq" / package).rglob("*")) if path.suffix in {".py", ".c", ".h"}]
 
     assert [fault for path in files for fault in comment_faults(path)] == []
+
+
+def test_names_of_tests_are_plain() -> None:
+    assert [fault for path in sorted((ROOT / "tests").rglob("test_*.py")) for fault in idioms_of_tests(path)] == []
+
+
+@pytest.mark.parametrize(("name", "faults"), [("a_failure_is_told", 1), ("who_waits", 1), ("a_failure_is_logged", 0)])
+def test_idioms_in_names_of_tests_are_found(tmp_path: Path, name: str, faults: int) -> None:
+    (tmp_path / "test_made.py").write_text(f"def test_{name}(): ...")
+
+    assert len(list(idioms_of_tests(tmp_path / "test_made.py"))) == faults
 
 
 def test_every_owner_of_the_glossary_exists() -> None:

@@ -108,7 +108,7 @@ class SteadyClock:
         return self._follow(wall, uptime, gap)
 
     def settled_ms(self) -> int:
-        """0 for a while after the start, until the time of the machine has proved to be stable."""
+        """0 after the start, until the time of the machine has proved to be stable."""
         return self.now_ms() if self._uptime() >= self._settled_at else 0
 
     def steady_ms(self) -> int:

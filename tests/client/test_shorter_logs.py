@@ -15,7 +15,7 @@ from pocketmq.testing import run
 
 KEPT, LOST = [b"kept %d" % number for number in range(5)], [b"lost %d" % number for number in range(5)]
 SYNC_S = 11
-"""After so long all that was sent is on the disk, and offsets are kept."""
+"""After this time all that was sent is on the disk, and offsets are kept."""
 PUSHED = ["concurrent", "ordered", "broadcast"]
 kinds = pytest.mark.parametrize("kind", ["concurrent", "ordered", "lite", "broadcast"])
 

@@ -136,7 +136,7 @@ def test_a_lite_pull_consumer_raises_for_the_unreadable_message_and_can_seek_aft
     run(main())
 
 
-def test_a_lite_pull_consumer_seeks_behind_a_bad_message_that_was_deleted_meanwhile() -> None:
+def test_a_lite_pull_consumer_seeks_after_a_deleted_unreadable_message() -> None:
     async def main() -> None:
         store = {"log_file_bytes": 4096, "max_message_bytes": 1024}
         async with real_cluster(queues=1, store=store) as c, c.lite_consumer(start_at="first") as consumer:

@@ -81,7 +81,7 @@ class ToldAdmin:
 
 
 def collected(admin: ToldAdmin, seconds: float, *, watched: int = 0) -> Collector:
-    """What a collector knows after so long."""
+    """What a collector knows after this time."""
 
     async def story() -> Collector:
         clock = FakeClock(asyncio.get_running_loop())

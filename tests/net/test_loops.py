@@ -50,7 +50,7 @@ class Ending:
         self.clock.advance_ms(int(seconds * 1000))
 
     def fail(self, seconds: float) -> None:
-        """Callbacks fail at once, again and again, for so long."""
+        """Callbacks fail at once, again and again, for this time."""
         stop_at = self.clock.monotonic() + seconds
         with contextlib.closing(asyncio.new_event_loop()) as loop:
             while self.clock.monotonic() < stop_at:

@@ -1,7 +1,7 @@
 """Accounts and their permissions: values and rules; `accounts_file` reads them.
 
 Each server has one table from request code to `Accesses`: the actions of a request on resources, with the names of RocketMQ's ACL.
-The sender needs the right to all of them. A code without a row is refused.
+The sender needs all of these permissions. A code without a row is refused.
 
     orders-service ── topics   orders*          Pub, Sub
                    ├─ groups   orders-workers   Sub

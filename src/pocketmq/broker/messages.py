@@ -290,7 +290,7 @@ def _time(draft: Draft, due_ms: int, now_ms: int, timer: TimerSettings) -> None:
             f"the message is due in {(due_ms - now_ms) // 1000} s; the limit is {timer.max_delay_s} s (timerMaxDelaySec)"
         )
     recalled, plus, _ = draft.properties.get(names.TIMER_DEL_UNIQKEY, "").partition("+")
-    if plus and recalled != draft.topic:  # the right to one topic is no right to recall messages of another
+    if plus and recalled != draft.topic:  # permission for one topic does not permit recalls in another
         raise InvalidMessage(f"a message of topic {draft.topic} cannot recall one of topic {recalled[:40]}")
     draft.properties[names.TIMER_OUT_MS] = str((due_ms - 1) // timer.precision_ms * timer.precision_ms)
     _redirect(draft, TIMER_TOPIC, 0)

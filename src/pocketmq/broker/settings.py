@@ -172,7 +172,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     short_polling_ms: int = 1_000
     """How long such a pull is held without long polling, in ms."""
     hold_check_ms: int = 5_000
-    """A held pull whose queue grew by messages that it does not want is answered after so long, to move it on."""
+    """A held pull whose queue only got messages that its filter excludes is answered after this time, with a later offset."""
     slave_read: bool = False
     """Suggest another broker of the same name to consumers that are far behind."""
 

@@ -248,7 +248,7 @@ typedef struct {
 
 /* Whether so many records can have so many bytes, and their pack is within the limits of Arrow columns. */
 bool can_be_packed(int64_t count, int64_t record_bytes);
-/* The size limit of their pack: if it were not much smaller, whole records are better. */
+/* The size limit of their pack: if a pack is not much smaller, records are sent instead. */
 int64_t pack_capacity(int64_t record_bytes);
 void begin_pack(BodyPack *pack, byte *to, int64_t count, int64_t record_bytes);
 /* False if a record is irregular, if there are more than announced, or if the pack is too large. */

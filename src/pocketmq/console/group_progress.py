@@ -29,7 +29,7 @@ KEPT_MOVES: Final = 20
 TIMED_MOVES: Final = 10
 """The time between batches is that of the last moves, so that it is soon exact after sampling becomes frequent."""
 FORGOTTEN_S: Final = 24 * 3_600.0
-"""A group without a commit for so long is no longer shown."""
+"""A group without a commit for this time is no longer shown."""
 PATIENCE_S: Final = 30.0
 PATIENCE_BATCHES: Final = 5
 """A group with a lag and without a commit for both of these has stopped."""

@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def put_back(self, frames: list[Frame]) -> None:
         """During a turn: return its last `frames` unserved. They become a turn of their own when the connection is writable."""
-        assert self._in_turn, "frames are put back by the turn that got them"
+        assert self._in_turn, "only the turn that got the frames can defer them"
         self._returned = frames
 
     def put_off(self, frames: list[Frame]) -> None:

@@ -241,7 +241,7 @@ class Upkeep:
         return self._parts.index_builder.backlog_bytes(self._parts.log.written)
 
     def hurry_index(self) -> None:
-        """A caller waits for the index: for a while, ticks work on it even while messages arrive."""
+        """A caller waits for the index: for some time, ticks work on it even while messages arrive."""
         self._hurried_until = self._parts.clock.monotonic() + LOOKUP_HURRY_S
 
     def index_now(self) -> None:

@@ -99,7 +99,7 @@ def test_lost_messages_are_logged_and_counted(caplog: pytest.LogCaptureFixture) 
     forwarder.lost(3, "the log is gone")
 
     assert forwarder.undeliverable == 3
-    assert "Lost 3 things" in caplog.text
+    assert "3 things are lost" in caplog.text
 
 
 def test_delivering_everything_continues_until_nothing_is_due() -> None:

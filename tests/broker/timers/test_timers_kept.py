@@ -143,7 +143,7 @@ def test_messages_lost_before_rolling_are_logged(caplog: pytest.LogCaptureFixtur
     life.pass_ms(2 * HOUR_MS)
 
     assert (life.timers.rolled, life.timers.undeliverable, len(life.timers)) == (1, 1, 1)
-    assert "Lost 1 timed messages" in caplog.text
+    assert "1 timed messages are lost" in caplog.text
     life.pass_ms(7 * HOUR_MS)
     assert life.bodies() == [b"kept"]
 

@@ -142,7 +142,7 @@ class Forwarder:
 
     def lost(self, count: int, why: str) -> None:
         self.undeliverable += count
-        log.error("Lost %d %s: %s", count, self._what, why)
+        log.error("%d %s are lost: %s", count, self._what, why)
 
     def _report_undeliverable(self, log_offset: int, why: str) -> None:
         self.undeliverable += 1

@@ -110,7 +110,7 @@ class Timeline:
 
 
 class History:
-    """The marks of one tally. It begins with zero, at the sample before the tally was made."""
+    """The marks of one tally. The first one is zero, at the sample before the creation of the tally."""
 
     __slots__ = ("_marks", "last")
 

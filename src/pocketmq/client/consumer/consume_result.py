@@ -5,7 +5,7 @@
     False, LATER, any exception                   retried               the queue pauses, then the message is retried
     RetryLater(delay_level=5)                     retried, that level   the same, after the time of that level
     DeadLetter("no such customer")                a dead letter         a dead letter
-    Suspend(wait_ms=200)                          —                     the queue pauses for so long
+    Suspend(wait_ms=200)                          —                     the queue pauses for this time
     COMMIT, ROLLBACK                              —                     with auto_commit=False: see below
     AckIndex(2)                                   the first three done, the others retried
     [SUCCESS, DeadLetter(…), …]                   one for each message

@@ -41,7 +41,7 @@ THREAD_RETRY_S = 1.0
 """The delay of the next attempt when not even one thread could be started."""
 
 IDLE_S = 60.0
-"""Threads above the minimum end when they were idle for so long."""
+"""Threads above the minimum end when they were idle for this time."""
 
 
 class Workers(ABC):

@@ -35,7 +35,7 @@ class PauseCause(StrEnum):
 
 
 PAUSE_MS: Final = dict.fromkeys(PauseCause, 50) | {PauseCause.PAUSED: 1000, PauseCause.UNLOCKED: 1000}
-"""After so long the limits are checked again."""
+"""After this time the limits are checked again."""
 
 LOGGED_EVERY: Final = 1000
 """Of the pauses of one cause, the first is logged, and every 1000th after it."""

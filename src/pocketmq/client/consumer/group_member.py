@@ -53,7 +53,7 @@ log = logging.getLogger("pocketmq.client")
 
 FIRST_PERSIST_S = 10.0
 FIRST_ROUND_S = 3.0
-"""A start or a subscription waits at most so long for the first offsets of its queues: brokers may be away."""
+"""A start or a subscription waits at most this long for the first offsets of its queues: brokers may be away."""
 
 
 S_co = TypeVar("S_co", bound=GroupSettings, covariant=True)

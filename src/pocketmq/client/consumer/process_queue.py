@@ -60,9 +60,9 @@ class OffsetRange:
 LOCK_SECONDS: Final = 30.0
 """How long a client trusts its lock on an orderly queue."""
 LEASE_SECONDS: Final = 60.0
-"""A broker releases a lock that was not renewed for so long."""
+"""A broker releases a lock that was not renewed for this time."""
 PULL_IDLE_SECONDS: Final = 120.0
-"""A queue that was not pulled for so long is dropped and assigned again."""
+"""A queue that was not pulled for this time is dropped and assigned again."""
 CATCH_UP_S: Final = 0.005
 """How long the next pull waits for listeners."""
 MAX_OVERDUE: Final = 16

@@ -24,7 +24,7 @@ from pocketmq.protocol.bodies.topics import LogMark
 log = logging.getLogger("pocketmq.client")
 
 SYNCED_AFTER_S: Final = 60.0
-"""A crash of the broker cannot lose what the queue had so long ago: logs are synced at least every ten seconds."""
+"""A crash of the broker cannot lose what the queue had this long ago: logs are synced at least every ten seconds."""
 
 
 class PullPosition:
@@ -36,7 +36,7 @@ class PullPosition:
         self.queue = queue
         self.start_at_offset(next_offset)
         self.start_after_s = start_after_s
-        """The first pull waits so long: the previous owner may still be finishing messages."""
+        """The first pull waits this long: the previous owner may still be finishing messages."""
         self.reload_offset = reload_offset
         """Load the committed offset again before the first pull."""
         self.awaits_topic = False

@@ -92,7 +92,7 @@ UNBALANCED_S = 1.0
 """The interval of rounds while the assignment is incomplete."""
 MIN_GAP_S = 0.2
 MISSING_S = 2.5
-"""A topic that does not exist is reported after so long: others may be creating it."""
+"""A topic that does not exist is reported after this time: others may be creating it."""
 
 OnRebalanced = Callable[[str, Sequence[MessageQueue], Sequence[MessageQueue]], None]
 """Called with a topic, all its queues, and those of this member."""

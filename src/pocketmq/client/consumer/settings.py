@@ -120,7 +120,7 @@ def _require_longer_timeout(wait_ms: int, name: str, timeout_ms: int) -> None:
     """A pull that times out while the broker holds it loses the response, and is repeated without end."""
     if timeout_ms < wait_ms:
         raise InvalidSetting(
-            f"pull_wait_ms = {wait_ms} must not be above {name} = {timeout_ms}: a broker may hold a pull for so long; "
+            f"pull_wait_ms = {wait_ms} must not be above {name} = {timeout_ms}: a broker may hold a pull for this time; "
             f"for example pull_wait_ms={timeout_ms // 2} or {name}={2 * wait_ms}"
         )
 

@@ -116,7 +116,7 @@ class Transactions:
     async def decide(self, halves: Sequence[Half], state: TransactionState) -> None:
         """Send the decision to the brokers. A lost decision is not an error: the broker checks the transaction later.
 
-        All decisions are recorded before the first is sent, so that checks find them whatever happens.
+        All decisions are recorded before the first is sent, so that checks find them after any failure.
         """
         for half in halves:
             if state is TransactionState.UNKNOWN:

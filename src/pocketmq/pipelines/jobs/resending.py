@@ -204,7 +204,7 @@ class Pieces(msgspec.Struct, frozen=True, kw_only=True):
         return sum(map(len, self.ranges))
 
     def piece(self, number: int) -> list[QueueRange]:
-        """The ranges of a piece, without queues that it has nothing of."""
+        """The ranges of a piece, without queues from which it has no messages."""
         parts = [QueueRange(one.queue, self.start(one, number), self.start(one, number + 1)) for one in self.ranges]
         return [one for one in parts if len(one)]
 

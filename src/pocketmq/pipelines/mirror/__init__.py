@@ -6,7 +6,7 @@
     offset map   A:0 from 500 ═ B:0 from 0, 1,000 messages        so that groups can continue at B where they were at A
 
 Each copy names its origin in the property `mirrorOf`. After a restart, the mirror reads the end of the target queues: the copies there
-show what was sent, whatever was saved.
+show what was sent, whether or not the progress was saved.
 
 Modules in reading order:
 

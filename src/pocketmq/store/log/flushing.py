@@ -41,7 +41,7 @@ meanwhile.
 
 
 LONG_SYNC_S = 1.0
-"""A sync of the log that runs for so long, even with much to sync, is a sign that writes may stall, too."""
+"""A sync of the log that runs for this time, even with much to sync, is a sign that writes may stall, too."""
 LEAST_LONG_SYNC_S = 0.2
 UNUSUAL_FACTOR = 3
 """The same for a sync that takes so many times the usual duration, and at least `LEAST_LONG_SYNC_S`."""

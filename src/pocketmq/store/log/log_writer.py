@@ -31,7 +31,7 @@ from pocketmq.store.worker import Post, Worker
 log = logging.getLogger("pocketmq.store")
 
 LONG_QUEUE_WRITE_S: Final = 0.25
-"""A write to consume queues or the checkpoint that takes a thread so long is a sign that log writes may stall, too.
+"""A write to consume queues or the checkpoint that takes a thread this long is a sign that log writes may stall, too.
 On a busy processor, threads start late, so the limit is not lower.
 """
 CALM_FACTOR: Final = 10
@@ -39,7 +39,7 @@ LEAST_CALM_S: Final = 0.1
 """A write also looks slow on a busy processor; that must not cost much."""
 MOST_CALM_S: Final = 10.0
 STALLED_S: Final = 1.0
-"""A running write that has taken so long is logged."""
+"""A running write that has taken this long is logged."""
 
 
 Store = Callable[[Callable[[], None]], None]
@@ -85,7 +85,7 @@ class LogWriter:
         self._is_stall_reported = False
         self._waiting: list[Callable[[], None]] = []
         self.slow_s = settings.slow_write_ms / 1000
-        """A write that takes at least so long is slow."""
+        """A write that takes at least this long is slow."""
         self.is_calm = self.slow_s > 0
         """Whether the owner's thread writes turns itself."""
 
