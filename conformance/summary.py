@@ -33,13 +33,13 @@ def _text(sections: Sections) -> str:
     rows = [[feature.name, *(_cell(feature, column, sections, notes) for column in COLUMNS)] for feature in FEATURES]
     return "\n".join(
         [
-            _counted("All tables of this page together", everything) + " The reasons stand below each table.",
+            _counted("All tables of this page together", everything) + " The reasons are below each table.",
             "",
             "| table | pass | differ on purpose | could not be run | fail |",
             "| --- | --- | --- | --- | --- |",
             *(f"| {heading} | {' | '.join(map(str, _counts(outcomes)))} |" for heading, outcomes in sections.items()),
             "",
-            f"A feature is what the worst of its checks is. {NOTHING}: nothing is checked, and the note says why.",
+            f"A feature has the result of its worst check. {NOTHING}: no check exists, and the note has the reason.",
             "",
             f"| feature | {' | '.join(column.title for column in COLUMNS)} |",
             f"| --- |{' --- |' * len(COLUMNS)}",

@@ -28,8 +28,8 @@ ATTEMPTS: Final = 3
 GONE_S: Final = 30
 
 LISTED: Final = "Apache's name server lists our broker beside Apache's"
-SPREAD: Final = "a topic made for the cluster has its queues on both"
-SEEN: Final = "mqadmin shows the queues of both, and how far a group is in them"
+SPREAD: Final = "a topic created for the cluster has its queues on both"
+SEEN: Final = "mqadmin shows the queues of both, and the offsets of a group in them"
 GONE: Final = "our broker is not listed any more when it has stopped, and Apache's is"
 REGISTERED: Final = "our name server lists Apache's broker and its topics"
 FORGOTTEN: Final = "… and forgets it when it has stopped"

@@ -216,7 +216,7 @@ class Story:
 
 
 def _check(name: str) -> str:
-    return f"{name}: every queue has one reader, every message comes once, while members join and leave"
+    return f"{name}: every queue has one reader, every message is delivered once, while members join and leave"
 
 
 def _run(trial: Trial) -> None:

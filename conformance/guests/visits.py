@@ -75,7 +75,7 @@ def visit(check: str, talent: str = "") -> Callable[[Visit], Visit]:
     return add
 
 
-@visit("sends: content, tag, keys, properties, ids and offsets are as it says; large bodies; one delayed by a level")
+@visit("sends: content, tag, keys, properties, ids and offsets are correct; large bodies; a delay level")
 async def sends(host: Host) -> None:
     stage = host.stage
     stored, answers = await host.sent()
@@ -177,7 +177,7 @@ async def broadcasting(host: Host) -> None:
             stage.same("bodies", sorted(each["body"] for each in got), [body.decode() for body in numbered(6)])
 
 
-@visit("a failed message comes again")
+@visit("a failed message is delivered again")
 async def retry(host: Host) -> None:
     async with host.consuming(mode="retry", queues=1) as (guest, producer, topic, _):
         await producer.send(topic, b"again", tags="TagA", keys=["k1"])
@@ -212,7 +212,7 @@ async def transactions(host: Host) -> None:
     stage.same("asked about", sorted(set(guest.all_of("asked"))), ["later-commit", "later-rollback"])
 
 
-@visit("shares a group with a Python member: every message comes once")
+@visit("shares a group with a Python member: every message is delivered once")
 async def shares(host: Host) -> None:
     stage, basket = host.stage, Basket()
     async with host.consuming(queues=4) as (guest, producer, topic, group):

@@ -21,7 +21,7 @@ TALK_S: Final = 240
 SENT_BY_JAVA: Final = 9
 """Messages of its conversation that are confirmed."""
 
-PYTHON: Final = "Python: messages go both ways over TLS, and the certificate is checked"
+PYTHON: Final = "Python: messages are sent and consumed over TLS, and the certificate is verified"
 STRANGER: Final = "Python: a server whose certificate no known authority signed is not talked to"
 JAVA: Final = "Java: sends over TLS, and checks the certificate"
 

@@ -35,13 +35,13 @@ SIGNED_ONLY: Final = {
 TALK_S: Final = 240
 TOPIC: Final = "AclTopic"
 
-TAKEN: Final = "Python: signed requests are taken: send, consume, administrate"
+TAKEN: Final = "Python: signed requests are accepted: send, consume, administrate"
 REFUSED: Final = {
     "a wrong secret": Credentials(KEY, "anotherSecret12"),
     "an unknown key": Credentials("nobodyKnows", SECRET),
     "no signature": None,
 }
-JAVA: Final = "Java: what is signed is taken, a wrong secret and no signature are refused with 16"
+JAVA: Final = "Java: signed requests are accepted, a wrong secret and a missing signature are refused with 16"
 
 
 def _check(what: str) -> str:

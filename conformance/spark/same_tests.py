@@ -22,7 +22,7 @@ FILES: Final = {
     "on Spark: batches and streams, read and written": "test_source",
     "on Spark: two queries on one topic, and clean stops": "test_streams",
     "on Spark: rows once after a worker was killed": "test_restarts",
-    "streaming reads: offsets, limits, queues that come, topics created again": "test_stream_reader",
+    "streaming reads: offsets, limits, added queues, recreated topics": "test_stream_reader",
     "writes: every moment at which a task may fail": "test_writer",
     "requests to brokers": "test_metadata",
     "filters: what brokers and tasks select, compared with Spark": "test_exactness",

@@ -34,7 +34,7 @@ BOUNDS: Final = (
     Bound("a pull that waits for 5 s without a message", measuring.held_in_vain, HELD_MS / 1000),
     Bound("delay levels 1 and 2: never early, and how late", measuring.delays, 0),
     Bound(
-        "check-back: from a transaction that is left open until its producer is asked",
+        "check-back: from an open transaction to the check of its producer",
         measuring.check_back,
         CHECK_AFTER_S,
     ),

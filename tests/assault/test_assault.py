@@ -62,7 +62,9 @@ print("synced")
 
 
 @needs_injector
-def test_a_stalled_call_continues_although_its_rule_is_used_for_another_fault(injector: Injector, tmp_path: Path) -> None:
+def test_a_stalled_call_continues_although_its_rule_is_used_for_another_fault(
+    injector: Injector, tmp_path: Path
+) -> None:
     command = [sys.executable, "-c", SYNC, str(tmp_path / "aim.log")]
     with injector.fault("sync", "stall", 300, path="aim.log", times=1) as stall:
         child = subprocess.Popen(command, env=injector.environment, stdout=subprocess.PIPE, text=True)

@@ -8,7 +8,7 @@ from pocketmq.errors import ImpossibleRequest, TopicNotFound
 ADMINISTRATION: Final = Programme("administration")
 
 
-@ADMINISTRATION.act("topics are made, described, changed and deleted")
+@ADMINISTRATION.act("topics are created, described, changed and deleted")
 async def topics(stage: Stage) -> None:
     name = stage.name("Topic")
     async with stage.admin() as admin, stage.producer() as producer:
@@ -28,7 +28,7 @@ async def topics(stage: Stage) -> None:
         await stage.refused("described after it is gone", TopicNotFound, admin.topics.describe(name))
 
 
-@ADMINISTRATION.act("groups are made, described, changed and deleted")
+@ADMINISTRATION.act("groups are created, described, changed and deleted")
 async def groups(stage: Stage) -> None:
     name = stage.name("Group")
     async with stage.admin() as admin:
@@ -43,7 +43,7 @@ async def groups(stage: Stage) -> None:
         stage.true("it is not listed any more", name not in await admin.groups.names())
 
 
-@ADMINISTRATION.act("a running consumer is seen: who it is, what it reads, how it does")
+@ADMINISTRATION.act("a running consumer is listed: its client, its subscriptions, its state")
 async def members(stage: Stage) -> None:
     topic, group, basket = await stage.topic(queues=2), stage.name("CG"), Basket()
     consumer = stage.push(group)

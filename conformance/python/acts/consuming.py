@@ -86,7 +86,7 @@ async def begins(stage: Stage) -> None:
     stage.same("from the end on", baskets["last"].bodies, whole or [b"last"])
 
 
-@CONSUMING.act("a listener of batches acknowledges some of them; the others come again")
+@CONSUMING.act("a listener of batches acknowledges some messages; the others are delivered again")
 async def lists(stage: Stage) -> None:
     topic, group = await stage.topic(queues=1), stage.name("CG")
     async with stage.producer() as producer:

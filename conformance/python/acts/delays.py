@@ -12,7 +12,7 @@ EARLY_S: Final = 0.05
 """Between the clock of a broker and the loop of a client."""
 
 
-@DELAYS.act("delay levels 1, 2 and 3 are 1, 5 and 10 s; messages keep what they had")
+@DELAYS.act("delay levels 1, 2 and 3 are 1, 5 and 10 s; messages are unchanged")
 async def levels(stage: Stage) -> None:
     topic, basket = await stage.topic(queues=2), Basket()
     consumer = stage.push(stage.name("CG"))
@@ -52,14 +52,14 @@ async def timed(stage: Stage) -> None:
         stage.between("delivered after, in s", time - began, least, least + 1 + LATE_S)
 
 
-@DELAYS.act("a time that is too far away is refused", needs="timers")
+@DELAYS.act("a time too far ahead is refused", needs="timers")
 async def too_far(stage: Stage) -> None:
     topic = await stage.topic(queues=1)
     async with stage.producer(retries=0) as producer:
         await stage.refused("five days", PocketMQError, producer.send(topic, b"x", delay_ms=5 * 86_400_000))
 
 
-@DELAYS.act("a timed message is recalled before it is due, and never comes", needs="recall")
+@DELAYS.act("a timed message is recalled before it is due, and is never delivered", needs="recall")
 async def recalled(stage: Stage) -> None:
     topic, basket = await stage.topic(queues=1), Basket()
     consumer = stage.push(stage.name("CG"))

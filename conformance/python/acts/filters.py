@@ -69,7 +69,7 @@ async def sql(stage: Stage) -> None:
             stage.same(expression, found.replace("untagged", ""), expected)
 
 
-@FILTERS.act("a push consumer with SQL92 gets what it asked for, old and new")
+@FILTERS.act("a push consumer with SQL92 gets the matching messages, old and new")
 async def sql_push(stage: Stage) -> None:
     topic, basket = await stage.topic(queues=2), Basket()
     await _sent(stage, topic)

@@ -55,7 +55,7 @@ async def found(stage: Stage) -> None:
         await stage.refused("no such id", NotFound, admin.messages.by_offset_id(nowhere))
 
 
-@OFFSETS.act("a reset of a group that is away: its members begin there")
+@OFFSETS.act("a reset of a group without members: new members begin there")
 async def reset_offline(stage: Stage) -> None:
     topic, group = await stage.topic(queues=1), stage.name("CG")
     await _consumed(stage, topic, group, 6)
@@ -74,7 +74,7 @@ async def reset_offline(stage: Stage) -> None:
     stage.same("bodies", basket.bodies, [b"m4", b"m5"])
 
 
-@OFFSETS.act("a reset to a time takes members along that are running")
+@OFFSETS.act("a reset to a time moves running members")
 async def reset_online(stage: Stage) -> None:
     topic, group, basket = await stage.topic(queues=1), stage.name("CG"), Basket()
     consumer = stage.push(group, persist_ms=500)
@@ -101,7 +101,7 @@ async def reset_online(stage: Stage) -> None:
     stage.same("what came again", again, numbered(3, "new"))
 
 
-@OFFSETS.act("a reset to offsets takes running members along", needs="resets_itself")
+@OFFSETS.act("a reset to offsets moves running members", needs="resets_itself")
 async def reset_to_offsets(stage: Stage) -> None:
     topic, group, basket = await stage.topic(queues=1), stage.name("CG"), Basket()
     consumer = stage.push(group, persist_ms=500)

@@ -10,7 +10,7 @@ from pocketmq.model.message import StoredMessage
 ORDERING: Final = Programme("order")
 
 
-@ORDERING.act("messages of a sharding key come in their order, under a lock of the queue")
+@ORDERING.act("messages of a sharding key are delivered in order, with a lock of the queue")
 async def in_order(stage: Stage) -> None:
     topic, basket = await stage.topic(queues=3), Basket()
     consumer = stage.push(stage.name("CG"), ordered=True)
@@ -26,7 +26,7 @@ async def in_order(stage: Stage) -> None:
         stage.same(f"order of {key}", found, [f"{key}{number}" for number in range(10)])
 
 
-@ORDERING.act("a failed message comes again before those behind it; a suspended one after its time")
+@ORDERING.act("a failed message is delivered again before later ones; a suspended one after its pause")
 async def held_up(stage: Stage) -> None:
     topic, tried = await stage.topic(queues=1), list[tuple[bytes, float]]()
 

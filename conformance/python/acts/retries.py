@@ -11,7 +11,7 @@ LATE_S: Final = 20
 """How late a message may be on a busy machine."""
 
 
-@RETRIES.act("a failed message comes again after 10 s, with its content and its history")
+@RETRIES.act("a failed message is delivered again after 10 s, with its content and its history")
 async def comes_again(stage: Stage) -> None:
     topic, basket = await stage.topic(queues=1), Basket(lambda message: message.reconsume_times > 0)
     consumer = stage.push(stage.name("CG"))
@@ -50,7 +50,7 @@ async def dead(stage: Stage) -> None:
     stage.same("its first id", letter.original_id, sent.message_id)
 
 
-@RETRIES.act("a listener gives a message up at once; the letter has the reason, and can be sent again")
+@RETRIES.act("a listener makes a dead letter at once; it has the reason, and can be sent again")
 async def at_once(stage: Stage) -> None:
     topic, group = await stage.topic(queues=1), stage.name("CG")
 
@@ -74,7 +74,7 @@ async def at_once(stage: Stage) -> None:
     stage.same("what came", (again.body, again.keys, again.tags, again.reconsume_times), (b"letter", ["k"], "T", 0))
 
 
-@RETRIES.act("a pull consumer sends a message back: it comes again to the group")
+@RETRIES.act("a pull consumer sends a message back: it is delivered to the group again")
 async def sent_back(stage: Stage) -> None:
     topic, group, basket = await stage.topic(queues=1), stage.name("CG"), Basket()
     async with stage.producer() as producer:

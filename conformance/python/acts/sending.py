@@ -28,7 +28,7 @@ def _contiguous(stage: Stage, results: list[SendResult], queues: int) -> None:
     stage.true(f"only queues below {queues} are used", set(offsets) <= set(range(queues)))
 
 
-@SENDING.act("a message with tag, keys, flag and properties is stored as it was sent, and the answer says where")
+@SENDING.act("a message with tag, keys, flag and properties is stored unchanged, and the answer has its position")
 async def plain(stage: Stage) -> None:
     topic = await stage.topic(queues=1)
     properties = {"colour": "red", "text": "中文 ü", "empty-ish": " "}
@@ -50,7 +50,7 @@ async def plain(stage: Stage) -> None:
     stage.between("born to stored, in ms", stored.store_ms - stored.born_ms, -1000, 30_000)
 
 
-@SENDING.act("queues are taken in turn, and each counts its offsets")
+@SENDING.act("queues are used in turn, and each has its own offsets")
 async def in_turn(stage: Stage) -> None:
     topic = await stage.topic(queues=4)
     async with stage.producer() as producer:
@@ -110,7 +110,7 @@ async def one_way(stage: Stage) -> None:
     stage.same("bodies", sorted(message.body for message in await stage.stored(topic, 6)), [b"last", *numbered(5)])
 
 
-@SENDING.act("bodies over 4 KiB are compressed: zlib, LZ4, ZSTD; readers get them whole")
+@SENDING.act("bodies over 4 KiB are compressed: zlib, LZ4, ZSTD; readers get them decompressed")
 async def compressed(stage: Stage) -> None:
     topic = await stage.topic(queues=1)
     kinds = [Compression.ZLIB, Compression.LZ4, Compression.ZSTD]
@@ -157,7 +157,7 @@ async def lingering(stage: Stage) -> None:
     stage.same("order", [message.body for message in await stage.stored(topic, 100)], bodies)
 
 
-@SENDING.act("sending to a topic that is not there makes it, after the template")
+@SENDING.act("a send to a missing topic creates it by the template")
 async def auto_created(stage: Stage) -> None:
     topic = stage.name("Made")
     async with stage.producer(new_topic_queues=3) as producer, stage.admin() as admin:
@@ -169,7 +169,7 @@ async def auto_created(stage: Stage) -> None:
     stage.same("messages", [message.body for message in await stage.stored(topic, 1)], [b"first"])
 
 
-@SENDING.act("what is refused: no such queue, no such topic, a body that is too large")
+@SENDING.act("refused: a missing queue, a missing topic, a too large body")
 async def refusals(stage: Stage) -> None:
     topic = await stage.topic(queues=1)
     async with stage.producer(

@@ -22,7 +22,7 @@ JOIN_S: Final = 25
 """From a member's start or stop until all have their new shares: a notice is quick, else it is looked every 20 s."""
 
 
-@SHARING.act("members that join and leave share the queues without overlap; every message comes")
+@SHARING.act("members that join and leave share the queues without overlap; every message is delivered")
 async def join_and_leave(stage: Stage) -> None:
     topic, group, basket = await stage.topic(queues=6), stage.name("CG"), Basket()
     members = [_member(stage, group, topic, basket, persist_ms=500) for _ in range(3)]

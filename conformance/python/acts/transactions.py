@@ -27,7 +27,7 @@ class Notary:
         return TransactionState.COMMIT if message.keys[0].endswith("commit") else TransactionState.ROLLBACK
 
 
-@TRANSACTIONS.act("committed messages come, those of a block that raises never do")
+@TRANSACTIONS.act("committed messages are delivered, those of a block that raises never are")
 async def blocks(stage: Stage) -> None:
     topic, basket, notary = await stage.topic(queues=2), Basket(), Notary()
     consumer = stage.push(stage.name("CG"))
@@ -54,7 +54,7 @@ async def blocks(stage: Stage) -> None:
     stage.same("tag and property", (one.tags, one.properties.get("mine")), ("TagX", "yes"))
 
 
-@TRANSACTIONS.act("a producer is asked about what it left open, and its word counts")
+@TRANSACTIONS.act("a producer gets a check for an open transaction, and its answer decides")
 async def asked(stage: Stage) -> None:
     topic, basket, notary = await stage.topic(queues=1), Basket(), Notary()
     consumer = stage.push(stage.name("CG"))
@@ -76,7 +76,7 @@ async def asked(stage: Stage) -> None:
     stage.same("what it is asked about", (message.body, message.topic), (b"later-commit", topic))
 
 
-@TRANSACTIONS.act("when its producer is gone, another of the same group is asked")
+@TRANSACTIONS.act("if its producer has ended, another of the same group gets the check")
 async def heirs(stage: Stage) -> None:
     topic, basket, notary = await stage.topic(queues=1), Basket(), Notary()
     group = stage.name("PG_heirs")

@@ -11,7 +11,7 @@ from pocketmq.client.telemetry.metrics import CONSUMED, SENT, MetricsInMemory
 WATCHING: Final = Programme("watching")
 
 
-@WATCHING.act("traces tell who sent a message and who consumed it")
+@WATCHING.act("traces show the producer and the consumers of a message")
 async def traces(stage: Stage) -> None:
     topic, group, basket = await stage.topic(queues=1), stage.name("CG"), Basket()
     consumer = stage.push(group, trace=True)
