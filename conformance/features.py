@@ -85,15 +85,15 @@ FEATURES: Final = (
     Feature("dashboard, embedded form, asyncio, types, wheels, schemas", {}, _ALONE + "PocketMQ's own tests cover it"),
     Feature("Spark: batch and stream, read and write, without a JAR; effectively once", {SPARK: "."}, "only the Spark connector has this"),
     # what else brokers and clients do
-    Feature("routes, topics created by sending", {JAVA: "routes of topics", PYTHON: "creates it by the template"}, _NOT_IN_CLIENT),
+    Feature("routes, topics created by sending", {JAVA: "routes of existing", PYTHON: "creates it by the template"}, _NOT_IN_CLIENT),
     Feature("sends of every kind: plain, chosen queue, at once, one-way", {JAVA: ": sending", PYTHON: "sending: (a message|queues|a chosen|many|one-way|the blocking)", GUEST: "sends:"}, _NOT_IN_CLIENT),
-    Feature("refused sends", {JAVA: "that are refused", PYTHON: "refused: a missing"}, _NOT_IN_CLIENT),
+    Feature("refused sends", {JAVA: "refused sends", PYTHON: "refused: a missing"}, _NOT_IN_CLIENT),
     Feature("request and reply", {JAVA: "requests and replies", PYTHON: "a request gets"}, _NOT_IN_CLIENT),
     Feature("namespaces", {JAVA: "in a namespace", PYTHON: "a namespace keeps"}, _NOT_IN_CLIENT),
     Feature("new queues of a topic are read from their start", {PYTHON: "gets later"}, "only PocketMQ's client has this"),
     Feature("subscribe, unsubscribe, pause, resume while running", {PYTHON: "while it runs"}, _NOT_IN_CLIENT),
     Feature("members, running info, direct consumption", {PYTHON: "a running consumer"}, "mqadmin checks this for Java's members: see its table"),
     Feature("topics, groups, settings, name server's values", {PYTHON: "administration:"}, "mqadmin does this for Java: see its table"),
-    Feature("the VIP port", {JAVA: "second port"}, "PocketMQ's client does not use it; Java's client uses it only with an option"),
+    Feature("the VIP port", {JAVA: "VIP port"}, "PocketMQ's client does not use it; Java's client uses it only with an option"),
     Feature("binary headers", {JAVA: "^binary headers"}, "only the Java client can send them"),
 )  # fmt: skip
