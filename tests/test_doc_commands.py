@@ -48,7 +48,7 @@ NOT_PROGRAMS_OF_OURS = {
     "sudo": "changes this machine",
 }
 SERVERS = {
-    "serve": ("--namesrv-port", "0", "--broker-port", "0", "--console-port", "0"),
+    "serve": ("--namesrv-port", "0", "--broker-port", "0"),
     "nameserver": ("--port", "0"),
     "broker": ("--port", "0"),
     "console": ("--port", "0"),
@@ -144,7 +144,8 @@ def test_the_servers_of_a_page_start_and_stop(page: str, tmp_path: Path, monkeyp
             kind, *words = (places.get(word, word) for word in command.words[1:])
             words = [OTHER_MACHINE.sub("127.0.0.1", word) for word in words]
             data = [] if kind == "console" else ["--data", f"data-{number}"]
-            process = start(kind, *words, *SERVERS[kind], *data, "--json", OPERATOR_SECRET=SECRET)
+            console = ["--console-port", 0] if "--console" in words else []
+            process = start(kind, *words, *SERVERS[kind], *data, *console, "--json", OPERATOR_SECRET=SECRET)
             told = ready(process)
             if kind == "nameserver":
                 places["10.0.0.7:9876"] = told["address"]

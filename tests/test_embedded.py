@@ -387,3 +387,8 @@ def test_every_argument_has_a_misspelling_that_suggests_it() -> None:
     arguments = inspect.signature(pocketmq.Server).parameters
 
     assert set(SERVER_ARGUMENTS) == arguments.keys() - {"unknown"}
+
+
+def test_a_host_for_metrics_without_a_port_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="metrics_host has no effect without metrics_port"):
+        pocketmq.Server(metrics_host="127.0.0.1")

@@ -94,11 +94,13 @@ class Server:
         accounts: str | os.PathLike[str] | None = None,
         tls: ServerTlsFiles | None = None,
         metrics_port: int | None = None,
-        metrics_host: str = "127.0.0.1",
+        metrics_host: str | None = None,
         open_to_the_network_without_authentication: bool = False,
         **unknown: Never,
     ) -> None:
         refuse_unknown("Server", unknown, SERVER_ARGUMENTS)
+        if metrics_host is not None and metrics_port is None:
+            raise InvalidSetting("metrics_host has no effect without metrics_port; set it too, 0 for any free port")
         self._data = None if data is None else Path(data)
         accounts = None if accounts is None else Path(accounts)
         tls = tls or ServerTlsFiles()
@@ -120,7 +122,7 @@ class Server:
             name_server_tls=name_server_tls(tls),
             metrics=MetricsSettings()
             if metrics_port is None
-            else MetricsSettings(enabled=True, host=metrics_host, port=metrics_port),
+            else MetricsSettings(enabled=True, host=metrics_host or "127.0.0.1", port=metrics_port),
             open_to_the_network_without_authentication=open_to_the_network_without_authentication,
         )
         self._broker_settings = _with_keys(base, settings or {})

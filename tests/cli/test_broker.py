@@ -199,6 +199,8 @@ def test_a_port_in_use_is_reported_in_one_sentence(start: Start) -> None:
         (["--set", "readOnlyCommitLogStorePaths=/x"], "the log is in one folder"),
         (["--name", "a/b"], "'a/b'"),
         (["-n", "a:b"], "address 'a:b'"),
+        (["--metrics-host", "127.0.0.1"], "need --metrics-port"),
+        (["--tls-mode", "enforcing"], "TLS: the mode is enforcing, but there is no server certificate"),
     ],
 )
 def test_impossible_settings_are_reported_before_anything_starts(args: list[str], why: str) -> None:

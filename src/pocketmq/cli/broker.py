@@ -122,6 +122,7 @@ def broker(
     }
     overrides = parse_settings(set_keys) | {key: text for key, text in keys.items() if text is not None}
     settings = _registering_as(register_as, _settings(config, overrides, is_open=options.is_open))
+    options.metrics(settings.metrics)  # rejects a host without a port
     log_to_stderr(options.log_format, settings.broker_name)
     run_until_stopped(
         Broker(settings),

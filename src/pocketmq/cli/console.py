@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from pocketmq.access.accounts_file import read_accounts
@@ -88,6 +89,14 @@ console_options: Final = options(
     path_option("--console-users", "The users of the console."),
 )
 """Arguments `with_console`, `console_host`, `console_port` and `console_users`."""
+
+
+def refuse_console_options() -> None:
+    """InvalidSetting for an option of the console on the command line: there is no `--console`."""
+    context = click.get_current_context()
+    for name in ("console_host", "console_port", "console_users"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise InvalidSetting(f"--{name.replace('_', '-')} needs --console")
 
 
 def console_settings(

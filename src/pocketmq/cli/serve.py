@@ -25,7 +25,7 @@ from pocketmq.broker.settings import DEFAULT_FOLDER, BrokerSettings
 from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, parse_settings, set_option
 from pocketmq.cli.commands import number_option, path_option, port_option, text_option
-from pocketmq.cli.console import console_options, console_settings
+from pocketmq.cli.console import console_options, console_settings, refuse_console_options
 from pocketmq.cli.console import with_console as beside_console
 from pocketmq.cli.programs import ChildProgram, log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import (
@@ -200,6 +200,8 @@ def serve(
     settings = parse_settings(set_keys) | ({"brokerIP1": advertise} if advertise else {})
     tls = server.tls(ServerTlsFiles())
     server.metrics(MetricsSettings())  # rejects wrong options before anything starts
+    if not with_console:
+        refuse_console_options()
     options = ServeOptions(server, host, namesrv_port, broker_port, folder, flush, settings, tls)
     show = _show_json if server.as_json else _show_banner
     console = (

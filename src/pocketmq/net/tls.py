@@ -53,6 +53,10 @@ class ServerTlsFiles(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting(
                 "TLS: a key or a client authority is set without a server certificate; set the certificate too"
             )
+        if self.cert is None and self.mode is TlsMode.ENFORCING:
+            raise InvalidSetting(
+                "TLS: the mode is enforcing, but there is no server certificate; set one, or remove the mode"
+            )
         if self.client_ca is not None and self.mode is TlsMode.PERMISSIVE:
             raise InvalidSetting(
                 "TLS: client certificates cannot be required in permissive mode, which accepts plain text; use enforcing"

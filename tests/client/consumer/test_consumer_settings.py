@@ -156,6 +156,8 @@ def test_a_pull_consumer_refuses_impossible_settings(options: dict[str, Any], sa
 def test_a_lite_pull_consumer_refuses_impossible_settings() -> None:
     with pytest.raises(InvalidSetting, match="pull_batch=1024"):
         LitePullSettings(group="G", pull_batch=1025)
+    with pytest.raises(InvalidSetting, match="auto_commit_ms has no effect with auto_commit=False"):
+        LitePullSettings(group="G", auto_commit=False, auto_commit_ms=2_000)
     with pytest.raises(InvalidSetting, match="pull_wait_ms = 20000 must not be above pull_timeout_ms = 19999"):
         LitePullSettings(group="G", pull_timeout_ms=19_999)
 

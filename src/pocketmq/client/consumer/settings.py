@@ -55,6 +55,7 @@ _EFFECT: Final[dict[str, tuple[str, bool]]] = {
     "allocation": ("broadcast", False),
     "suspend_ms": ("ordered", True),
     "max_span": ("ordered", False),
+    "auto_commit_ms": ("auto_commit", True),
 }
 """Options that have an effect only with this value of another one."""
 WORKERS: Final = (1, 1000)
