@@ -95,7 +95,7 @@ N ?= 50000
 crash: $(INSTALLED) ## simulate N power losses of the store at random moments; make crash N=1000; the default is 50,000
 	$(BIN)/python -m tests.store.crash --states $(N)
 
-assault: $(INSTALLED) ## cause faults of disk, clock, limits and clients on real servers, and count every message: ten minutes
+assault: $(INSTALLED) ## cause faults of disk, clock, limits and clients on real servers, and count every message: seven minutes
 	$(BIN)/python -m tests.assault
 
 cli-apache: $(INSTALLED) ## run each command of the command line with Apache RocketMQ; needs Java 17 and Maven: some minutes
