@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from pocketmq.errors import WrongState
+from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.files import DiskFiles
 from pocketmq.model.queue import MessageQueue, QueueRange
-from pocketmq.pipelines.core.checkpoint import Owner, is_local, last_batch, owned
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_local, last_batch, owned
 from pocketmq.spark.read.offsets import UNRESOLVED, QueryOffset, write_batch
 
 OWNER = Owner(pipeline="archive", topics=("orders",), sink="the lake /l")
@@ -106,6 +106,18 @@ def test_the_file_of_its_last_batch_has_the_progress_of_a_checkpoint(tmp_path: P
     assert batch.ranges == [QueueRange(place, 2, 10)]
     assert last_batch(str(tmp_path / "none"), files) is None
     assert last_batch("s3a://bucket/c", files) is None
+
+
+def test_a_damaged_file_of_the_last_batch_is_named(tmp_path: Path) -> None:
+    (tmp_path / "batch.json").write_text("", "utf-8")  # as a power failure may leave it
+
+    with pytest.raises(WrongState, match=r"batch\.json is damaged: .*the next batch replaces it"):
+        last_batch(str(tmp_path), DiskFiles())
+
+
+def test_a_checkpoint_without_permission_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="the checkpoint /proc/notes is not writable; use a folder in which"):
+        check_owner("/proc/notes", OWNER)
 
 
 def test_local_paths_are_recognised() -> None:

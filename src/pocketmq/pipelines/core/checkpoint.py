@@ -24,8 +24,8 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from pocketmq.errors import WrongState
-from pocketmq.files import DiskFiles, Files, write_atomically
+from pocketmq.errors import InvalidSetting, WrongState
+from pocketmq.files import DiskFiles, Files, may_write_in, write_atomically
 from pocketmq.pipelines.core.libraries import SPARK_ERRORS, SparkSession
 from pocketmq.spark.read.offsets import BatchOffsets, read_batch
 
@@ -96,7 +96,7 @@ def is_local(folder: str) -> bool:
 
 def local_path(folder: str) -> str:
     """A path without `file:`. Other URIs stay as they are."""
-    found = re.match(r"file:(?://(?:localhost)?)?(?=/)", folder)
+    found = re.match(r"file:(?://(?:localhost)?)?(?=/(?!/))", folder)
     return folder[found.end() :] if found else folder
 
 
@@ -157,12 +157,18 @@ def owned(spark: SparkSession, checkpoint: str, owner: Owner, *, files: Files | 
 
 
 def check_owner(checkpoint: str, owner: Owner, *, files: Files | None = None) -> None:
-    """WrongState if a local checkpoint belongs to another pipeline. Others are checked when the pipeline runs."""
+    """WrongState if a local checkpoint belongs to another pipeline, InvalidSetting if it is not writable. Others are checked when the
+    pipeline runs.
+    """
     if not is_local(checkpoint):
         return
     disk, folder = files or DiskFiles(), Path(checkpoint)
     if (status := disk.status(folder)) is not None and not status.is_dir:
         raise WrongState(f"the checkpoint {checkpoint} is a file; it must be a folder")
+    if not may_write_in(folder):
+        raise InvalidSetting(
+            f"the checkpoint {checkpoint} is not writable; use a folder in which this user may create files"
+        )
     _check(LocalStateFiles(folder, disk), checkpoint, owner)
 
 

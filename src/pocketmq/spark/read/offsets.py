@@ -174,7 +174,10 @@ def write_batch(path: Path, start: Mapping[str, Any], end: Mapping[str, Any], fi
 
 def read_batch(path: Path, files: Files | None = None) -> BatchOffsets:
     """The offsets of the batch that runs now."""
-    fields = msgspec.json.decode((files or DiskFiles()).read(path))
+    try:
+        fields = msgspec.json.decode((files or DiskFiles()).read(path))
+    except msgspec.MsgspecError as error:
+        raise WrongState(f"{path} is damaged: {error}; the next batch replaces it") from None
     end = parse_offset(fields["end"])
     if end is None:
         raise WrongState(f"{path} has no end: it belongs to another query")
