@@ -50,7 +50,7 @@ bench: $(INSTALLED) ## compare codecs with json, orjson and a struct loop
 bench-store: $(INSTALLED) ## compare the store with SQLite and a plain file: two minutes, 3 GiB of disk
 	$(BIN)/python -m bench.store
 
-bench-spark: $(INSTALLED) ## compare the Spark connector with Parquet and the Kafka connector; needs Java 17: half an hour
+bench-spark: $(INSTALLED) ## compare the Spark connector with Parquet and the Kafka connector; needs Java 17: an hour
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.spark.end_to_end
 

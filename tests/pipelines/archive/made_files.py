@@ -2,6 +2,7 @@
 
 from pocketmq.model.queue import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.manifest import Commit, DataFile, Span
+from pocketmq.spark.read.offsets import Lost
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OTHER = MessageQueue("orders", "broker-a", 1)
@@ -29,5 +30,13 @@ def data_file(
     )
 
 
-def commit(number: int, *added: DataFile, removed: tuple[str, ...] = (), ends: tuple[QueueRange, ...] = ()) -> Commit:
-    return Commit(number=number, made_ms=1, query="q", batch=number - 1, added=added, removed=removed, ends=ends)
+def commit(
+    number: int,
+    *added: DataFile,
+    removed: tuple[str, ...] = (),
+    lost: tuple[Lost, ...] = (),
+    ends: tuple[QueueRange, ...] = (),
+) -> Commit:
+    return Commit(
+        number=number, made_ms=1, query="q", batch=number - 1, added=added, removed=removed, lost=lost, ends=ends
+    )

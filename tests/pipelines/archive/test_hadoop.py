@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from tests.pipelines.sent_kit import values_in
 from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq.errors import InvalidSetting, PipelineFailed
@@ -20,6 +21,9 @@ from pocketmq.pipelines.archive.manifest import ManifestLog
 from pocketmq.pipelines.archive.reading import ReadLake
 from pocketmq.pipelines.archive.settings import ArchiveSettings
 from pocketmq.pipelines.core.running import Run
+from pocketmq.pipelines.core.settings import Time
+from pocketmq.pipelines.jobs import replay
+from pocketmq.pipelines.jobs.replay import ReplaySettings, check_replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,6 +122,8 @@ def test_a_uri_of_this_disk_is_a_path_and_others_are_checked(spark: "SparkSessio
             InvalidSetting, match=r"is not atomic.*--table catalog\.db\.name.*--format delta with this path"
         ):
             check_scheme(lake)
+    with pytest.raises(InvalidSetting, match="names another machine; a path of this one begins with file:///"):
+        check_scheme(ArchiveSettings(topics=["orders"], lake="file://host/lake").lake)
     for lake in ("hdfs:lake", "hdfs://namenode", "x:y"):
         with pytest.raises(InvalidSetting, match="URI with a path such as hdfs"):
             check_scheme(lake)
@@ -136,3 +142,49 @@ def test_a_dry_run_refuses_a_lake_of_hadoop_without_write_permission(
 
     with pytest.raises(InvalidSetting, match=r"--lake viewfs://lakes/lake is not writable"):
         examine(spark)
+
+
+def test_a_file_system_without_its_library_or_its_servers_is_named_with_its_flag_by_a_dry_run(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    topic = new_topic(broker)
+    java: Any = spark
+    java._jsc.hadoopConfiguration().set("ipc.client.connect.max.retries", "0")
+
+    def message_of(**given: str) -> str:
+        examine = examination(settings(broker, topic, given.pop("lake", str(tmp_path / "lake")), **given))
+        assert examine is not None
+        with pytest.raises(InvalidSetting) as caught:
+            examine(spark)
+        return str(caught.value)
+
+    for uri in ("abfss://c@a.dfs.core.windows.net/lake", "hdfs://127.0.0.1:1/lake"):
+        assert uri.rpartition("/")[0] in message_of(lake=uri)
+    assert "--lake hdfs://127.0.0.1:1/lake is not writable: ConnectException" in message_of(
+        lake="hdfs://127.0.0.1:1/lake"
+    )
+    assert "the file system s3a://bucket cannot be opened" in message_of(checkpoint="s3a://bucket/notes")
+    assert "--checkpoint viewfs://" in message_of(checkpoint=f"{ROOT}/notes")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_lake_of_hadoop_is_replayed(spark: "SparkSession", broker: Broker, mounted: str, tmp_path: Path) -> None:
+    topic, lake = new_topic(broker, queues=1), f"file://{tmp_path}/lake"
+    fill(broker, topic, ["a", "b", "c"])
+    run_archive(spark, settings(broker, topic, mounted, slot="hour"), Run())
+    targets = [new_topic(broker), new_topic(broker)]
+
+    for uri, target in zip((mounted, lake), targets, strict=True):
+        told = ReplaySettings(
+            namesrv=broker.name_server, lake=uri, to=target, checkpoint=str(tmp_path / target), since=Time(1)
+        )
+        check_replay(told)
+        examine = replay.examination(told)
+        assert (None if examine is None else examine(spark)) == (
+            ("the lake has 3 messages to send",) if uri == mounted else None
+        )
+        assert replay.plan_replay(told).messages == (0 if uri == mounted else 3)
+        replay.run_replay(spark, told, Run())
+
+    for target in targets:
+        assert values_in(broker, target) == Counter("abc")

@@ -4,7 +4,7 @@ import pytest
 from tests.pipelines.archive.made_files import OTHER, QUEUE, commit, data_file, stretch
 
 from pocketmq.errors import WrongState
-from pocketmq.pipelines.archive.manifest import Commit, Manifest, Span, missing_ranges, not_covered
+from pocketmq.pipelines.archive.manifest import Commit, Manifest, Span, in_rounds, missing_ranges, not_covered
 from pocketmq.spark.read.offsets import Cause, Lost
 
 
@@ -66,20 +66,45 @@ def test_a_commit_out_of_sequence_is_refused() -> None:
 
 def test_a_recreated_topic_continues_in_its_new_offsets() -> None:
     manifest = filled()
+    lost = Lost(stretch(20, 20), Cause.RECREATION)
 
-    manifest.add(commit(3, ends=(stretch(0, 20),)))
-    manifest.add(commit(4, ends=(stretch(20, 25),)))
+    manifest.add(commit(3, lost=(lost,), ends=(stretch(0, 10),)))
+    manifest.add(commit(4, ends=(stretch(10, 15),)))
 
-    assert manifest.ranges == [stretch(0, 20), stretch(0, 25)]
-    assert manifest.ends() == {QUEUE: 25}
+    assert manifest.ranges == [stretch(0, 20), stretch(0, 15)]
+    assert manifest.current() == [stretch(0, 15)]
+    assert manifest.ends() == {QUEUE: 15}
+    manifest.add(commit(5, ends=(stretch(15, 20),)))
+    manifest.add(commit(6, lost=(lost,), ends=(stretch(0, 3),)))
+    assert manifest.ranges == [stretch(0, 20), stretch(0, 20), stretch(0, 3)]
+    assert manifest.ends() == {QUEUE: 3}
+
+
+def test_ranges_of_any_order_are_joined() -> None:
+    manifest = Manifest()
+
+    for number, one in enumerate([(40, 50), (10, 20), (0, 3), (20, 30), (30, 40)], 1):
+        manifest.add(commit(number, ends=(stretch(*one),)))
+
+    assert manifest.ranges == [stretch(10, 50), stretch(0, 3)]
+    assert manifest.ends() == {QUEUE: 50}
+    assert missing_ranges([stretch(0, 60)], manifest.current(), set()) == [stretch(3, 10), stretch(50, 60)]
 
 
 def test_committed_messages_are_skipped() -> None:
     wanted = [stretch(5, 15), stretch(0, 3, OTHER)]
 
-    assert missing_ranges(wanted, {QUEUE: 10}, set()) == [stretch(10, 15), stretch(0, 3, OTHER)]
-    assert missing_ranges(wanted, {QUEUE: 15, OTHER: 3}, set()) == []
-    assert missing_ranges(wanted, {QUEUE: 15, OTHER: 3}, {QUEUE}) == [stretch(5, 15)]
+    both = [stretch(0, 15), stretch(0, 3, OTHER)]
+
+    assert missing_ranges(wanted, [stretch(0, 10)], set()) == [stretch(10, 15), stretch(0, 3, OTHER)]
+    assert missing_ranges(wanted, both, set()) == []
+    assert missing_ranges(wanted, both, {QUEUE}) == [stretch(5, 15)]
+    parts = missing_ranges(wanted, [stretch(7, 9), stretch(11, 12)], set())
+    assert in_rounds(parts) == [
+        [stretch(5, 7), stretch(0, 3, OTHER)],
+        [stretch(9, 11)],
+        [stretch(12, 15)],
+    ]
 
 
 def test_missing_messages_are_recorded_as_lost() -> None:

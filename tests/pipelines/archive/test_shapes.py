@@ -53,18 +53,19 @@ def test_a_lake_has_the_selected_columns_and_those_of_its_manifest(
 ) -> None:
     topic, lake = new_topic(broker, queues=1), str(tmp_path / "lake")
     fill(broker, topic, [f"{number}" for number in range(9)])
-    chosen = {
+    chosen: dict[str, Any] = {
         "select": ["string(value) AS text", "int(string(value)) % 2 AS odd"],
         "where": "value <> '3'",
         "partition_by": ["odd"],
     }
+    chosen["select"].append("struct(array(map('a', struct(1 AS `b-c`))) AS `d e`) AS nested")
 
     archive(spark, settings(broker, topic, lake=lake, compact=True, compact_files=2, **chosen))
     rows = spark.read.parquet(lake)
 
     assert Counter(row.text for row in rows.collect()) == Counter("01245678")
     assert set(rows.columns) == {
-        *("brokerName", "queueId", "queueOffset", "storeTimestamp", "text", "topic", "day", "odd")
+        *("brokerName", "queueId", "queueOffset", "storeTimestamp", "text", "nested", "topic", "day", "odd")
     }
     assert rows.where("odd = 1").inputFiles()[0].split("/")[-2] == "odd=1"
     manifest = read_manifest(Path(lake))
@@ -208,6 +209,9 @@ def test_mistakes_in_columns_and_tables_are_found_by_a_dry_run(
     assert "--partition-by city: there is no such column" in message_of(lake=lake, partition_by=["city"])
     assert "two columns keys" in message_of(lake=lake, select=["*", "tags AS keys"])
     assert "replaces the column topic" in message_of(lake=lake, select=["upper(topic) AS topic"])
+    assert "have this column already: topic, day" in message_of(lake=lake, partition_by=["day"])
+    assert "the column none without a type" in message_of(lake=lake, select=["NULL AS none"])
+    assert "over several messages" in message_of(lake=lake, select=["row_number() OVER (ORDER BY keys) AS number"])
     assert "either --lake FOLDER or --table" in message_of(lake=lake, table="t")
     assert "either --lake FOLDER or --table" in message_of()
     assert "the catalog nowhere is not configured" in message_of(table="nowhere.db.orders")
@@ -239,3 +243,27 @@ def test_the_checkpoint_of_another_sink_is_refused(spark: "SparkSession", broker
 
     assert read_manifest(tmp_path / "lake").rows == 1
     assert plan_archive(settings(broker, topic, lake=f"{tmp_path}/lake", checkpoint=notes)).messages == 0
+
+
+def test_a_read_has_the_columns_that_the_rows_need(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+    topic = new_topic(broker)
+
+    def read(**given: Any) -> str:
+        shape = settings(broker, topic, lake=str(tmp_path / "lake"), **given).sink.shape()
+        left = [name for name in shape.columns(spark) if name not in shape.kept]
+        return " ".join(left)
+
+    assert read(select=["value"]) == "value"
+    assert read(select=["transform(split(keys, ' '), x -> concat(x, tags)) AS words"]) == "keys tags"
+    assert read(select=["properties['city'] AS city"], where="reconsumeTimes > 0 AND day > '2026'") == (
+        "properties reconsumeTimes"
+    )
+    assert (
+        read(select=["*", "upper(tags) AS tag"])
+        == read()
+        == ("msgId keys tags value properties bornTimestamp reconsumeTimes")
+    )
+    assert read(properties=False) == "msgId keys tags value bornTimestamp reconsumeTimes"
+    table = settings(broker, topic, table="t", select=["value"]).sink.shape()
+    assert table.columns(spark) == ("value", "storeTimestamp")
+    assert "value" in read(select=["body.id AS id"], schema="id int", dead_letters="dead")

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import DiskFiles, DiskUsage, FileStatus, NamedFiles
-from pocketmq.pipelines.core.checkpoint import is_local, local_path
+from pocketmq.pipelines.core.checkpoint import is_classic, is_local, local_path
 from pocketmq.pipelines.core.libraries import SPARK_ERRORS, SparkSession, error_text
 
 DISK: Final = "file://"
@@ -45,11 +45,23 @@ def check_scheme(lake: str) -> None:
     found = _URI.fullmatch(lake)
     if found is None or not found["path"]:
         raise InvalidSetting(f"--lake {lake} must be a path, or a URI with a path such as hdfs://namenode:8020/lake")
+    if found["scheme"].lower() == "file":
+        raise InvalidSetting(f"--lake {lake} names another machine; a path of this one begins with file:///")
     if found["scheme"].lower() not in RENAMING:
         raise InvalidSetting(
             f"--lake {lake}: a rename on {found['scheme']}: is not atomic, so a reader of plain files could see half a batch. Use a "
             "table: --table catalog.db.name, for example of Iceberg, or --format delta with this path; their commits are atomic"
         )
+
+
+def check_folder(spark: SparkSession, flag: str, path: str) -> None:
+    """InvalidSetting for a URI that this user may not write to. Local paths are checked without Spark."""
+    if is_local(path) or not is_classic(spark):
+        return
+    folder, _, files = root_of(path, spark)
+    assert isinstance(files, HadoopFiles), "a URI is on a file system of Hadoop"
+    if (reason := files.may_write_in(folder)) is not None:
+        raise InvalidSetting(f"{flag} {path} is not writable: {reason}")
 
 
 def located(lake: str, spark: SparkSession | None = None) -> Location:
@@ -142,9 +154,9 @@ class HadoopFiles:
 
     def may_write_in(self, folder: Path) -> str | None:
         """Why this user may not create files in a folder, and the folder if it does not exist; None if it may."""
-        nearest = next(path for path in (folder, *folder.parents) if self.status(path) is not None)
-        probe = nearest / f".pocketmq-{id(self):x}"
         try:
+            nearest = next(path for path in (folder, *folder.parents) if self.status(path) is not None)
+            probe = nearest / f".pocketmq-{id(self):x}"
             self._files.create(self._path(probe), True).close()
             self._files.delete(self._path(probe), False)
         except SPARK_ERRORS as error:

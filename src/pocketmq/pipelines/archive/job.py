@@ -21,6 +21,7 @@ from pocketmq.files import DiskFiles, NamedFiles, temporary_folder
 from pocketmq.pipelines.archive.lake import Batch, Lake
 from pocketmq.pipelines.archive.manifest import Commit, Manifest, read_manifest
 from pocketmq.pipelines.archive.settings import ArchiveSettings, check_archive
+from pocketmq.pipelines.archive.shape import Shape
 from pocketmq.pipelines.archive.sinks import (
     LakeSink,
     Sink,
@@ -36,6 +37,7 @@ from pocketmq.pipelines.core.plan import Plan, known_queues, stream_queues
 from pocketmq.pipelines.core.running import Run, Summary, lost_row
 from pocketmq.pipelines.core.settings import Examination, Job
 from pocketmq.spark.read.offsets import read_batch
+from pocketmq.spark.source import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -51,13 +53,14 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Summary:
     """Archive all available messages, or continue until stopped."""
     check_sink(settings.sink, settings.spark, is_remote=not is_classic(spark))
-    examine_sink(spark, settings.sink)
+    examine_sink(spark, settings.sink, settings.checkpoint_folder)
     ensure_dead_letters(settings.sink)
     with owned(spark, settings.checkpoint_folder, settings.owner) as writer, _offsets_file(spark, settings) as offsets:
         if settings.has_manifest:
             return _into_lake(spark, settings, run, writer, offsets)
         sink = table_sink(spark, settings.sink, writer)
-        summary = run.follow(_start(spark, settings, run, settings.reading, offsets, _adding(sink, settings, offsets)))
+        stream = _stream(spark, settings.reading, sink.shape, offsets)
+        summary = run.follow(_start(stream, settings, run, _adding(sink, settings, offsets)))
         return msgspec.structs.replace(summary, facts={"written_to": f"{sink.target}, {sink.target.guarantee}"})
 
 
@@ -86,8 +89,9 @@ def plan_archive(settings: ArchiveSettings) -> Plan:
 
 def examination(settings: ArchiveSettings) -> Examination | None:
     """The part of a dry run that needs Spark, if any."""
-    sink = settings.sink
-    return (lambda spark: examine_sink(spark, sink)) if sink.needs_spark else None
+    sink, checkpoint = settings.sink, settings.checkpoint_folder
+    needs_spark = sink.needs_spark or not is_local(checkpoint)
+    return (lambda spark: examine_sink(spark, sink, checkpoint)) if needs_spark else None
 
 
 def _into_lake(spark: SparkSession, settings: ArchiveSettings, run: Run, writer: str, offsets: Path | None) -> Summary:
@@ -103,8 +107,8 @@ def _into_lake(spark: SparkSession, settings: ArchiveSettings, run: Run, writer:
             if settings.compact and not run.once:
                 merged.extend(_compact(lake, messages.sparkSession, settings))
 
-        options = _reading(settings, lake.manifest)
-        summary = run.follow(_start(spark, settings, run, options, offsets, add))
+        stream = _stream(spark, _reading(settings, lake.manifest), sink.shape, offsets)
+        summary = run.follow(_start(stream, settings, run, add))
         if settings.compact and not run.stopping.is_set():
             merged += _compact(lake, spark, settings)
         return msgspec.structs.replace(
@@ -114,16 +118,16 @@ def _into_lake(spark: SparkSession, settings: ArchiveSettings, run: Run, writer:
         )
 
 
-def _start(
-    spark: SparkSession,
-    settings: ArchiveSettings,
-    run: Run,
-    options: dict[str, str],
-    offsets: Path | None,
-    add: Callable[[DataFrame, int], None],
-) -> "StreamingQuery":
+def _stream(spark: SparkSession, options: dict[str, str], shape: Shape, offsets: Path | None) -> DataFrame:
+    """The rows, of messages with the columns that they need."""
     more = {} if offsets is None else {"batchFile": str(offsets)}
-    stream = spark.readStream.format("rocketmq").options(**{**options, **more}).load()
+    reader = spark.readStream.format("rocketmq").schema(spark_schema(shape.columns(spark)))
+    return shape.prepared(reader.options(**{**options, **more}).load())
+
+
+def _start(
+    stream: DataFrame, settings: ArchiveSettings, run: Run, add: Callable[[DataFrame, int], None]
+) -> "StreamingQuery":
     writer = stream.writeStream.foreachBatch(add).queryName("archive")
     return writer.option("checkpointLocation", settings.checkpoint_folder).trigger(**run.trigger).start()
 
@@ -131,7 +135,7 @@ def _start(
 def _adding(
     sink: Sink, settings: ArchiveSettings, offsets: Path | None, done: list[Commit] | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """Writes a batch; with `done`, it records the commit."""
+    """Writes a batch; with `done`, it records the commits."""
     is_filtered = settings.is_filtered
 
     def add(messages: DataFrame, number: int) -> None:
@@ -140,9 +144,9 @@ def _adding(
             if offsets is None
             else planned_batch(messages, number, offsets, is_filtered)
         )
-        commit = sink.add(messages, batch)
-        if commit is not None and done is not None:
-            done.append(commit)
+        commits = sink.add(messages, batch)
+        if done is not None:
+            done.extend(commits)
 
     return add
 

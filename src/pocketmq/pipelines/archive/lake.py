@@ -31,8 +31,10 @@ from pocketmq.pipelines.archive.manifest import (
     Manifest,
     ManifestLog,
     check_within,
+    in_rounds,
     missing_ranges,
     not_covered,
+    recreated_in,
 )
 from pocketmq.pipelines.archive.staging import (
     Stage,
@@ -45,7 +47,7 @@ from pocketmq.pipelines.archive.staging import (
     stage_rows,
 )
 from pocketmq.pipelines.core.libraries import Column, DataFrame, SparkSession, functions
-from pocketmq.spark.read.offsets import Cause, Lost
+from pocketmq.spark.read.offsets import Lost
 
 SMALL_PART: Final = 2
 """A file is small below this part of the target size."""
@@ -113,15 +115,18 @@ class Lake:
     def manifest(self) -> Manifest:
         return self._log.manifest
 
-    def add(self, batch: Batch, stage: Stage) -> Commit | None:
-        """Add the part of a batch that the lake does not have yet; None if it has all of it."""
+    def add(self, batch: Batch, stage: Stage) -> list[Commit]:
+        """Add the part of a batch that the lake does not have yet, in one commit unless it fills several gaps of a queue."""
         # Spark plans a batch again if its checkpoint was lost: then only the messages that are not in the lake count.
         lost = () if self.manifest.has_batch(batch.query, batch.number) else batch.lost
-        recreated = {one.range.queue for one in lost if one.cause is Cause.RECREATION}
-        wanted = missing_ranges(batch.ranges, self.manifest.ends(), recreated)
-        if not wanted and not lost:
-            return None
-        with self._staging() as staging:
+        missing = missing_ranges(batch.ranges, self.manifest.current(), recreated_in(lost))
+        done: list[Commit] = []
+        for wanted in in_rounds(missing) or ([[]] if lost else []):
+            done.append(self._added(batch, wanted, () if done else lost, stage))
+        return done
+
+    def _added(self, batch: Batch, wanted: Sequence[QueueRange], lost: Sequence[Lost], stage: Stage) -> Commit:
+        with self._staging(is_filtered=batch.is_filtered) as staging:
             added = stage(wanted, staging) if wanted else ()
             spans = [span for file in added for span in file.spans]
             check_within(wanted, spans)
@@ -175,12 +180,12 @@ class Lake:
         publish(self._folder, commit, self._files)
 
     @contextmanager
-    def _staging(self) -> Iterator[StagingFolder]:
+    def _staging(self, *, is_filtered: bool = True) -> Iterator[StagingFolder]:
         """A staging folder for the next commit. After a failure before the commit it is removed."""
         number = self.manifest.number + 1
         staging = self._folder / staging_of(number)
         try:
-            yield StagingFolder(staging, number, self._form, self._files, self._location.root)
+            yield StagingFolder(staging, number, self._form, self._files, self._location.root, is_filtered)
         except Exception as error:
             if self.manifest.number < number:
                 self._clear_after(error, staging)

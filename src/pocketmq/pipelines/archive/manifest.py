@@ -11,7 +11,8 @@ A lock on `_manifest/lock` admits one writer at a time. Readers need no lock: ev
 file was removed meanwhile they read the list again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -79,6 +80,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     lost: list[Lost] = []
     ranges: list[QueueRange] = []
     """The ranges that were read of each queue, including lost messages; adjacent ranges are joined."""
+    former: list[QueueRange] = []
+    """Those of topics that were re-created since: their offsets count from the beginning again."""
     batches: dict[str, int] = {}
     """The last batch of each query."""
     version: int = VERSION
@@ -95,9 +98,27 @@ class Manifest(msgspec.Struct, kw_only=True):
     def topics(self) -> list[str]:
         return sorted({file.topic for file in self.files.values()} | {one.queue.topic for one in self.ranges})
 
+    def current(self) -> list[QueueRange]:
+        """The ranges of topics as they are now."""
+        return [self.ranges[at] for at in self._current()]
+
     def ends(self) -> dict[MessageQueue, int]:
-        """The next offset of each queue. For a re-created topic the last range counts."""
-        return {one.queue: one.end for one in self.ranges}
+        """The next offset of each queue."""
+        ends: dict[MessageQueue, int] = {}
+        for one in self.current():
+            ends[one.queue] = max(one.end, ends.get(one.queue, 0))
+        return ends
+
+    def _current(self) -> list[int]:
+        """The positions of current ranges. Former ones of a queue are before them."""
+        left = Counter(self.former)
+        found = []
+        for at, one in enumerate(self.ranges):
+            if left[one]:
+                left[one] -= 1
+            else:
+                found.append(at)
+        return found
 
     def add(self, commit: Commit) -> None:
         """Apply a commit; WrongState if it is not the next one."""
@@ -110,6 +131,9 @@ class Manifest(msgspec.Struct, kw_only=True):
             del self.files[path]
         self.files.update({file.path: file for file in commit.added})
         self.lost.extend(commit.lost)
+        recreated = recreated_in(commit.lost)
+        if recreated:
+            self.former += [one for one in self.current() if one.queue in recreated]
         for done in commit.ends:
             self._extend(done)
         if commit.batch is not None:
@@ -117,11 +141,15 @@ class Manifest(msgspec.Struct, kw_only=True):
         self.number = commit.number
 
     def _extend(self, done: QueueRange) -> None:
-        last = next((at for at in reversed(range(len(self.ranges))) if self.ranges[at].queue == done.queue), None)
-        if last is not None and self.ranges[last].end == done.start:
-            self.ranges[last] = QueueRange(done.queue, self.ranges[last].start, done.end)
-        else:
+        own = [at for at in self._current() if self.ranges[at].queue == done.queue]
+        near = [at for at in own if self.ranges[at].start <= done.end and done.start <= self.ranges[at].end]
+        if not near:
             self.ranges.append(done)
+            return
+        parts = [done, *(self.ranges[at] for at in near)]
+        self.ranges[near[0]] = QueueRange(done.queue, min(one.start for one in parts), max(one.end for one in parts))
+        for at in reversed(near[1:]):
+            del self.ranges[at]
 
     def has_batch(self, query: str, batch: int) -> bool:
         return self.batches.get(query, -1) >= batch
@@ -149,16 +177,28 @@ class Manifest(msgspec.Struct, kw_only=True):
         return (file for _, file in sorted(self.files.items()) if file.topic == topic)
 
 
+def recreated_in(lost: Iterable[Lost]) -> set[MessageQueue]:
+    """The queues of topics that were deleted and created again."""
+    return {one.range.queue for one in lost if one.cause is Cause.RECREATION}
+
+
 def missing_ranges(
-    wanted: Iterable[QueueRange], ends: Mapping[MessageQueue, int], recreated: set[MessageQueue]
+    wanted: Iterable[QueueRange], known: Iterable[QueueRange], recreated: set[MessageQueue]
 ) -> list[QueueRange]:
     """The parts of ranges that are not in the lake. Queues in `recreated` count as empty."""
-    found = []
-    for one in wanted:
-        start = one.start if one.queue in recreated else max(one.start, ends.get(one.queue, one.start))
-        if start < one.end:
-            found.append(QueueRange(one.queue, start, one.end))
-    return found
+    return _without(wanted, (one for one in known if one.queue not in recreated))
+
+
+def in_rounds(ranges: Iterable[QueueRange]) -> list[list[QueueRange]]:
+    """The ranges in lists that have one range of each queue at most."""
+    rounds: list[list[QueueRange]] = []
+    seen: Counter[MessageQueue] = Counter()
+    for one in ranges:
+        if seen[one.queue] == len(rounds):
+            rounds.append([])
+        rounds[seen[one.queue]].append(one)
+        seen[one.queue] += 1
+    return rounds
 
 
 def check_within(wanted: Iterable[QueueRange], spans: Iterable[Span]) -> None:
@@ -174,19 +214,23 @@ def check_within(wanted: Iterable[QueueRange], spans: Iterable[Span]) -> None:
 
 def not_covered(wanted: Iterable[QueueRange], spans: Iterable[Span]) -> list[Lost]:
     """The parts of ranges that were read and are in no file: brokers had deleted them."""
+    return [Lost(one, Cause.RETENTION) for one in _without(wanted, (span.range for span in spans))]
+
+
+def _without(wanted: Iterable[QueueRange], parts: Iterable[QueueRange]) -> list[QueueRange]:
     by_queue: dict[MessageQueue, list[QueueRange]] = {}
-    for span in spans:
-        by_queue.setdefault(span.range.queue, []).append(span.range)
-    lost = []
+    for part in parts:
+        by_queue.setdefault(part.queue, []).append(part)
+    found = []
     for one in wanted:
         at = one.start
-        for come in sorted(by_queue.get(one.queue, ())):
-            if at < (next_start := min(come.start, one.end)):
-                lost.append(Lost(QueueRange(one.queue, at, next_start), Cause.RETENTION))
-            at = max(at, come.end)
+        for part in sorted(by_queue.get(one.queue, ())):
+            if at < (next_start := min(part.start, one.end)):
+                found.append(QueueRange(one.queue, at, next_start))
+            at = max(at, part.end)
         if at < one.end:
-            lost.append(Lost(QueueRange(one.queue, at, one.end), Cause.RETENTION))
-    return lost
+            found.append(QueueRange(one.queue, at, one.end))
+    return found
 
 
 def check_version(version: int) -> None:

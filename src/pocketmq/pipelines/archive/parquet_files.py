@@ -19,7 +19,7 @@ from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.form import Slot, final_path
 from pocketmq.pipelines.archive.manifest import DataFile, Span
 from pocketmq.pipelines.core.libraries import parquet
-from pocketmq.spark.arrow import np, pa
+from pocketmq.spark.arrow import np, pa, pc
 from pocketmq.spark.schema import Name
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
@@ -40,6 +40,8 @@ class Target(NamedTuple):
     compression: str
     part: int = 0
     """The number of the task, so that file names sort like their messages."""
+    is_filtered: bool = True
+    """Whether offsets may be missing between those of a file. Otherwise each gap is a loss, and ends a span."""
 
 
 class _Extent(NamedTuple):
@@ -50,6 +52,11 @@ class _Extent(NamedTuple):
     rows: int
     first_us: int
     last_us: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all offsets between the first and the last."""
+        return self.rows > self.last - self.first
 
     def joined(self, other: "_Extent") -> "_Extent":
         return _Extent(
@@ -142,7 +149,8 @@ class _OpenFile:
         self._name = f"{folder}/part-{target.part:05}-{uuid4()}.parquet"
         self._path = Path(target.folder, self._name)
         self._gathered: list[Any] = []
-        self._extents: dict[tuple[str, int], _Extent] = {}
+        self._is_filtered = target.is_filtered
+        self._extents: dict[tuple[str, int], list[_Extent]] = {}
         self.gathered_bytes = 0
         files.make_dir(self._path.parent)
         self._writer = parquet.ParquetWriter(
@@ -161,8 +169,11 @@ class _OpenFile:
         self._gathered, self.gathered_bytes = [], 0
         self._writer.write_table(table, row_group_size=table.num_rows)
         for queue, extent in _extents(table):
-            known = self._extents.get(queue)
-            self._extents[queue] = extent if known is None else known.joined(extent)
+            known = self._extents.setdefault(queue, [])
+            for run in [extent] if self._is_filtered or extent.is_whole else _runs(table, queue, extent):
+                if known and (self._is_filtered or known[-1].last + 1 == run.first):
+                    run = run.joined(known.pop())
+                known.append(run)
 
     def finish(self) -> DataFile:
         self.write_gathered()
@@ -173,9 +184,10 @@ class _OpenFile:
         self._files.sync_dir(self._path.parent)
         spans = [
             Span(QueueRange(MessageQueue(self._topic, *queue), extent.first, extent.last + 1), extent.rows)
-            for queue, extent in self._extents.items()
+            for queue, extents in self._extents.items()
+            for extent in extents
         ]
-        whole = reduce(_Extent.joined, self._extents.values())
+        whole = reduce(_Extent.joined, (extent for extents in self._extents.values() for extent in extents))
         return DataFile(
             path=final_path(self._name, self._number),
             topic=self._topic,
@@ -198,3 +210,12 @@ def _extents(table: Any) -> Iterator[tuple[tuple[str, int], _Extent]]:
         offsets, moments = row["at_min_max"], row["us_min_max"]
         extent = _Extent(offsets["min"], offsets["max"], row["at_count"], moments["min"], moments["max"])
         yield (row[keys[0]], row[keys[1]]), extent
+
+
+def _runs(table: Any, queue: tuple[str, int], whole: _Extent) -> list[_Extent]:
+    """The runs of offsets of a queue without a gap. Their times are those of all."""
+    broker, number = queue
+    own = pc.and_(pc.equal(table.column(Name.BROKER_NAME), broker), pc.equal(table.column(Name.QUEUE_ID), number))
+    offsets = np.sort(table.column(Name.QUEUE_OFFSET).filter(own).to_numpy())
+    parts = np.split(offsets, np.flatnonzero(np.diff(offsets) > 1) + 1)
+    return [whole._replace(first=int(part[0]), last=int(part[-1]), rows=len(part)) for part in parts]

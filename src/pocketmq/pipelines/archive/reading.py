@@ -35,9 +35,18 @@ class ReadLake:
         return read_files(spark, self._location, wanted, self.form).where(within(ranges))
 
     def ranges_of(self, topics: Iterable[str] | None = None) -> list[QueueRange]:
-        """The ranges in the lake, by queue."""
+        """The ranges in the lake, by queue. Those of a topic that was re-created since are one with the new ones."""
         chosen = None if topics is None else set(topics)
-        return sorted(one for one in self.manifest.ranges if chosen is None or one.queue.topic in chosen)
+        joined: list[QueueRange] = []
+        for one in sorted(self.manifest.ranges):
+            if chosen is not None and one.queue.topic not in chosen:
+                continue
+            last = joined[-1] if joined else None
+            if last is not None and last.queue == one.queue and one.start <= last.end:
+                joined[-1] = QueueRange(one.queue, last.start, max(last.end, one.end))
+            else:
+                joined.append(one)
+        return joined
 
 
 def file_rows(files: Iterable[DataFile]) -> list[Row]:

@@ -8,18 +8,24 @@ Spark checks the columns before the first batch, with an empty DataFrame of the 
 A lake with a manifest keeps some columns of each row, whatever is selected: the manifest records the offsets in each file.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.pipelines.archive.bodies import BODY, Bodies
-from pocketmq.pipelines.archive.form import Slot, archive_rows, schema_of
+from pocketmq.pipelines.archive.form import Slot, archive_rows, columns_of, schema_of, stored_day
+from pocketmq.pipelines.core.checkpoint import is_classic
 from pocketmq.pipelines.core.libraries import SPARK_ERRORS, DataFrame, SparkSession, error_text, functions, types
 from pocketmq.pipelines.core.rows import REASON
 from pocketmq.spark.schema import Name
 
 POSITION: Final = (Name.TOPIC, Name.BROKER_NAME, Name.QUEUE_ID, Name.QUEUE_OFFSET, Name.STORE_TIMESTAMP)
 """The columns that a manifest needs."""
+_GENERATOR: Final = re.compile(r"(?i)\b(pos)?explode|\binline|\bstack|\bjson_tuple|\bvariant_explode")
+"""Functions that make several rows of one, or none."""
+_OVER: Final = re.compile(r"(?i)\bover\s*\(")
+"""Functions over a window of rows."""
 
 
 class Split(NamedTuple):
@@ -53,6 +59,17 @@ class Shape(NamedTuple):
         bad = typed.where(functions.col(REASON).isNotNull()).drop(BODY)
         return Split(self._selected(self._filtered(good)), bad)
 
+    def prepared(self, messages: DataFrame) -> DataFrame:
+        """The rows of messages, a stream or a batch; with a schema the messages, which are split batch by batch.
+
+        Spark copies a row for each step that a batch adds to its stream, so the stream has all of them. A lake gets days as dates, which
+        Spark writes as text for each folder, not for each row.
+        """
+        if self.bodies is not None:
+            return messages
+        rows = self.split(self.typed(messages)).rows
+        return rows.withColumn("day", stored_day()) if self.kept else rows
+
     def schema(self, spark: SparkSession) -> types.StructType:
         """The columns of the rows; InvalidSetting for a wrong column or expression."""
         messages = spark.createDataFrame([], schema_of(properties=self.properties))
@@ -62,7 +79,31 @@ class Shape(NamedTuple):
             raise InvalidSetting(
                 f"--partition-by {missing[0]}: there is no such column; the columns are {', '.join(schema.names)}"
             )
+        if typeless := [field.name for field in schema.fields if "void" in _ddl(field.dataType)]:
+            raise InvalidSetting(
+                f"--select has the column {typeless[0]} without a type; name it, for example: CAST(NULL AS string) AS {typeless[0]}"
+            )
         return schema
+
+    def columns(self, spark: SparkSession) -> tuple[Name, ...]:
+        """The columns to read from a topic: those that Spark's plan for empty rows uses. Spark prunes none of a Python source.
+
+        Dead letters need all columns of a message. Spark Connect does not show its plans, so that it reads all columns.
+        """
+        known = columns_of(properties=self.properties)
+        if not self.select or self.bodies is not None or not is_classic(spark):
+            return known
+        rows = self._selected(
+            self._filtered(self.typed(spark.createDataFrame([], schema_of(properties=self.properties))))
+        )
+        plan: Any = rows._jdf.queryExecution().optimizedPlan()
+        used = {Name.STORE_TIMESTAMP.value, *_names(plan.outputSet()), *_references(plan)}  # the day is made of it
+        return tuple(name for name in known if name in used)
+
+    @property
+    def may_omit(self) -> bool:
+        """Whether a message may have no row."""
+        return bool(self.where or self.bodies) or any(_GENERATOR.search(text) for text in self.select)
 
     @property
     def is_plain(self) -> bool:
@@ -78,6 +119,8 @@ class Shape(NamedTuple):
             raise InvalidSetting(f"--where {self.where!r}: {error_text(error)}") from None
 
     def _selected(self, rows: DataFrame) -> DataFrame:
+        if over := [text for text in self.select if _OVER.search(text)]:
+            raise InvalidSetting(f"--select {over[0]}: a function over several messages is not possible")
         chosen = list(self.select) or (["*"] if self.bodies is None else self._with_body(rows))
         try:
             names = rows.selectExpr(*chosen).columns
@@ -98,6 +141,22 @@ class Shape(NamedTuple):
         return [*kept, f"{BODY}.*"]
 
 
+def _references(plan: Any) -> Iterator[str]:
+    """The columns that a plan of Spark uses, without those that its sources have and nothing uses."""
+    children = plan.children()
+    if children.isEmpty():
+        return
+    yield from _names(plan.references())
+    for number in range(children.size()):
+        yield from _references(children.apply(number))
+
+
+def _names(attributes: Any) -> Iterator[str]:
+    found = attributes.iterator()
+    while found.hasNext():
+        yield found.next().name()
+
+
 def _check_names(names: Sequence[str], chosen: Sequence[str], kept: Sequence[str]) -> None:
     """InvalidSetting for two columns of one name, and for a column that replaces one of `kept`."""
     lower = [name.lower() for name in names]
@@ -111,5 +170,19 @@ def _check_names(names: Sequence[str], chosen: Sequence[str], kept: Sequence[str
 
 
 def ddl_columns(schema: types.StructType) -> dict[str, str]:
-    """Names and types of columns, as Spark writes them."""
-    return {field.name: field.dataType.simpleString() for field in schema.fields}
+    """Names and types of columns, as Spark reads them."""
+    return {field.name: _ddl(field.dataType) for field in schema.fields}
+
+
+def _ddl(kind: types.DataType) -> str:
+    if isinstance(kind, types.ArrayType):
+        return f"array<{_ddl(kind.elementType)}>"
+    if isinstance(kind, types.MapType):
+        return f"map<{_ddl(kind.keyType)},{_ddl(kind.valueType)}>"
+    if isinstance(kind, types.StructType):
+        return f"struct<{','.join(f'{_quoted(field.name)}:{_ddl(field.dataType)}' for field in kind.fields)}>"
+    return kind.simpleString()
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z]\w*", name) else f"`{name.replace('`', '``')}`"

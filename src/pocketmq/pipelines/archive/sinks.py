@@ -20,7 +20,7 @@ from pocketmq.files import DiskFiles, may_write_in
 from pocketmq.model import QueueRange
 from pocketmq.pipelines.archive.bodies import bodies_of
 from pocketmq.pipelines.archive.form import Form, Slot, check_columns, check_form, check_format, joined_form
-from pocketmq.pipelines.archive.hadoop import HadoopFiles, check_scheme, located, root_of
+from pocketmq.pipelines.archive.hadoop import check_folder, check_scheme, located
 from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
 from pocketmq.pipelines.archive.manifest import Commit, DataFile
 from pocketmq.pipelines.archive.shape import POSITION, Shape, ddl_columns
@@ -28,7 +28,7 @@ from pocketmq.pipelines.archive.staging import Stage, StagingFolder, stage_range
 from pocketmq.pipelines.archive.table import ONCE, Append, Target, append, examined, prepare_table
 from pocketmq.pipelines.core.checkpoint import is_classic, is_local
 from pocketmq.pipelines.core.libraries import SPARK_ERRORS, DataFrame, SparkSession, error_text
-from pocketmq.pipelines.core.plan import ensure_topics, unchanged
+from pocketmq.pipelines.core.plan import beginnings, ensure_topics
 from pocketmq.pipelines.core.rows import write_dead_letters
 from pocketmq.spark.options.read_options import ReadOptions
 
@@ -141,6 +141,10 @@ def check_sink(sink: SinkSettings, spark: Mapping[str, str], *, is_remote: bool)
     if sink.has_manifest:
         if is_remote:
             raise InvalidSetting(NEEDS_DRIVER)
+        if twice := [name for name in sink.partition_by if sink.form.folders.count(name) > 1]:
+            raise InvalidSetting(
+                f"--partition-by {twice[0]}: the folders of the lake have this column already: {', '.join(sink.slot.columns)}"
+            )
         check_scheme(sink.lake)
         if is_local(sink.lake):
             check_form(sink.lake, sink.form, DiskFiles())
@@ -150,13 +154,14 @@ def check_sink(sink: SinkSettings, spark: Mapping[str, str], *, is_remote: bool)
         check_format(sink.format, spark)
 
 
-def examine_sink(spark: SparkSession, sink: SinkSettings) -> tuple[str, ...]:
+def examine_sink(spark: SparkSession, sink: SinkSettings, checkpoint: str) -> tuple[str, ...]:
     """Find the mistakes that only Spark can find, without changing anything. Returns what else a plan should say."""
     if sink.has_manifest and not is_classic(spark):
         raise InvalidSetting(NEEDS_DRIVER)
     schema = sink.shape().schema(spark)
     if not sink.table:
         _check_known(spark, sink)
+    check_folder(spark, "--checkpoint", checkpoint)
     if sink.has_manifest:
         location = located(sink.lake, spark)
         joined_form(location.folder, _full_form(sink, spark), location.files)
@@ -174,8 +179,8 @@ def examine_sink(spark: SparkSession, sink: SinkSettings) -> tuple[str, ...]:
 class Sink(Protocol):
     """Takes batches of messages."""
 
-    def add(self, messages: DataFrame, batch: Batch) -> Commit | None:
-        """Write a batch, unless it was written before. Returns the commit of a lake."""
+    def add(self, messages: DataFrame, batch: Batch) -> Sequence[Commit]:
+        """Write a batch, unless it was written before. Returns the commits of a lake."""
 
 
 class LakeSink(NamedTuple):
@@ -188,30 +193,30 @@ class LakeSink(NamedTuple):
     reading: ReadOptions | None = None
     """How tasks read, with --engine direct."""
 
-    def add(self, messages: DataFrame, batch: Batch) -> Commit | None:
+    def add(self, messages: DataFrame, batch: Batch) -> Sequence[Commit]:
         if self.reading is not None:
             stage: Stage = partial(stage_ranges, messages.sparkSession, self.reading)
             return self.lake.add(batch, self._checked(stage))
         with shaped(messages, self.shape, self.settings, self.writer, batch.number) as rows:
-            is_filtered = batch.is_filtered or bool(self.settings.where or self.settings.schema)
-            return self.lake.add(
-                batch._replace(is_filtered=is_filtered), self._checked(frame_stage(rows, batch.ranges))
-            )
+            whole = batch._replace(is_filtered=batch.is_filtered or self.shape.may_omit)
+            return self.lake.add(whole, self._checked(frame_stage(rows, batch.ranges)))
 
     def _checked(self, stage: Stage) -> Stage:
-        """Stages without queues that were re-created; WrongState if one is re-created meanwhile.
+        """Stages without queues that are shorter than planned, as they were re-created; WrongState if one is re-created meanwhile.
 
         Its new messages may have been read in place of the planned ones, and the next batch reads them again.
         """
         connection = self.settings.connection
 
         def checked(wanted: Sequence[QueueRange], staging: StagingFolder) -> tuple[DataFile, ...]:
-            kept = unchanged(connection, wanted)
+            before = beginnings(connection, wanted)
+            kept = [one for one in wanted if before[one.queue].end >= one.end]
             files = _staged(stage, kept, staging) if kept else ()
-            if changed := sorted(set(kept) - set(unchanged(connection, kept))):
+            after = beginnings(connection, kept)
+            if changed := [one for one in kept if after[one.queue].is_another_than(before[one.queue], one.end)]:
                 raise WrongState(
-                    f"the topic of {changed[0].queue} was re-created while the batch was read: nothing of the batch was written; run "
-                    "the pipeline again"
+                    f"the topic of {changed[0].queue} was deleted or re-created while the batch was read: nothing of the batch was "
+                    "written; run the pipeline again"
                 )
             return files
 
@@ -226,10 +231,10 @@ class TableSink(NamedTuple):
     shape: Shape
     writer: str
 
-    def add(self, messages: DataFrame, batch: Batch) -> Commit | None:
+    def add(self, messages: DataFrame, batch: Batch) -> Sequence[Commit]:
         with shaped(messages, self.shape, self.settings, self.writer, batch.number) as rows:
             append(rows, self.target, Append(self.writer, batch.number, _offsets(batch)))
-        return None
+        return ()
 
 
 def open_lake(spark: SparkSession, sink: SinkSettings, **more: object) -> Lake:
@@ -247,12 +252,11 @@ def table_sink(spark: SparkSession, sink: SinkSettings, writer: str) -> TableSin
 
 @contextmanager
 def shaped(messages: DataFrame, shape: Shape, sink: SinkSettings, writer: str, number: int) -> Iterator[DataFrame]:
-    """The rows of a batch; its bad messages are dead letters before. With a schema, messages are kept while both are written."""
-    typed = shape.typed(messages)
+    """The rows of what `Shape.prepared` returned. With a schema, bad messages are dead letters before; messages are kept until then."""
     if not sink.schema:
-        yield shape.split(typed).rows
+        yield messages
         return
-    typed = typed.persist()
+    typed = shape.typed(messages).persist()
     try:
         rows, bad = shape.split(typed)
         if bad is not None and bad.count():
@@ -278,7 +282,8 @@ def _check_direct(sink: SinkSettings) -> None:
 
 
 def _check_known(spark: SparkSession, sink: SinkSettings) -> None:
-    """InvalidSetting for a format that Spark cannot load, and for a path that this user may not write to."""
+    """InvalidSetting for a path that this user may not write to, and for a format that Spark cannot load."""
+    check_folder(spark, "--lake", sink.lake)
     try:
         spark.read.format(sink.format).schema("a int").load(sink.lake)
     except SPARK_ERRORS as error:
@@ -287,13 +292,6 @@ def _check_known(spark: SparkSession, sink: SinkSettings) -> None:
                 f"--format {sink.format}: Spark does not find it: {error_text(error)}. Its library is set by "
                 "--spark spark.jars.packages=…"
             ) from None
-    if is_local(sink.lake) or not is_classic(spark):
-        return
-    location = located(sink.lake, spark) if sink.has_manifest else root_of(sink.lake, spark)
-    files = location.files
-    assert isinstance(files, HadoopFiles), "a lake that is not local is on a file system of Hadoop"
-    if (reason := files.may_write_in(location.folder)) is not None:
-        raise InvalidSetting(f"--lake {sink.lake} is not writable: {reason}")
 
 
 def _full_form(sink: SinkSettings, spark: SparkSession) -> Form:

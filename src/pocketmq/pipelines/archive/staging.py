@@ -36,7 +36,7 @@ from pocketmq.pipelines.archive.form import (
 from pocketmq.pipelines.archive.hadoop import DISK, Location
 from pocketmq.pipelines.archive.manifest import Commit, DataFile, Span
 from pocketmq.pipelines.archive.parquet_files import MAX_OPEN_FILES, Target, write_files
-from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, functions, parquet
+from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, Window, functions, parquet
 from pocketmq.spark.arrow import arrow_schema, pa
 from pocketmq.spark.options.read_options import ReadOptions
 from pocketmq.spark.read.planning import ReadPartition, plan_partitions
@@ -112,16 +112,20 @@ class StagingFolder(NamedTuple):
     files: NamedFiles
     root: str = DISK
     """The file system, as a URI begins with it."""
+    is_filtered: bool = True
+    """Whether offsets may be missing between those of a file. Otherwise each gap is a loss, and ends a span."""
 
     @property
     def uri(self) -> str:
         return Location(self.folder, self.root, self.files).uri(self.folder)
 
     def target(self, part: int = 0) -> Target:
-        return Target(str(self.folder), self.number, self.form.slot, self.form.codec, part)
+        return Target(str(self.folder), self.number, self.form.slot, self.form.codec, part, self.is_filtered)
 
 
 _FILE: Final = "__file"
+_RUN: Final = "__run"
+"""The same for rows without a gap between their offsets."""
 
 Stage = Callable[[Sequence[QueueRange], StagingFolder], tuple[DataFile, ...]]
 """Writes ranges below a staging folder; returns the entries for the manifest. Each file is synced."""
@@ -152,23 +156,30 @@ def _spans(spark: SparkSession, staging: StagingFolder) -> dict[str, list[Any]]:
     """The offsets in each staged file, by its path below the staging folder."""
     form = staging.form
     rows = spark.read.format(form.format).schema(form.schema).options(**form.options).load(staging.uri)
-    millis = functions.unix_millis("storeTimestamp")
-    grouped = (
-        rows.select("*", functions.col("_metadata.file_path").alias(_FILE))
-        .groupBy(_FILE, "brokerName", "queueId")
-        .agg(
-            functions.min("queueOffset").alias("first"),
-            functions.max("queueOffset").alias("last"),
-            functions.count("*").alias("rows"),
-            functions.min(millis).alias("firstMs"),
-            functions.max(millis).alias("lastMs"),
+    path = functions.col("_metadata.file_path").alias(_FILE)
+    known = rows.select(path, "brokerName", "queueId", "queueOffset", "storeTimestamp")
+    found = _extents(known)
+    if not staging.is_filtered and any(row["rows"] <= row["last"] - row["first"] for row in found):
+        order = Window.partitionBy(_FILE, "brokerName", "queueId").orderBy("queueOffset")
+        found = _extents(
+            known.withColumn(_RUN, functions.col("queueOffset") - functions.row_number().over(order)), _RUN
         )
-    )
-    found: dict[str, list[Any]] = {}
-    for row in grouped.collect():
+    by_name: dict[str, list[Any]] = {}
+    for row in found:
         name = unquote(row[_FILE]).rpartition(f"/{staging_of(staging.number)}/")[2]  # Spark shows it as a URI
-        found.setdefault(name, []).append(row)
-    return found
+        by_name.setdefault(name, []).append(row)
+    return by_name
+
+
+def _extents(rows: DataFrame, *more: str) -> list[Any]:
+    grouped = rows.groupBy(_FILE, "brokerName", "queueId", *more).agg(
+        functions.min("queueOffset").alias("first"),
+        functions.max("queueOffset").alias("last"),
+        functions.count("*").alias("rows"),
+        functions.unix_millis(functions.min("storeTimestamp")).alias("firstMs"),
+        functions.unix_millis(functions.max("storeTimestamp")).alias("lastMs"),
+    )
+    return list(grouped.collect())
 
 
 def _data_file(staging: StagingFolder, name: str, rows: Sequence[Any]) -> DataFile:

@@ -13,7 +13,7 @@ they write are created if they are missing.
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -142,13 +142,29 @@ def known_queues(connection: Mapping[str, str], topics: Sequence[str]) -> list[M
         return sorted(queue for topic in topics for queue in metadata.queues(topic))
 
 
-def unchanged(connection: Mapping[str, str], ranges: Iterable[QueueRange]) -> list[QueueRange]:
-    """The ranges whose queues still reach their end. Others are of topics that were deleted or re-created since."""
-    wanted = list(ranges)
-    topics = ",".join(sorted({one.queue.topic for one in wanted}))
-    with queue_metadata({**connection, "subscribe": topics}) as (_, metadata):
-        bounds = metadata.bounds([one.queue for one in wanted])
-    return [one for one in wanted if bounds[one.queue].max >= one.end]
+class Beginning(NamedTuple):
+    """The first message of a queue, its store time, and the end of the queue."""
+
+    start: int
+    stored_ms: int
+    end: int
+
+    def is_another_than(self, before: "Beginning", end: int) -> bool:
+        """Whether the queue was re-created since `before`, when it reached `end`: a message at an offset never becomes newer."""
+        if self.end < end or self.start < before.start:
+            return True
+        return self.start == before.start and self.stored_ms > before.stored_ms >= 0
+
+
+def beginnings(connection: Mapping[str, str], ranges: Sequence[QueueRange]) -> dict[MessageQueue, Beginning]:
+    """The beginnings of the queues of ranges. Those of a deleted topic are empty."""
+    if not ranges:
+        return {}
+    queues = [one.queue for one in ranges]
+    with queue_metadata({**connection, "subscribe": ",".join(sorted({one.topic for one in queues}))}) as (_, metadata):
+        oldest = metadata.earliest_store_ms(queues)
+        bounds = metadata.bounds(queues)
+    return {queue: Beginning(bounds[queue].min, oldest[queue], bounds[queue].max) for queue in queues}
 
 
 def ranges_of(options: Mapping[str, str]) -> list[QueueRange]:

@@ -27,15 +27,15 @@ from pocketmq.pipelines.archive.settings import (
 )
 from pocketmq.pipelines.archive.sinks import (
     LakeSink,
-    Sink,
     SinkSettings,
+    TableSink,
     check_sink,
     ensure_dead_letters,
     examine_sink,
     open_lake,
     table_sink,
 )
-from pocketmq.pipelines.core.checkpoint import Owner, check_owner, local_path, owned, state_files
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_local, local_path, owned, state_files
 from pocketmq.pipelines.core.libraries import SparkSession
 from pocketmq.pipelines.core.plan import Plan, batch_queues, ranges_of, require_topics
 from pocketmq.pipelines.core.running import Run, Summary
@@ -134,7 +134,7 @@ def run_backfill(spark: SparkSession, settings: BackfillSettings, run: Run) -> S
     _check(settings)
     check_target(settings)
     if not settings.to:
-        examine_sink(spark, settings.sink)
+        examine_sink(spark, settings.sink, settings.checkpoint)
         ensure_dead_letters(settings.sink)
     with owned(spark, settings.checkpoint, settings.owner) as name, ExitStack() as leave:
         do = _to_topic(spark, settings, name) if settings.to else _to_sink(spark, settings, name, leave)
@@ -146,8 +146,9 @@ def run_backfill(spark: SparkSession, settings: BackfillSettings, run: Run) -> S
 
 def examination(settings: BackfillSettings) -> Examination | None:
     """The part of a dry run that needs Spark, if any."""
-    sink = settings.sink
-    return (lambda spark: examine_sink(spark, sink)) if sink.needs_spark and not settings.to else None
+    sink, checkpoint = settings.sink, settings.checkpoint
+    needs_spark = not settings.to and (sink.needs_spark or not is_local(checkpoint))
+    return (lambda spark: examine_sink(spark, sink, checkpoint)) if needs_spark else None
 
 
 def plan_backfill(settings: BackfillSettings) -> Plan:
@@ -187,10 +188,12 @@ def _to_topic(spark: SparkSession, settings: BackfillSettings, name: str) -> Do:
 def _to_sink(spark: SparkSession, settings: BackfillSettings, name: str, leave: ExitStack) -> Do:
     chosen = settings.sink
     if not chosen.has_manifest:
-        sink: Sink = table_sink(spark, chosen, name)
+        sink: LakeSink | TableSink = table_sink(spark, chosen, name)
     else:
         lake = leave.enter_context(open_lake(spark, chosen))
         sink = LakeSink(lake, chosen, chosen.shape(), name)
+
+    columns = sink.shape.columns(spark)
 
     def do(piece: Piece) -> int:
         batch = Batch(name, piece.number, tuple(piece.ranges), is_filtered=settings.is_filtered)
@@ -199,10 +202,10 @@ def _to_sink(spark: SparkSession, settings: BackfillSettings, name: str, leave: 
             if not chosen.is_direct or not isinstance(sink, LakeSink)
             else sink._replace(reading=_reading(settings, piece))
         )
-        commit = written.add(read_piece(spark, settings, piece), batch)
+        commits = written.add(sink.shape.prepared(read_piece(spark, settings, piece, columns)), batch)
         if not chosen.has_manifest:
             return sum(map(len, piece.ranges))
-        return 0 if commit is None else sum(file.rows for file in commit.added)
+        return sum(file.rows for commit in commits for file in commit.added)
 
     return do
 

@@ -4,11 +4,11 @@
     %DLQ%group ─────────┼── where ── select ── at a limited rate ──► the topic of --to, or the original topic of each message
     dead-letter topic ──┘
 
-A lake is read by offsets and not by files, so a compaction between two runs has no effect.
+A lake is read by offsets and not by files, so a compaction between two runs has no effect. Only Spark reads one on
+a file system of Hadoop.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -16,13 +16,14 @@ from msgspec import Meta
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.model import DLQ_PREFIX, MessageQueue, QueueRange
+from pocketmq.pipelines.archive.hadoop import check_scheme
 from pocketmq.pipelines.archive.manifest import DataFile
 from pocketmq.pipelines.archive.reading import ReadLake
-from pocketmq.pipelines.core.checkpoint import Owner, check_owner, owned, state_files
+from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_local, local_path, owned, state_files
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, functions
 from pocketmq.pipelines.core.plan import Plan, QueuePlan, batch_queues, ranges_of, require_topics
 from pocketmq.pipelines.core.running import Run, Summary
-from pocketmq.pipelines.core.settings import Job, check_used, of_reads
+from pocketmq.pipelines.core.settings import Examination, Job, check_used, of_reads
 from pocketmq.pipelines.jobs.resending import (
     Piece,
     SendingSettings,
@@ -49,6 +50,16 @@ class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab")
             extra={"flag": "topic"},
         ),
     ] = msgspec.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("lake", "checkpoint"):
+            if getattr(self, name):
+                msgspec.structs.force_setattr(self, name, local_path(getattr(self, name)))
+
+    @property
+    def is_far(self) -> bool:
+        """Whether only Spark can read the lake."""
+        return bool(self.lake) and not is_local(self.lake or "")
 
     @property
     def sources(self) -> list[str]:
@@ -79,7 +90,9 @@ def check_replay(settings: ReplaySettings) -> None:
     _check(settings)
     if settings.remote is None:
         check_owner(settings.checkpoint, settings.owner)
-    if settings.lake:
+    if settings.is_far:
+        check_scheme(settings.lake or "")
+    elif settings.lake:
         lake_ranges(settings)
     else:
         require_topics(settings.connection, settings.sources)
@@ -101,7 +114,7 @@ def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summa
         return run_pieces(
             "replay",
             state_files(spark, settings.checkpoint),
-            lambda: settings.pieces(lake_ranges(settings) if settings.lake else ranges_of(settings.reading)),
+            lambda: settings.pieces(lake_ranges(settings, spark) if settings.lake else ranges_of(settings.reading)),
             do,
             run,
             settings.rate,
@@ -116,7 +129,7 @@ def plan_replay(settings: ReplaySettings) -> Plan:
         pipeline="replay",
         source=f"{settings.source} at {settings.namesrv}",
         sink=settings.sink,
-        queues=_lake_queues(settings) if settings.lake else batch_queues(settings.reading),
+        queues=_queues(settings),
         begins="with the oldest message, unless the checkpoint has finished pieces",
         options={**settings.connection, **{name: text for name, text in filters.items() if text}},
         remarks=settings.plan_remarks,
@@ -136,9 +149,19 @@ def _check(settings: ReplaySettings) -> None:
         raise InvalidSetting(f"topic {settings.to!r} cannot be both source and target; use another --to")
 
 
-def lake_ranges(settings: ReplaySettings) -> list[QueueRange]:
+def examination(settings: ReplaySettings) -> Examination | None:
+    """The part of a dry run that needs Spark, if any."""
+
+    def examine(spark: SparkSession) -> tuple[str, ...]:
+        count = sum(map(len, lake_ranges(settings, spark)))
+        return (f"the lake has {count:,} messages to send",)
+
+    return examine if settings.is_far else None
+
+
+def lake_ranges(settings: ReplaySettings, spark: SparkSession | None = None) -> list[QueueRange]:
     """The ranges in the lake, by topics and times."""
-    lake = ReadLake(Path(settings.lake or ""))
+    lake = ReadLake(settings.lake or "", spark)
     if lake.form.columns and Name.VALUE not in lake.form.columns and not settings.select:
         raise InvalidSetting(
             f"the lake has no column value, as it was archived with other columns: {', '.join(lake.form.columns)}; make the body by "
@@ -165,7 +188,7 @@ def _ranges_of(files: Sequence[DataFile]) -> list[QueueRange]:
 def _messages(spark: SparkSession, settings: ReplaySettings, piece: Piece) -> DataFrame:
     if not settings.lake:
         return read_piece(spark, settings, piece)
-    rows = ReadLake(Path(settings.lake)).rows(spark, piece.ranges)
+    rows = ReadLake(settings.lake, spark).rows(spark, piece.ranges)
     stored = functions.unix_millis("storeTimestamp")
     if settings.since is not None:
         rows = rows.where(stored >= settings.since)
@@ -173,15 +196,18 @@ def _messages(spark: SparkSession, settings: ReplaySettings, piece: Piece) -> Da
         rows = rows.where(stored < settings.until)
     # By queue, whatever the files: a piece that is run again must have the same rows in each partition.
     queue = ["topic", "brokerName", "queueId"]
-    return rows.repartition(piece.partitions, *queue).sortWithinPartitions(*queue, "queueOffset")
+    return rows.repartition(piece.partitions, *queue).sortWithinPartitions(*queue, "queueOffset", "storeTimestamp")
 
 
-def _lake_queues(settings: ReplaySettings) -> tuple[QueuePlan, ...]:
+def _queues(settings: ReplaySettings) -> tuple[QueuePlan, ...]:
+    """What is to be sent. Only Spark knows what a lake on a file system of Hadoop has."""
+    if not settings.lake:
+        return batch_queues(settings.reading)
     return tuple(
         QueuePlan(
             topic=one.queue.topic, broker=one.queue.broker_name, queue=one.queue.queue_id, start=one.start, end=one.end
         )
-        for one in lake_ranges(settings)
+        for one in ([] if settings.is_far else lake_ranges(settings))
     )
 
 
@@ -196,4 +222,5 @@ REPLAY: Final = Job(
         "sent once."
     ),
     check=check_replay,
+    examine=examination,
 )

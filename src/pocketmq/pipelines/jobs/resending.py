@@ -24,7 +24,6 @@ from pocketmq.clock import Clock
 from pocketmq.errors import InvalidSetting, PipelineFailed, PocketMQError, TopicNotFound, WrongState
 from pocketmq.model import DLQ_PREFIX, MessageQueue, QueueRange
 from pocketmq.model import properties as names
-from pocketmq.pipelines.archive.form import schema_of
 from pocketmq.pipelines.core.checkpoint import StateFiles
 from pocketmq.pipelines.core.libraries import Column, DataFrame, Observation, SparkSession, error_text, functions
 from pocketmq.pipelines.core.plan import admin_of
@@ -34,6 +33,8 @@ from pocketmq.pipelines.core.running import Run, Summary
 from pocketmq.pipelines.core.settings import DEFAULT_MAX_MESSAGES, JobSettings, Time, of_reads, of_writes
 from pocketmq.spark.options.read_options import parse_read_options
 from pocketmq.spark.options.write_options import parse_write_options
+from pocketmq.spark.schema import Name
+from pocketmq.spark.source import spark_schema
 from pocketmq.spark.write.sink_rows import Written
 
 MESSAGES_PER_S = 50_000
@@ -122,9 +123,11 @@ def range_options(ranges: Sequence[QueueRange], partitions: int) -> dict[str, st
     }
 
 
-def read_piece(spark: SparkSession, settings: SendingSettings, piece: "Piece") -> DataFrame:
+def read_piece(
+    spark: SparkSession, settings: SendingSettings, piece: "Piece", columns: Iterable[Name] = tuple(Name)
+) -> DataFrame:
     options = settings.reading_ranges(piece.ranges, piece.partitions)
-    return spark.read.format("rocketmq").schema(schema_of(properties=True)).options(**options).load()
+    return spark.read.format("rocketmq").schema(spark_schema(columns)).options(**options).load()
 
 
 def send_piece(messages: DataFrame, settings: SendingSettings, name: str, number: int) -> int:
