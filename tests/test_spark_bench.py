@@ -14,7 +14,7 @@ from bench.spark.__main__ import main
 from bench.spark.cases import Case
 from bench.spark.costs import Shot, middle, taken
 from bench.spark.report import Measured, sheet
-from bench.spark.starts import starts
+from bench.spark.starts import first_results, starts
 
 TINY = ["--rounds", "1", "--round-ms", "0.01"]
 SUBJECTS = [*decoding.subjects(total_bytes=20_000), *sinking.subjects(rows=5)]
@@ -69,6 +69,33 @@ def test_a_row_is_shown_beside_parquet_kafka_and_its_goals() -> None:
     assert ours[6:-1] == ["0.20", "0.50", "0.80", "1.50", "2.00"]
     assert ours[-1] == "≥ 900 krow/s: met, ≥ 60% of Parquet: missed, ahead of Kafka per core: met"
     assert kafka[-1] == ""
+
+
+def test_streams_have_aims_of_their_own_beside_kafka() -> None:
+    what = "stream, all columns, to noop"
+    results = dict(
+        [
+            result("PocketMQ", what, shot(1.0, 0.2, 0.5, 0.8), has_share_aim=True, per_core_aim=1.2, kafka_aim=1.1),
+            result("Kafka", what, shot(1.2, 0.5, 0.0, 1.2)),
+        ]
+    )
+
+    ours, _ = sheet(results, 1024).rows
+
+    assert ours[-1] == "≥ 1.2 times Kafka per core: missed, ≥ 1.1 times Kafka: met"
+
+
+def test_first_results_stand_beside_those_of_kafka() -> None:
+    what = "first row of a batch"
+    shots = {
+        ("PocketMQ", what): [shot(4.0, 0.0, 1.0, 2.0), shot(9.0, 0.0, 1.0, 2.0), shot(4.25, 0.1, 0.9, 2.0)],
+        ("Kafka", what): [shot(3.8, 0.1, 0.0, 2.0), shot(4.0, 0.1, 0.0, 2.0), shot(3.9, 0.1, 0.0, 2.0)],
+    }
+
+    ours, kafka = first_results(shots).rows
+
+    assert ours == [f"PocketMQ: {what}", "4.25", "0.00", "1.00", "2.00", "3.00", "+0.35 s to Kafka, ≤ +0.3: missed"]
+    assert (kafka[1], kafka[-1]) == ("3.90", "")
 
 
 def test_a_cost_too_small_to_be_shown_has_no_sign() -> None:

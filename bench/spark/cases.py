@@ -4,16 +4,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.broker.shots import NotMeasured
 from bench.spark.stage import FEW, Kafka, Rows, address_of
 from pocketmq.pipelines import Progress, Run
 from pocketmq.pipelines.archive.job import run_archive
 from pocketmq.pipelines.archive.manifest import read_manifest
 from pocketmq.pipelines.archive.settings import ArchiveSettings
+from pocketmq.spark import read_topic
 
 VALUE: Final = "value binary"
 OURS: Final = "PocketMQ"
@@ -52,6 +55,23 @@ KAFKA_COLUMNS: Final = {
 }
 """The columns of a lake, made of Kafka's. Headers have the properties."""
 _PROPERTIES: Final = "map_from_entries(transform(headers, h -> struct(h.key, string(h.value)))) AS properties"
+STREAM_PER_CORE_AIM: Final = 1.2
+"""Times Kafka's rows for a second of CPU, in streams of 1 KB with all columns."""
+STREAM_TO_PARQUET_AIM: Final = 1.1
+"""Times Kafka's rate, in streams into Parquet with equal columns."""
+EQUAL_COLUMNS: Final = {
+    "keys": "key",
+    "value": "value",
+    "topic": "topic",
+    "queueId": "partition",
+    "queueOffset": "offset",
+    "storeTimestamp": "timestamp",
+}
+"""Columns that both connectors have, by our name and by Kafka's."""
+FIRST_ROW: Final = "first row of a batch"
+FIRST_TRIGGER: Final = "first trigger of a stream"
+FIRST_S: Final = 120.0
+LOOK_S: Final = 0.002
 
 
 class Case(NamedTuple):
@@ -69,6 +89,10 @@ class Case(NamedTuple):
     """At least `PARQUET_SHARE_AIM` of Parquet's rate, where Parquet has such a case, and less CPU than Kafka's."""
     has_archive_aims: bool = False
     """At most `ARCHIVE_CPU_AIM` times the CPU of Parquet's copy, faster than Kafka, and `ARCHIVE_SHARE_AIM` of `DIRECT`."""
+    per_core_aim: float = 1.0
+    """With `has_share_aim`: times Kafka's rows for a second of CPU."""
+    kafka_aim: float | None = None
+    """Times Kafka's rate."""
 
     @property
     def comparison(self) -> str:
@@ -118,11 +142,28 @@ class Ways:
         nowhere, parquet = f"stream, {columns}, {NOOP}", f"stream, {columns}, to Parquet"
         long, total = rows.long_topic, rows.long_total
         aim = self._noop_aim
-        yield Case(OURS, nowhere, total, lambda: self._drained(self._stream(long, only), "noop", total), aim, True)
+        per_core = STREAM_PER_CORE_AIM if rows.body_bytes >= 1000 and not only else 1.0
+        drained = lambda: self._drained(self._stream(long, only), "noop", total)  # noqa: E731
+        yield Case(OURS, nowhere, total, drained, aim, True, per_core_aim=per_core)
         if self._kafka is not None:
             yield Case(KAFKA, nowhere, total, lambda: self._drained(self._kafka_stream(long, only), "noop", total))
         whole = rows.total
         yield Case(OURS, parquet, whole, lambda: self._drained(self._stream(rows.topic, only), "parquet", whole))
+        if not only and self._kafka is not None:
+            equal, times = "stream, equal columns, to Parquet", STREAM_TO_PARQUET_AIM
+            ours, theirs = self._equal_stream, self._kafka_equal_stream
+            yield Case(OURS, equal, whole, lambda: self._drained(ours(), "parquet", whole), kafka_aim=times)
+            yield Case(KAFKA, equal, whole, lambda: self._drained(theirs(), "parquet", whole))
+
+    def firsts(self) -> Iterator[Case]:
+        """What a program waits for after its session is up; each in a Java of its own."""
+        few = self._rows.few_topic
+        yield Case(OURS, FIRST_ROW, FEW, lambda: _first_row(self._batch(few, False)))
+        if self._kafka is not None:
+            yield Case(KAFKA, FIRST_ROW, FEW, lambda: _first_row(self._kafka_batch(few, False)))
+        yield Case(OURS, FIRST_TRIGGER, FEW, lambda: self._first_trigger(self._stream(few, False)))
+        if self._kafka is not None:
+            yield Case(KAFKA, FIRST_TRIGGER, FEW, lambda: self._first_trigger(self._kafka_stream(few, False)))
 
     def starts(self, only: bool) -> Iterator[Case]:
         """Streams of few rows: what they cost is the start of a query."""
@@ -167,6 +208,14 @@ class Ways:
     def _stream(self, topic: str, only_value: bool) -> DataFrame:
         reader = self._spark.readStream.format("rocketmq").options(**self._address, subscribe=topic)
         return (reader.schema(VALUE) if only_value else reader).option("startingOffsets", "earliest").load()
+
+    def _equal_stream(self) -> DataFrame:
+        options = {**self._address, "startingOffsets": "earliest"}
+        return read_topic(self._spark, self._rows.topic, columns=list(EQUAL_COLUMNS), stream=True, options=options)
+
+    def _kafka_equal_stream(self) -> DataFrame:
+        options = self._kafka_options(self._rows.topic, only_value=True)
+        return self._spark.readStream.format("kafka").options(**options).load().select(*EQUAL_COLUMNS.values())
 
     def _parquet(self, folder: str, only_value: bool) -> DataFrame:
         frame = self._spark.read.parquet(folder)
@@ -236,6 +285,22 @@ class Ways:
         assert seen == total, f"the stream gave {seen} rows of {total}"
         return float(sum(one["durationMs"]["triggerExecution"] for one in told)) / 1000
 
+    def _first_trigger(self, frame: DataFrame) -> float:
+        """Seconds until the first trigger is over. Stopping the query is not counted."""
+        with TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as place:
+            began = perf_counter()
+            query = frame.writeStream.format("noop").option("checkpointLocation", place).start()
+            try:
+                while (progress := query.lastProgress) is None:
+                    if perf_counter() > began + FIRST_S:
+                        raise NotMeasured(f"there is no trigger in {FIRST_S:.0f} s")
+                    sleep(LOOK_S)
+                seconds = perf_counter() - began
+            finally:
+                query.stop()
+        assert progress["numInputRows"] == FEW, f"the first trigger gave {progress['numInputRows']} rows of {FEW}"
+        return seconds
+
     def _write(self, more: dict[str, str]) -> None:
         frame = self._spark.read.parquet(self._rows.sink_parquet)
         options = {**self._address, "topic": self._rows.sink_topic, **more}
@@ -250,6 +315,12 @@ class Ways:
 
 def _columns(only_value: bool) -> str:
     return "value only" if only_value else "all columns"
+
+
+def _first_row(frame: DataFrame) -> float:
+    began = perf_counter()
+    assert frame.first() is not None
+    return perf_counter() - began
 
 
 def to_noop(frame: DataFrame) -> None:

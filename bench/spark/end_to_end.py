@@ -4,7 +4,7 @@ python -m bench.spark.end_to_end                    about an hour; needs Java 17
 python -m bench.spark.end_to_end archive            the pipeline alone, beside Parquet and Kafka: about twenty minutes
 python -m bench.spark.end_to_end --quick            few rows, one round: does it run? The fixed cost of a job decides
 python -m bench.spark.end_to_end --alone            without Kafka
-python -m bench.spark.end_to_end batch sink         cases whose name holds one of these words; `triggers` and `starts` are two, too
+python -m bench.spark.end_to_end batch sink         cases with one of these words in their name, also `triggers`, `starts`, `firsts`
 python -m bench.spark.end_to_end --usual-broker     a pull gets 32 messages, the default of brokers
 python -m bench.spark.end_to_end --usual-spark      Spark's own settings, without those that docs/guides/spark-read.md advises
 python -m bench.spark.end_to_end --write-docs       and write the tables to docs/generated/spark.md
@@ -36,7 +36,7 @@ from bench.spark.costs import Shot, middle, taken
 from bench.spark.own_process import heard, in_own_process, own_process
 from bench.spark.report import Measured, Results, sheet
 from bench.spark.stage import CORES, LARGE_ANSWERS, Kafka, Rows, java_pid, kafka, laid_out, session
-from bench.spark.starts import starts
+from bench.spark.starts import first_results, starts
 from bench.spark.triggers import triggers
 
 WIDTH: Final = 180
@@ -44,7 +44,7 @@ ROWS: Final = 1_200_000
 QUICK_ROWS: Final = 60_000
 LONG_TIMES: Final = 2.5
 """So many times the rows that are written as Parquet are read into nowhere."""
-ROUNDS: Final = 3
+ROUNDS: Final = 5
 ARCHIVE_ROUNDS: Final = 5
 """At least, as archives are long enough to be few."""
 BODIES: Final = (100, 1024)
@@ -56,6 +56,7 @@ STEADY_S: Final = 30.0
 """Quick cases take more turns than they must, until they have been measured for so long."""
 TRIGGERS: Final = "triggers"
 STARTS: Final = "starts"
+FIRSTS: Final = "firsts"
 
 Shots = Mapping[tuple[str, str], Sequence[Shot]]
 """By who and what."""
@@ -126,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measured(scene: Scene, total: int, notes: Sequence[str], console: Console) -> Iterator[Sheet]:
-    """The tables: one for each size of rows, one of triggers, one of starts."""
+    """The tables: one for each size of rows, one of triggers, one of starts, one of first results."""
     for body_bytes in BODIES:
         count = total if body_bytes == BODIES[0] else max(1, int(total * LARGER_SHARE))
         long = int(total * LONG_TIMES)
@@ -142,6 +143,8 @@ def measured(scene: Scene, total: int, notes: Sequence[str], console: Console) -
             yield in_own_process(measure_triggers, scene, rows)
         if body_bytes == BODIES[0] and scene.wants(STARTS):
             yield in_own_process(measure_starts, scene, rows)
+        if body_bytes == BODIES[0] and scene.wants(FIRSTS):
+            yield measure_firsts(scene, rows)
 
 
 def compared(scene: Scene, rows: Rows, cases: Sequence[Case], console: Console) -> Shots:
@@ -185,6 +188,14 @@ def _rounds(turns: Callable[[], Iterator[tuple[Case, Shot]]], rounds: int, secon
     return found
 
 
+def measure_firsts(scene: Scene, rows: Rows) -> Sheet:
+    shots: dict[tuple[str, str], list[Shot]] = {(case.who, case.what): [] for case in scene.ways(rows).firsts()}
+    for _ in range(scene.rounds):
+        for who, what in shots:
+            shots[who, what].append(in_own_process(shoot_first, scene, rows, who, what))
+    return first_results(shots)
+
+
 # In processes of their own.
 
 
@@ -202,17 +213,24 @@ def shoot(asked: Connection, scene: Scene, rows: Rows, who: str) -> None:
             asked.send(taken(cases[asked.recv()].run, scene.servers().get(who), java))
 
 
+def shoot_first(scene: Scene, rows: Rows, who: str, what: str) -> Shot:
+    """The first work of a session."""
+    [case] = [case for case in scene.ways(rows).firsts() if (case.who, case.what) == (who, what)]
+    with scene.spark() as spark:
+        return taken(case.run, scene.servers().get(who), java_pid(spark))
+
+
 def measure_triggers(scene: Scene, rows: Rows) -> Sheet:
     with scene.spark() as spark:
         try:
-            return triggers(spark, scene.name_server, scene.beside, rows, scene.folder, min(2, scene.rounds))
+            return triggers(spark, scene.name_server, scene.beside, rows, scene.folder, scene.rounds)
         except NotMeasured as reason:
             return Sheet(TRIGGERS, ["source"], [], [str(reason)])
 
 
 def measure_starts(scene: Scene, rows: Rows) -> Sheet:
     with scene.spark() as spark:
-        return starts([*scene.ways(rows).starts(only=True)], scene.servers(), java_pid(spark), 2 + scene.rounds)
+        return starts([*scene.ways(rows).starts(only=True)], scene.servers(), java_pid(spark), scene.rounds)
 
 
 def _said(rows: Rows, shots: Shots, warm_s: float) -> list[str]:

@@ -84,7 +84,11 @@ def aims(measured: Measured, results: Results) -> str:
             share = rate / _rate(parquet)
             said.append(f"≥ {PARQUET_SHARE_AIM:.0%} of Parquet: {verdict(share >= PARQUET_SHARE_AIM)}")
         if (kafka := results.get((KAFKA, case.what))) is not None:
-            said.append(f"ahead of Kafka per core: {verdict(_cost(measured) < _cost(kafka))}")
+            wanted = "ahead of" if case.per_core_aim == 1 else f"≥ {case.per_core_aim:g} times"
+            is_met = _cost(measured) * case.per_core_aim < _cost(kafka)
+            said.append(f"{wanted} Kafka per core: {verdict(is_met)}")
+    if case.kafka_aim is not None and (kafka := results.get((KAFKA, case.what))) is not None:
+        said.append(f"≥ {case.kafka_aim:g} times Kafka: {verdict(rate >= case.kafka_aim * _rate(kafka))}")
     return ", ".join([*said, *(_archive_aims(measured, results) if case.has_archive_aims else ())])
 
 

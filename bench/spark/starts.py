@@ -1,24 +1,25 @@
-"""What the start of a streaming query costs, by itself: streams of few rows, and what Spark's own part of it is.
+"""What a query costs before it has read much: streams of few rows, and the first results of a program.
 
-For every query with a source in Python, Spark starts a process that plans it. The process imports Spark from a zip file without
-compiled modules, so Python compiles them at each start, for any source. Then a folder is added to Python's path, which invalidates
-the import caches: for each package of Spark, Python reads the directories of the zip file and of a jar again.
+For every streaming query with a source in Python, Spark starts a process that plans it. A program that reads for the first time waits
+for four more: two find and create the source, one plans the read, one runs tasks. Each of them imports Spark.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import pyspark
 
-from bench.broker.sheets import Sheet
-from bench.spark.cases import Case
+from bench.broker.sheets import Sheet, verdict
+from bench.spark.cases import KAFKA, OURS, Case
 from bench.spark.costs import Shot, middle, taken
 
 ROUNDS: Final = 5
+FIRST_AIM_S: Final = 0.3
+"""So much later than Kafka's first results ours may be."""
 RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 """What Spark runs in that process."""
 _IMPORT_S: Final = 60.0
@@ -43,6 +44,23 @@ def starts(cases: Sequence[Case], servers: dict[str, int], java_pid: int, rounds
         f"a whole AvailableNow run over {cases[0].rows:,} rows, user and system time; medians of {rounds} runs each",
     ]
     return Sheet("starts", headings, lines, notes)
+
+
+def first_results(shots: Mapping[tuple[str, str], Sequence[Shot]]) -> Sheet:
+    """Shots of programs whose session was just created, by who and what."""
+    lines = []
+    middles = {key: middle(some) for key, some in shots.items()}
+    for (who, what), shot in middles.items():
+        kafka = middles.get((KAFKA, what))
+        aim = ""
+        if who == OURS and kafka is not None:
+            later = shot.seconds - kafka.seconds
+            aim = f"{later:+.2f} s to Kafka, ≤ {FIRST_AIM_S:+g}: {verdict(later <= FIRST_AIM_S)}"
+        numbers = (shot.seconds, shot.server_s, shot.python_s, shot.java_s, shot.cpu_s)
+        lines.append([f"{who}: {what}", *(f"{seconds:z.2f}" for seconds in numbers), aim])
+    headings = ["after the session is up", "seconds", "server", "Python", "Java", "seconds of CPU", "aims"]
+    count = min(map(len, shots.values()))
+    return Sheet("first results", headings, lines, [f"medians of {count} programs each, which take turns"])
 
 
 def own_imports_s() -> float:
