@@ -132,7 +132,7 @@ INNER: dict[str, dict[str, str]] = {
         "read": "filters options pyspark_versions python_processes executors schema broker_facts arrow shared_clients decode",
         "write": "options pyspark_versions python_processes executors schema broker_facts arrow shared_clients read",
         "arrow_read": "options python_processes schema arrow shared_clients read",
-        "source": "options python_processes executors schema read write",
+        "source": "filters options pyspark_versions python_processes executors schema read write",
     },
     "pipelines": {
         "core": "",

@@ -178,6 +178,15 @@ def text(offset: Any) -> str:
     return offset if isinstance(offset, str) else json.dumps(offset)
 
 
+def test_an_offset_may_be_written_as_pyspark_4_0_shows_it() -> None:
+    end = {"version": 1, "queues": {"orders": {"broker-a": {"0": 2}}}, "seenMs": 5}
+    given = {"rocketmq.namesrv.addr": "a:1", "metadata": "losses"}
+
+    shown = [parse_metadata_options({**given, "offset": one(end)}, {}).offsets for one in (json.dumps, str)]
+
+    assert shown == [(end,), (end,)]
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -66,8 +66,8 @@ def environment(version: str) -> Path:
 
 def tested(version: str, given: Sequence[str]) -> Result:
     python = environment(version)
-    # PySpark 4.1 leaves its Unix sockets to the garbage collector, which would fail the test that runs then.
-    warnings = ["-W", "default::pytest.PytestUnraisableExceptionWarning"] if version == "4.1" else []
+    # PySpark 4.0 and 4.1 leave their sockets to the garbage collector, which would fail the test that runs then.
+    warnings = ["-W", "default::pytest.PytestUnraisableExceptionWarning"] if version in ("4.0", "4.1") else []
     command = [str(python), "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *warnings, *(given or [TESTS])]
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_HOME"))}
     with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True) as process:

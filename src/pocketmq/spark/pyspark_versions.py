@@ -23,7 +23,7 @@ class Feature(NamedTuple):
     what: str
     since: Version
     name: str
-    """What PySpark has since then; empty if it is a setting of Java."""
+    """What PySpark has since then; empty for what only Java has."""
     without: str = ""
 
 
@@ -51,6 +51,12 @@ NAMED_SOURCES: Final = Feature(
     "pyspark.sql.streaming.readwriter.DataStreamReader.name",
     "Spark identifies sources by their order in the query: do not change it",
 )
+DOUBLED_QUOTES: Final = Feature(
+    "`''` for a quote in a text of SQL",
+    (4, 1),
+    "",
+    "Spark joins the parts: `'it''s'` is `its`. The option `filter` refuses it; write `\"it's\"`",
+)
 FEATURES: Final = (
     Feature("batch reads", (4, 0), "pyspark.sql.datasource.DataSourceReader"),
     Feature("streaming reads", (4, 0), "pyspark.sql.datasource.DataSourceStreamReader"),
@@ -62,6 +68,7 @@ FEATURES: Final = (
         "the connector writes them through the class for batch writes, which Spark 4.0 also accepts for streams",
     ),
     PUSHDOWN,
+    DOUBLED_QUOTES,
     LIMITS,
     Feature(
         "`availableNow` in several micro-batches",
@@ -140,6 +147,7 @@ else:
 
 
 __all__ = [
+    "DOUBLED_QUOTES",
     "FEATURES",
     "LIMITS",
     "NAMED_SOURCES",

@@ -38,9 +38,11 @@ from pyspark.sql.types import (
 from pocketmq.errors import InvalidSetting, PocketMQError
 from pocketmq.spark import schema as columns
 from pocketmq.spark.executors import SentToExecutors
+from pocketmq.spark.filters.parsing import has_doubled_quotes
 from pocketmq.spark.options.metadata_options import OPTION, asks_for_metadata, metadata_kind, parse_metadata_options
 from pocketmq.spark.options.read_options import ReadOptions, options_with, parse_read_options
 from pocketmq.spark.options.write_options import parse_write_options
+from pocketmq.spark.pyspark_versions import DOUBLED_QUOTES, has
 from pocketmq.spark.python_processes import is_streaming_read, short_errors, takes_filters
 from pocketmq.spark.schema import COLUMNS, Name, parse_columns
 
@@ -89,7 +91,7 @@ class RocketMQSource(SentToExecutors, DataSource):
             return _metadata_reader(self.options, schema)
         from pocketmq.spark.read.batch_reader import FilteringTopicReader, TopicReader
 
-        options = parse_read_options(self.options, streaming=False, environ=os.environ)
+        options = _read_options(self.options, streaming=False)
         kind = FilteringTopicReader if options.push_filters and takes_filters() else TopicReader
         return kind(options, _columns(schema, options), columns.never_null_of(schema.fields))
 
@@ -100,7 +102,7 @@ class RocketMQSource(SentToExecutors, DataSource):
         try:
             if asks_for_metadata(self.options):
                 raise InvalidSetting(f"the option {OPTION} is for a batch read, not for a streaming read")
-            options = parse_read_options(self.options, streaming=True, environ=os.environ)
+            options = _read_options(self.options, streaming=True)
             return TopicStreamReader(options, _columns(schema, options), columns.never_null_of(schema.fields))
         except PocketMQError as error:
             if not is_streaming_read():
@@ -143,6 +145,14 @@ def _metadata_reader(options: Mapping[str, str], schema: StructType) -> DataSour
                 f"metadata = {parsed.metadata} has no column {field.name} {field.dataType.simpleString()}; its columns are {known}"
             )
     return MetadataReader(parsed, schema.fieldNames())
+
+
+def _read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    options = parse_read_options(given, streaming=streaming, environ=os.environ)
+    filters = [text for key, text in given.items() if key.lower() == "filter"]
+    if not has(DOUBLED_QUOTES) and any(map(has_doubled_quotes, filters)):
+        raise InvalidSetting("the option filter: PySpark 4.0 reads 'it''s' as its; write \"it's\"")
+    return options
 
 
 def _columns(schema: StructType, options: ReadOptions) -> tuple[columns.Name, ...]:

@@ -21,6 +21,7 @@ from pocketmq.errors import InvalidSetting
 from pocketmq.spark.filters.conditions import parts_of, sql92_of
 from pocketmq.spark.filters.parsing import parse_filter
 from pocketmq.spark.options.read_options import parse_read_options
+from pocketmq.spark.pyspark_versions import DOUBLED_QUOTES, has
 from pocketmq.spark.read.metadata import borrowed_metadata
 from pocketmq.spark.read.pushdown import planned_filter
 
@@ -79,7 +80,8 @@ def fill_rows(broker: Broker, topic: str) -> None:
 
 
 def text(seed: random.Random, value: str) -> str:
-    return f'"{value}"' if seed.random() < 0.2 and "'" not in value else "'" + value.replace("'", "''") + "'"
+    in_double_quotes = (seed.random() < 0.2 and "'" not in value) or ("'" in value and not has(DOUBLED_QUOTES))
+    return f'"{value}"' if in_double_quotes else "'" + value.replace("'", "''") + "'"
 
 
 def time_literal(seed: random.Random, times: list[datetime]) -> str:

@@ -26,7 +26,7 @@ from pocketmq.spark.filters.conditions import (
     negated,
     parts_of,
 )
-from pocketmq.spark.filters.parsing import MAX_CHARACTERS, MAX_DEPTH, parse_filter
+from pocketmq.spark.filters.parsing import MAX_CHARACTERS, MAX_DEPTH, has_doubled_quotes, parse_filter
 from pocketmq.spark.schema import Name
 
 CITY = ("properties", "city")
@@ -131,3 +131,19 @@ def _all(condition: Condition) -> Iterator[Condition]:
     yield condition
     for child in condition.children if isinstance(condition, And | Or) else ():
         yield from _all(child)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("tags = 'it''s'", True),
+        ("tags IN ('a', '''', 'b')", True),
+        ("properties['a''b'] IS NULL", True),
+        ("tags = '' OR keys IN ('', 'a','b')", False),
+        ('tags = "it\'s" AND keys = "\'\'"', False),
+    ],
+)
+def test_quotes_that_pyspark_4_0_would_join_are_found(text: str, found: bool) -> None:
+    parse_filter(text)
+
+    assert has_doubled_quotes(text) == found

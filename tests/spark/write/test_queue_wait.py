@@ -111,7 +111,7 @@ def test_a_broker_that_does_not_report_is_not_waited_for() -> None:
 def test_a_broker_that_stays_behind_fails_the_task_and_is_named() -> None:
     looks = Looks({"a": (700, 690), "slow": (900, 300), "c": (1, 1)})
 
-    with pytest.raises(SystemBusy, match=r"broker slow has 600 bytes in its log .* after 120 s .*at-least-once"):
+    with pytest.raises(SystemBusy, match=r"broker slow has 600 bytes of its log .* after 120 s .*at-least-once"):
         looks.wait("a", "slow", "c")
 
     assert looks.clock.monotonic() == pytest.approx(ENTERING_TIMEOUT_S, abs=POLL_S)

@@ -78,6 +78,12 @@ def parse_filter(text: str) -> Condition:
     return condition
 
 
+def has_doubled_quotes(text: str) -> bool:
+    """Whether a condition has a text such as 'it''s', which PySpark 4.0 reads as its."""
+    literals = (match["text"] for match in _TOKEN.finditer(text))
+    return any(one and one[0] == "'" and "''" in one[1:-1] for one in literals)
+
+
 class _Token(NamedTuple):
     kind: str
     text: str

@@ -1,7 +1,9 @@
 """Options of a batch that reads about topics, groups and queues instead of messages: `option("metadata", …)`."""
 
 import json
+from ast import literal_eval
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -35,10 +37,12 @@ _SHARED: Final = (
 
 
 def _offsets(text: str) -> tuple[dict[str, Any], ...]:
-    try:
-        read = json.loads(text) if len(text) <= MAX_JSON_CHARS else None
-    except (ValueError, RecursionError):
-        read = None
+    """PySpark 4.0 shows an offset as Python writes a dict, so that is read, too."""
+    read = None
+    for reads in (json.loads, literal_eval) if len(text) <= MAX_JSON_CHARS else ():
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            read = reads(text)
+            break
     found = read if isinstance(read, list) else [read]
     if not found or not all(isinstance(one, dict) for one in found):
         raise ValueError("the JSON of an offset of a query, or a list of them")
