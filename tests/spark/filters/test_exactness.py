@@ -233,3 +233,17 @@ def masked(reader: Any, each: str) -> int:
     return sum(
         batch.filter(mask({Name(name): batch.column(name) for name in batch.schema.names})).num_rows for batch in reader
     )
+
+
+@pytest.mark.skipif(has(DOUBLED_QUOTES), reason="newer versions read the text as the option does")
+def test_a_text_that_pyspark_4_0_reads_in_another_way_is_refused(
+    spark: "SparkSession", broker: Broker, filled: str
+) -> None:
+    def read(condition: str) -> int:
+        return (
+            spark.read.format("rocketmq").options(**options(broker), subscribe=filled, filter=condition).load().count()
+        )
+
+    assert read("""properties['n'] = "it's\"""") > 0
+    with pytest.raises(Exception, match=r"PySpark 4\.0 reads 'it''s' as its"):
+        read("properties['n'] = 'it''s'")
