@@ -12,8 +12,12 @@ from pocketmq.protocol.api.administration import (
     WipeWritePermReply,
 )
 from pocketmq.protocol.api.messages import (
+    ChangeInvisibleTimeReply,
     HeartbeatReply,
+    NotificationReply,
     OffsetReply,
+    PollingInfoReply,
+    PopReply,
     PullReply,
     QueryMessageReply,
     RecallReply,
@@ -123,6 +127,16 @@ BROKER_REQUESTS = """
 323  topic msgId
 353  group! topic! readable
 907
+400
+401
+402
+200050  consumerGroup! topic! queueId! maxMsgNums! invisibleTime! pollTime! bornTime initMode! expType exp order attemptId
+200051  consumerGroup! topic! queueId! extraInfo! offset! liteTopic
+200151
+200052  topic! queueId! maxMsgNums! consumerGroup!
+200053  consumerGroup! topic! queueId! extraInfo! offset! invisibleTime! liteTopic suspend
+200054  consumerGroup! topic! queueId! pollTime! bornTime! order attemptId expType exp
+200055  consumerGroup! topic! queueId!
 """
 
 RESPONSES = """
@@ -144,6 +158,10 @@ RESPONSES = """
 205  wipeTopicCount!
 327  addTopicCount!
 322  changed!
+200050  popTime! invisibleTime! reviveQid! restNum! startOffsetInfo msgOffsetInfo orderCountInfo
+200053  popTime! invisibleTime! reviveQid!
+200054  hasMsg! pollingFull
+200055  pollingNum!
 """
 
 
@@ -166,6 +184,10 @@ REPLIES: dict[int, type[Fields]] = {
     205: WipeWritePermReply,
     327: AddWritePermReply,
     322: DataVersionReply,
+    200050: PopReply,
+    200053: ChangeInvisibleTimeReply,
+    200054: NotificationReply,
+    200055: PollingInfoReply,
 }
 SAME_REPLY = {310: 10, 320: 10, 324: 10, 325: 10, 361: 11}
 

@@ -17,5 +17,6 @@ Modules in reading order:
     batch              the body of a batch send
     body_pack          bodies without their records, for a pull that needs nothing else
     compression        zlib, LZ4 and zstd
+    pop                receipt handles, offset texts, check points and acks of POP
     trace_text         records of the trace topic
 """

@@ -25,7 +25,11 @@ from pocketmq.protocol.bodies.clients import (
     LockedQueues,
     ProducerConnection,
     ProducerTable,
+    QueryAssignment,
+    QueueAssignments,
     QueueLocks,
+    RequestMode,
+    RequestModes,
     SubscriptionGroupConfig,
 )
 from pocketmq.protocol.bodies.registration import RegisterBrokerBody
@@ -55,6 +59,7 @@ from pocketmq.protocol.bodies.topics import (
     TopicStatsTable,
     TopicTable,
 )
+from pocketmq.protocol.pop import BatchAck
 
 
 class BodyKind(Enum):
@@ -85,16 +90,14 @@ _RECORDS = BodyForm(BodyKind.RECORDS)
 _PROPERTIES = BodyForm(BodyKind.PROPERTIES)
 
 NOT_SERVED = {
-    RequestCode.QUERY_ASSIGNMENT,
-    RequestCode.SET_MESSAGE_REQUEST_MODE,
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
     RequestCode.RESET_MASTER_FLUSH_OFFSET,
     RequestCode.GET_BROKER_EPOCH_CACHE,
-    *(code for code in RequestCode if code >= RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG),
+    RequestCode.POP_ROLLBACK,
+    *(code for code in RequestCode if RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG <= code < RequestCode.POP_MESSAGE),
 }
-"""What PocketMQ neither serves nor sends: cold data, users, access rules, pop consumption and the like."""
+"""What PocketMQ neither serves nor sends: cold data, users, access rules and the like."""
 
 BODIES: dict[RequestCode, BodyForms] = {
     **dict.fromkeys(set(RequestCode) - NOT_SERVED, BodyForms()),
@@ -113,6 +116,12 @@ BODIES: dict[RequestCode, BodyForms] = {
     RequestCode.LOCK_BATCH_MQ: _json(QueueLocks, LockedQueues),
     RequestCode.UNLOCK_BATCH_MQ: _json(QueueLocks),
     RequestCode.CHECK_CLIENT_CONFIG: _json(CheckClientConfig),
+    # POP
+    RequestCode.POP_MESSAGE: BodyForms(None, _RECORDS),
+    RequestCode.BATCH_ACK_MESSAGE: _json(BatchAck),
+    RequestCode.QUERY_ASSIGNMENT: _json(QueryAssignment, QueueAssignments),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _json(RequestMode),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _json(None, RequestModes),
     # the broker asks its clients
     RequestCode.CHECK_TRANSACTION_STATE: BodyForms(_RECORDS),
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _json(ResetOffsets),
@@ -176,5 +185,6 @@ FILES: dict[str, Any] = {
     "delayOffset.json": DelayOffsets,
     "kvConfig.json": KVConfigFile,
     "offsets.json": LocalOffsets,
+    "messageRequestMode.json": RequestModes,
 }
 """Types of the JSON files that brokers, name servers and broadcasting clients keep."""

@@ -2,7 +2,7 @@
 
 Modules in reading order:
 
-    messages         sends, transactions, pulls, offsets, clients
+    messages         sends, transactions, pulls, offsets, clients, POP
     administration   groups, topics and settings of a broker; the name server
 """
 
@@ -79,6 +79,12 @@ REQUESTS: Final[dict[int, type[Fields]]] = {
     RequestCode.GET_TOPIC_CONFIG: administration.ForTopic,
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: administration.ForGroup,
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: administration.UpdateGroupForbidden,
+    RequestCode.POP_MESSAGE: messages.PopMessage,
+    RequestCode.ACK_MESSAGE: messages.AckMessage,
+    RequestCode.PEEK_MESSAGE: messages.PeekMessage,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: messages.ChangeInvisibleTime,
+    RequestCode.NOTIFICATION: messages.Notification,
+    RequestCode.POLLING_INFO: messages.PollingInfo,
 }
 """The headers of requests with ext fields."""
 

@@ -310,3 +310,101 @@ class ConsumeMessageDirectly(Fields):
     topic: str | None = None
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
+
+
+# POP: leases of messages, their receipt handles, and waiting for messages. `protocol.pop` has the texts in these fields.
+
+
+class PopMessage(Fields):
+    """Queue -1 means all queues. `init_mode`: where a group without an offset begins, 0 at the first message, 1 at the last."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    invisible_time: Int64
+    poll_time: Int64
+    init_mode: Int32
+    born_time: Int64 = 0
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+class PopReply(Fields):
+    """Java needs the first four in every response, also in 209 and 210."""
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+    rest_num: Int64
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class AckMessage(Fields):
+    """`topic` is the one that the message is in: for another attempt, a retry topic. `extra_info` is the receipt handle."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    lite_topic: str | None = None
+
+
+class ChangeInvisibleTime(Fields):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    invisible_time: Int64
+    lite_topic: str | None = None
+    suspend: bool | None = None
+
+
+class ChangeInvisibleTimeReply(Fields):
+    """Java needs all of them, also in failures."""
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+
+
+class PeekMessage(Fields):
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    consumer_group: str
+
+
+class Notification(Fields):
+    """Asks whether there are messages, and waits for them."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    poll_time: Int64
+    born_time: Int64
+    order: bool | None = None
+    attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
+
+
+class NotificationReply(Fields):
+    has_msg: bool
+    polling_full: bool | None = None
+
+
+class PollingInfo(Fields):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+class PollingInfoReply(Fields):
+    polling_num: Int32

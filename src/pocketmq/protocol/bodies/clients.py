@@ -1,4 +1,4 @@
-"""Clients and consumer groups: heartbeats, connections, queue locks, settings of groups, and the running info of a consumer.
+"""Clients and consumer groups: heartbeats, connections, queue locks, assignments, settings of groups, running info of a consumer.
 
 With version 2 of the heartbeat, a client sends a fingerprint of its subscriptions. While it stays the same, the client omits the
 subscriptions (`without_sub`) and the broker keeps the ones it has.
@@ -325,3 +325,41 @@ class DirectConsumption(Body, frozen=True):
     consume_result: ConsumeOutcome | None = None
     remark: str | None = None
     spent_time_mills: Int64 = 0
+
+
+class QueryAssignment(Body, frozen=True):
+    """A member asks which queues of a topic it consumes, and how."""
+
+    topic: str
+    consumer_group: str
+    client_id: str
+    strategy_name: str = "AVG"
+    message_model: MessageModel = MessageModel.CLUSTERING
+
+
+class QueueAssignment(Body, frozen=True):
+    """A queue of a member. In mode POP, queue -1 means all queues of the topic on this broker."""
+
+    message_queue: MessageQueue
+    mode: str = "PULL"
+
+
+class QueueAssignments(Body, frozen=True):
+    """The queues of a member. Without a list, the member keeps those that it has."""
+
+    message_queue_assignments: tuple[QueueAssignment, ...] | None = None
+
+
+class RequestMode(Body, frozen=True):
+    """How a group consumes a topic: PULL or POP. In mode POP, each member may share its queues with so many others."""
+
+    topic: str
+    consumer_group: str
+    mode: str = "PULL"
+    pop_share_queue_num: Int32 = 0
+
+
+class RequestModes(Body, frozen=True):
+    """The file messageRequestMode.json: topic → group → mode."""
+
+    message_request_mode_map: dict[str, dict[str, RequestMode]] = EMPTY_MAP
