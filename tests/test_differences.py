@@ -59,7 +59,12 @@ DIFFERENCES = {
         "accounts and permissions",
         "permission for a message that is named by its log offset",
         "files and folders of the store",
-        "POP, replication",
+        "POP: the last attempt",
+        "POP: a lease that ends",
+        "POP: the offset of a group",
+        "POP: a change of a lease that is over",
+        "POP: check points in memory (`enablePopBufferMerge`, RocksDB)",
+        "replication",
         "`bindAddress`",
         "`brokerIP1`",
         "`brokerName`",
@@ -122,6 +127,11 @@ BROKER_OF_ROCKETMQ = """
     maxTransferBytesOnMessageInMemory=262144 maxTransferCountOnMessageInMemory=32
     maxTransferBytesOnMessageInDisk=65536 maxTransferCountOnMessageInDisk=8 maxFilterMessageSize=16000
     accessMessageInMemoryMaxRatio=40 litePullMessageEnable=true longPollingEnable=true
+    ackThreadPoolQueueCapacity=100000 waitTimeMillsInAckQueue=3000 popCkMaxBufferSize=200000 popPollingSize=1024
+    maxPopPollingSize=100000 popFromRetryProbability=20 enableRetryTopicV2=false
+    retrieveMessageFromPopRetryTopicV1=true initPopOffsetByCheckMsgInMem=true enablePopMessageThreshold=false
+    popInflightMessageThreshold=10000 serverLoadBalancerEnable=true defaultMessageRequestMode=PULL
+    defaultPopShareQueueNum=-1
     shortPollingTimeMills=1000 slaveReadEnable=false flushIntervalCommitLog=500 flushCommitLogLeastPages=4
     flushCommitLogThoroughInterval=10000 syncFlushTimeout=5000 fileReservedTime=72 deleteWhen=04
     diskMaxUsedSpaceRatio=75 diskSpaceCleanForciblyRatio=85 diskSpaceWarningLevelRatio=90

@@ -101,6 +101,11 @@ BODIES = {
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [{"topicName": TOPIC}]},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": GROUP},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupConfigList": [{"groupName": GROUP}]},
+    RequestCode.BATCH_ACK_MESSAGE: {
+        "acks": [{"b": "AQ==", "c": GROUP, "it": 1, "pt": 1, "q": 0, "r": "1", "rq": 0, "so": 0, "t": TOPIC}]
+    },
+    RequestCode.QUERY_ASSIGNMENT: {"topic": TOPIC, "consumerGroup": GROUP, "clientId": "c"},
+    RequestCode.SET_MESSAGE_REQUEST_MODE: {"topic": TOPIC, "consumerGroup": GROUP, "mode": "POP"},
 }
 BODIES[RequestCode.UNLOCK_BATCH_MQ] = BODIES[RequestCode.LOCK_BATCH_MQ]
 

@@ -37,6 +37,7 @@ SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND
 RECORDS = (
     RequestCode.PULL_MESSAGE,
     RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.POP_MESSAGE,
     RequestCode.QUERY_MESSAGE,
     RequestCode.VIEW_MESSAGE_BY_ID,
     RequestCode.CHECK_TRANSACTION_STATE,
@@ -49,6 +50,7 @@ _UNIQUE_IDS = frozenset({"transactionId", "UNIQ_KEY"})
 _RATES = frozenset({"sum", "consumeTps", "topicPutTps", "tps", "avgpt", "delayTime"})
 _MOMENTS = frozenset(
     {
+        "popTime",
         "timestamp",
         "indexLastUpdateTimestamp",
         "storeTimestamp",

@@ -29,6 +29,7 @@ from pocketmq.nameserver.server import NameServer
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.net.address import Address
 from pocketmq.net.connection import Connection, ConnectionSettings
+from pocketmq.protocol.bodies.clients import RequestMode
 from pocketmq.protocol.bodies.registration import read_registration
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command, decode_command, encode_command
@@ -274,11 +275,12 @@ async def replay(
     frames: Sequence[Captured],
     topics: Sequence[TopicConfig] = (),
     *,
+    modes: Sequence[RequestMode] = (),
     accounts: str | None = None,
     name_server_too: bool = False,
 ) -> AsyncIterator[Replay]:
-    """Servers in the state at the start of the recording, with these topics, and the conversation that is not
-    replayed yet.
+    """Servers in the state at the start of the recording, with these topics and modes of groups, and the conversation that is
+    not replayed yet.
 
     `accounts` is what the broker's file of accounts says.
     """
@@ -292,6 +294,8 @@ async def replay(
     async with name_server, Broker(settings, network=network, clock=clock, files=files) as broker:
         hold_while_the_store_works(broker)
         broker.parts.state.topics.put(topics, clock.now_ms())
+        for mode in modes:
+            broker.parts.request_modes.put(mode)
         broker.parts.announce()
         await asyncio.sleep(0.1)
         yield Replay(frames, network)

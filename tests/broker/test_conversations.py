@@ -16,6 +16,7 @@ from tests.broker.replay import Finding, Replay, replay
 from tests.golden import GOLDEN, Captured, captured, needs_golden
 
 from pocketmq.codes import HeaderEncoding, RequestCode, ResponseCode
+from pocketmq.protocol.bodies.clients import RequestMode
 from pocketmq.protocol.bodies.topics import TopicConfig
 from pocketmq.protocol.command import Command
 from pocketmq.testing import run
@@ -26,7 +27,6 @@ MODES = ("json", "binary", "mixed")
 PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 QUERY_OFFSET = RequestCode.QUERY_CONSUMER_OFFSET
 SYSTEM_TOPICS = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
-POP = (RequestCode.QUERY_ASSIGNMENT, RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE)
 PULL_CODES = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -35,6 +35,7 @@ PULL_CODES = (
 """No failures, and clients print what is said with them."""
 CRASH = re.compile(r"\w+Error: ")
 RAW_4 = "wire/4.9.7/json/raw.jsonl"
+POPS = "wire/5.3.3/json/pop.jsonl"
 
 # 4.9 does not know these.
 REQUESTS_OF_5 = (
@@ -118,7 +119,6 @@ DIFFERENCES = [
         "a pull whose expression cannot be read is refused, and does not get everything",
         lambda finding: finding.asked in PULLS and finding.codes == (0, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ),
-    Difference("PocketMQ does not support POP consumption", lambda finding: finding.asked in POP),
     Difference(
         "two fields of pull answers that no client reads are left out, as in 4.9",
         lambda finding: finding.asked in PULLS and finding.name in ("groupSysFlag", "topicSysFlag"),
@@ -201,11 +201,13 @@ def _topic(name: str, queues: int) -> TopicConfig:
 
 
 BEFORE = {
-    "wire/5.3.3/json/pop.jsonl": [_topic("PopTopic", 2)],
+    POPS: [_topic("PopTopic", 2)],
     "wire/5.3.3/json/raw.jsonl": [_topic("SendTopic", 2), _topic("PopTopic", 2), _topic("%RETRY%CG_pop", 1)],
     RAW_4: [_topic("SendTopic", 2), _topic("PullTopic", 1), _topic("%RETRY%CG_pull", 1)],
 }
 """Topics of earlier conversations, which these ask for."""
+MODES_BEFORE = {POPS: [RequestMode("PopTopic", "CG_pop", "POP")]}
+"""How a group consumes, as an administrator had set it."""
 
 
 @cache
@@ -214,7 +216,7 @@ def held(name: str) -> Replay:
     frames = captured(name)
 
     async def main() -> Replay:
-        async with replay(frames, BEFORE.get(name, [])) as talk:
+        async with replay(frames, BEFORE.get(name, []), modes=MODES_BEFORE.get(name, [])) as talk:
             await talk.run()
         return talk
 

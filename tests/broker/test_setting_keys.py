@@ -290,7 +290,7 @@ def test_the_keys_that_can_change_at_run_time_are_a_fixed_list(name: str) -> Non
     before = BrokerSettings()
     now = write_keys(before).get(name, "1")
     others = {"true": "false", "false": "true", "6": "4", "30000": "20000"}
-    others |= {"75": "70", "85": "80", "90": "95", "04": "05", "16000": "20"}
+    others |= {"75": "70", "85": "80", "90": "95", "04": "05", "16000": "20", "PULL": "POP"}
     text = others.get(now, "7")
 
     if name in KEYS and name not in REFUSED_AT_RUN_TIME.split():

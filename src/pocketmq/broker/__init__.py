@@ -16,8 +16,9 @@ Modules in reading order:
     topics             the topics of this broker and their configuration
     messages           checks the destination of a message and appends it to the store
     reads/             filters and long polling
-    groups/            consumer groups: members, offsets, queue locks
+    groups/            consumer groups: members, offsets, leases, queue locks
     delivery/          delayed messages and timed messages
+    pop/               leases of messages: pops, acks, and the end of leases
     transactions/      half messages, decisions of producers, check-backs
     stats/             statistics and runtime information
     metrics            all metrics of a broker, read from its parts

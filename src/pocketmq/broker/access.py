@@ -12,7 +12,7 @@ from typing import Final
 from pocketmq.access.accounts import Access, Accesses, Action, Resource
 from pocketmq.codes import RequestCode
 from pocketmq.errors import ImpossibleRequest
-from pocketmq.model import HALF_TOPIC, OffsetId, StoredMessage
+from pocketmq.model import HALF_TOPIC, OffsetId, StoredMessage, is_retry
 from pocketmq.model.properties import REAL_TOPIC
 from pocketmq.protocol.api.administration import GetConsumeStats
 from pocketmq.protocol.api.messages import (
@@ -28,11 +28,14 @@ from pocketmq.protocol.bodies.clients import (
     CheckClientConfig,
     GroupConfigList,
     HeartbeatData,
+    QueryAssignment,
     QueueLocks,
+    RequestMode,
     SubscriptionGroupConfig,
 )
 from pocketmq.protocol.bodies.topics import TopicConfigList
 from pocketmq.protocol.command import Command
+from pocketmq.protocol.pop import BatchAck, retried_topic
 
 MessageAt = Callable[[int], StoredMessage | None]
 """The message at a log offset; None if no message begins there, or it cannot be read yet."""
@@ -103,10 +106,43 @@ def _compared_groups(command: Command) -> Iterable[str]:
     return [header.compare_group, *filter(None, (header.filter_groups or "").split(","))]
 
 
+def _leased_topic(command: Command) -> Iterable[str]:
+    """The topic of a leased message: that of its first attempt, not the group's retry topic for it."""
+    ext = command.ext or {}
+    topic = retried_topic(ext.get("consumerGroup", ""), ext.get("topic", ""))
+    return [] if is_retry(topic) else [topic]
+
+
+def _acked_topics(command: Command) -> Iterable[str]:
+    return {entry.topic: None for entry in BatchAck.decode(command.body).acks}
+
+
+def _acking_groups(command: Command) -> Iterable[str]:
+    return {entry.group: None for entry in BatchAck.decode(command.body).acks}
+
+
+def _assigned_topic(command: Command) -> Iterable[str]:
+    topic = QueryAssignment.decode(command.body).topic
+    return [] if is_retry(topic) else [topic]
+
+
+def _assigned_group(command: Command) -> Iterable[str]:
+    return [QueryAssignment.decode(command.body).consumer_group]
+
+
+def _mode_topic(command: Command) -> Iterable[str]:
+    return [RequestMode.decode(command.body).topic]
+
+
+def _mode_group(command: Command) -> Iterable[str]:
+    return [RequestMode.decode(command.body).consumer_group]
+
+
 _OR_SUB: Final = (Action.SUB,)
 
 _SEND = (Access(Resource.TOPIC, Action.PUB, "topic"),)
 _CONSUME = (Access(Resource.TOPIC, Action.SUB, "topic"), Access(Resource.GROUP, Action.SUB, "consumer_group"))
+_ACK = (Access(Resource.TOPIC, Action.SUB, _leased_topic), Access(Resource.GROUP, Action.SUB, "consumer_group"))
 _LOCK = (Access(Resource.TOPIC, Action.SUB, _lock_topics), Access(Resource.GROUP, Action.SUB, _lock_group))
 _READ_TOPIC = (Access(Resource.TOPIC, Action.GET, "topic", _OR_SUB),)
 _READ_ANY_TOPIC = (Access(Resource.TOPIC, Action.GET, or_to=_OR_SUB),)
@@ -146,6 +182,26 @@ ACCESS: Final[dict[RequestCode, Accesses]] = {
         Access(Resource.TOPIC, Action.SUB, _checked_topic),
         Access(Resource.GROUP, Action.SUB, _checked_group),
     ),
+    # pops
+    RequestCode.POP_MESSAGE: _CONSUME,
+    RequestCode.PEEK_MESSAGE: _CONSUME,
+    RequestCode.NOTIFICATION: _CONSUME,
+    RequestCode.POLLING_INFO: (*_READ_TOPIC, *_READ_CONSUMERS),
+    RequestCode.ACK_MESSAGE: _ACK,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _ACK,
+    RequestCode.BATCH_ACK_MESSAGE: (
+        Access(Resource.TOPIC, Action.SUB, _acked_topics),
+        Access(Resource.GROUP, Action.SUB, _acking_groups),
+    ),
+    RequestCode.QUERY_ASSIGNMENT: (
+        Access(Resource.TOPIC, Action.SUB, _assigned_topic),
+        Access(Resource.GROUP, Action.SUB, _assigned_group),
+    ),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: (
+        Access(Resource.TOPIC, Action.UPDATE, _mode_topic, _OR_SUB),
+        Access(Resource.GROUP, Action.UPDATE, _mode_group),
+    ),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _READ,
     # clients
     RequestCode.HEART_BEAT: (
         Access(Resource.GROUP, Action.SUB, _heartbeat_groups),

@@ -189,6 +189,7 @@ class Broker:
             *([following] if parts.authentication is not None else []),
             Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all, log),
             Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all, log),
+            Repeating("ending leases", settings.delay_poll_ms / 1000, parts.revival.run_all, log),
             Repeating("saving progress", lambda: in_use.now.progress_save_interval_ms / 1000, self._save_progress, log),
             Repeating(
                 "saving offsets", lambda: in_use.now.save_interval_ms / 1000, parts.state.snapshots.save_changed, log
@@ -248,6 +249,7 @@ class Broker:
             parts.transactions.settle,
             parts.delays.settle,
             parts.timers.settle,
+            parts.revival.settle,
             parts.state.snapshots.stop,
         )
         try:
@@ -268,7 +270,8 @@ class Broker:
         servers = [server for server in (self._vip_server, self._server) if server is not None]
         for server in servers:
             server.close_listener()
-        parts.state.arrivals.stop()
+        for held in (parts.state.arrivals, parts.state.waiting_pops, parts.state.waiting_notifications):
+            held.stop()
         parts.turns.stop()
         # Sends that wait for the disk are answered before their connections are closed.
         with suppress(TimeoutError):

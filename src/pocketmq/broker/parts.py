@@ -1,7 +1,7 @@
 """The parts of a broker, built and connected. No rules here: each part gets what it uses, and no part gets the broker.
 
 state     tables, store, settings, statistics: `state`
-workers   delays · timers · transactions · registration
+workers   delays · timers · transactions · revival (the end of leases) · registration
 requests  turns (the hot ones) · dispatcher (all others, by families of handlers)
 """
 
@@ -36,6 +36,12 @@ from pocketmq.broker.handlers.retries import Retries, RetryHandlers
 from pocketmq.broker.handlers.sending import Sending
 from pocketmq.broker.handlers.topics import TopicHandlers
 from pocketmq.broker.handlers.transactions import TransactionHandlers, producer_finder
+from pocketmq.broker.pop.acks import AckHandlers
+from pocketmq.broker.pop.assignment import MODES_FILE, AssignmentHandlers, RequestModeTable
+from pocketmq.broker.pop.journal import Journal
+from pocketmq.broker.pop.popping import PopHandlers
+from pocketmq.broker.pop.reading import Reading
+from pocketmq.broker.pop.revive import Revival
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.requests.turns import Serve, Turns
 from pocketmq.broker.settings import BrokerSettings
@@ -48,6 +54,7 @@ from pocketmq.codes import RequestCode
 from pocketmq.errors import PocketMQError, StoreDamaged
 from pocketmq.files import Files
 from pocketmq.net import Address, Dispatcher, Handler, Network, Peer
+from pocketmq.protocol.bodies.clients import RequestModes
 from pocketmq.protocol.bodies.topics import DelayOffsets
 from pocketmq.protocol.hot_headers import (
     HEARTBEAT_REPLIES,
@@ -68,6 +75,7 @@ log = logging.getLogger("pocketmq.broker")
 DELAYS_FILE: Final = "delayOffset.json"
 TIMERS_FILE: Final = "timers.json"
 TIMER_CHECK_FILE: Final = "timercheck"
+ORDERS_FILE: Final = "consumerOrderInfo.json"
 
 
 class BrokerParts:
@@ -89,11 +97,16 @@ class BrokerParts:
             state.settings, state.topics, clock, network=network, on_address=self._set_address
         )
         self.delays = Delays(state.store, state.appender, state.topics, clock, started_ms=clock.now_ms())
-        self.timers = Timers(state.store, state.appender, state.topics, state.settings, clock)
+        self.timers = Timers(state.store, state.appender, state.topics, state.settings, clock, settled=state.leases)
         self.transactions = Transactions(state, producer_finder(state.members.producers, may_send_to), self.announce)
         # requests
         chance = random.Random()  # noqa: S311 the choice of a retry queue is no secret
         self._retries = Retries(state, self.announce, chance)
+        journal = Journal(state, self._retries)
+        self.revival = Revival(state, journal, self.timers)
+        self.acks = AckHandlers(state, journal)
+        self._pops = PopHandlers(state, journal, Reading(state, journal, chance))
+        self.request_modes = RequestModeTable()
         self._destinations = Destinations(state.topics, state.settings, clock, self._announced)
         self.sending = Sending(state, self._destinations, self._retries)
         self.clients = ClientHandlers(state, self.announce)
@@ -168,6 +181,9 @@ class BrokerParts:
             StatisticsHandlers(state, info, lambda: str(registration.address)).table(),
             MaintenanceHandlers(state).table(),
             SettingHandlers(state, self.apply).table(),
+            self._pops.table(),
+            self.acks.table(),
+            AssignmentHandlers(state, self.request_modes).table(),
         ]
 
     def _additions(self) -> list[Addition]:
@@ -205,6 +221,11 @@ class BrokerParts:
             lower_offsets(state.offsets, store, state.clock.now_ms(), clean=report.clean)
             self.delays.load(tables.load(DELAYS_FILE, DelayOffsets.decode))
             self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))
+            self.request_modes.load(tables.load(MODES_FILE, RequestModes.decode))
+            state.orders.load(tables.load(ORDERS_FILE, state.orders.decode))
+            self.revival.load(clean=report.clean)
+            snapshots.add(MODES_FILE, self.request_modes)
+            snapshots.add(ORDERS_FILE, state.orders)
             snapshots.add(DELAYS_FILE, self.delays)
             snapshots.add(TIMERS_FILE, self.timers)
             snapshots.save_repaired((OFFSETS_FILE, DELAYS_FILE, TIMERS_FILE))

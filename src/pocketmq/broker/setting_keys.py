@@ -51,10 +51,9 @@ _BY_REASON: Final[dict[str, str]] = {
         debugLockEnable lockInStrictMode spinLockCollisionRetreatOptimalDegree topicQueueLockNum useABSLock
         useReentrantLockWhenPutMessage""",
     "requests of this kind have no queue": """
-        ackThreadPoolQueueCapacity adminBrokerThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity
+        adminBrokerThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity
         consumerManagerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests
-        putThreadPoolQueueCapacity queryThreadPoolQueueCapacity replyThreadPoolQueueCapacity waitTimeMillsInAckQueue
-        waitTimeMillsInAdminBrokerQueue""",
+        putThreadPoolQueueCapacity queryThreadPoolQueueCapacity replyThreadPoolQueueCapacity waitTimeMillsInAdminBrokerQueue""",
     "lite pulls wait in the queue of pulls": "litePullThreadPoolQueueCapacity waitTimeMillsInLitePullQueue",
     "requests that waited too long are always rejected": "brokerFastFailureEnable",
     "the operating system decides": """
@@ -107,17 +106,13 @@ _BY_REASON: Final[dict[str, str]] = {
         authConfigPath authenticationMetadataProvider authenticationProvider authenticationStrategy
         authenticationWhitelist authorizationMetadataProvider authorizationProvider authorizationStrategy
         authorizationWhitelist initAuthenticationUser migrateAuthFromV1Enabled""",
-    "there is no pop, consumers pull": """
-        appendAckAsync appendCkAsync defaultPopShareQueueNum enableNotifyAfterPopOrderLockRelease
-        enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
-        enableRetryTopicV2 enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize
-        popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
-        popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
-        popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize popPollingSize
-        popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
-        retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime
-        skipWhenCKRePutReachMaxTimes""",
-    "clients allocate queues themselves": "defaultMessageRequestMode serverLoadBalancerEnable",
+    "check points and acks of pops are written at once, and leases are kept in memory": """
+        appendAckAsync appendCkAsync enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag
+        enablePopBatchAck enablePopBufferMerge enablePopLog enableSkipLongAwaitingAck popCkOffsetMaxQueueSize
+        popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
+        popConsumerKVServiceInit popConsumerKVServiceLog popLongPollingForceNotifyInterval popPollingMapSize
+        popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead reviveAckWaitMs
+        reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime skipWhenCKRePutReachMaxTimes""",
     "clients store the offsets of broadcasting groups": """
         broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond enableBroadcastOffsetStore""",
     "there are no light queues": """
@@ -230,6 +225,11 @@ def _queue_count(text: str) -> int:
     return number
 
 
+def _share(text: str) -> int:
+    """RocketMQ's default is -1, and means the same as 0."""
+    return 0 if text == "-1" else read_number(text)
+
+
 def _entries(text: str) -> int:
     """Bytes to entries; RocketMQ rounds up to whole entries as well."""
     return -(-read_number(text) // ENTRY_BYTES)
@@ -266,6 +266,7 @@ _FLUSH = Form(_flush_mode, lambda mode: f"{mode.upper()}_FLUSH")
 _HOURS = Form(_hours, lambda hours: ";".join(f"{hour:02}" for hour in hours))
 _PERCENT = Form(_percent, lambda ratio: str(round(ratio * 100)))
 _QUEUES = Form(_queue_count)
+_SHARE = Form(_share, lambda number: str(number or -1))
 _QUEUE_BYTES = Form(_entries, lambda entries: str(entries * ENTRY_BYTES))
 _LEVELS = Form(DelayLevels, _levels_text)
 _CREDENTIALS = Form(_credentials, _without_secret)
@@ -359,6 +360,21 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
     "waitTimeMillsInTransactionQueue": _at_run_time("flow.transaction_wait_ms", NUMBER),
     "osPageCacheBusyTimeOutMills": _at_run_time("flow.page_cache_busy_ms", NUMBER),
     "maxHeldPulls": _at_run_time("flow.max_held_pulls", NUMBER),
+    "ackThreadPoolQueueCapacity": _at_run_time("flow.max_waiting_leases", NUMBER),
+    "waitTimeMillsInAckQueue": _at_run_time("flow.lease_wait_ms", NUMBER),
+    # pops and assignments
+    "popCkMaxBufferSize": _at_run_time("pop.max_leases", NUMBER),
+    "popPollingSize": _at_run_time("pop.max_waiting_per_queue", NUMBER),
+    "maxPopPollingSize": _at_run_time("pop.max_waiting", NUMBER),
+    "popFromRetryProbability": _at_run_time("pop.retry_percent", NUMBER),
+    "enableRetryTopicV2": _at_run_time("pop.retry_topic_v2", SWITCH),
+    "retrieveMessageFromPopRetryTopicV1": _at_run_time("pop.read_retry_topic_v1", SWITCH),
+    "initPopOffsetByCheckMsgInMem": _at_run_time("pop.begin_at_first_in_memory", SWITCH),
+    "enablePopMessageThreshold": _at_run_time("pop.limits_in_flight", SWITCH),
+    "popInflightMessageThreshold": _at_run_time("pop.max_in_flight", NUMBER),
+    "serverLoadBalancerEnable": _at_run_time("pop.assigns_queues", SWITCH),
+    "defaultMessageRequestMode": _at_run_time("pop.default_mode", TEXT),
+    "defaultPopShareQueueNum": _at_run_time("pop.default_share", _SHARE),
     # reading
     "maxTransferBytesOnMessageInMemory": _at_run_time("store.hot_read_bytes", NUMBER),
     "maxTransferCountOnMessageInMemory": _at_run_time("store.hot_read_count", NUMBER),

@@ -48,6 +48,10 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limit on waiting heartbeats. One more is refused."""
     max_waiting_transactions: int = 100_000
     """Limit on waiting ends of transactions. One more is refused."""
+    lease_wait_ms: int = 3_000
+    """A pop, an ack or a change of a lease that waited longer is refused with SYSTEM_BUSY, in ms."""
+    max_waiting_leases: int = 100_000
+    """Limit on waiting pops, acks and changes of leases. One more is refused."""
     max_waiting_bytes: int = 64 * MIB
     """Limit on the bytes of all waiting requests together."""
     page_cache_busy_ms: int = 1_000
@@ -97,6 +101,42 @@ class TimerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting(f"timer setting precision_ms = {self.precision_ms} must be at most {COARSEST_MS}")
         if self.max_delay_s > LONGEST_DELAY_S:
             raise InvalidSetting(f"timer setting max_delay_s = {self.max_delay_s} must be at most {LONGEST_DELAY_S}")
+
+
+class PopSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Leases of messages; see `pop`."""
+
+    max_leases: int = 200_000
+    """Limit on leases in memory, of a pop in one queue each, about 1 KiB. Further ones are found in the log when they end."""
+    max_waiting_per_queue: int = 1_024
+    """Limit on held pops of a group in one queue, or in all queues of a topic. One more is answered with POLLING_FULL."""
+    max_waiting: int = 100_000
+    """Limit on held pops. One more is answered with POLLING_FULL."""
+    retry_percent: int = 20
+    """How many of a hundred pops read messages that return before new ones."""
+    retry_topic_v2: bool = False
+    """Store messages that return in `%RETRY%group+topic` instead of `%RETRY%group_topic`."""
+    read_retry_topic_v1: bool = True
+    """With `enableRetryTopicV2`, every other pop also reads `%RETRY%group_topic`."""
+    begin_at_first_in_memory: bool = True
+    """A group that is new to a queue, and asks for its end, begins at the first message while that is in memory."""
+    limits_in_flight: bool = False
+    """Pop nothing from a queue in which a group has `popInflightMessageThreshold` messages in flight."""
+    max_in_flight: int = 10_000
+    """That limit."""
+    assigns_queues: bool = True
+    """Divide queues among the members that ask for an assignment. False: each gets all."""
+    default_mode: str = "PULL"
+    """`PULL` or `POP`: how groups consume that let the broker assign queues, unless an administrator chose a mode."""
+    default_share: int = 0
+    """With how many other members a member shares its queues in mode POP. 0: with all."""
+
+    def __post_init__(self) -> None:
+        require_positive("pop", self, may_be_zero=("retry_percent", "default_share"))
+        if self.default_mode not in ("PULL", "POP"):
+            raise InvalidSetting(f"pop setting default_mode = {self.default_mode!r} must be PULL or POP")
+        if self.retry_percent > 100:
+            raise InvalidSetting(f"pop setting retry_percent = {self.retry_percent} must be at most 100")
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +254,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     flow: FlowSettings = FlowSettings()
     transaction: TransactionSettings = TransactionSettings()
     timer: TimerSettings = TimerSettings()
+    pop: PopSettings = PopSettings()
 
     # limits
     max_connections: int = 10_000

@@ -1,7 +1,7 @@
 """The state of a broker: what its request handlers and workers share. No rules here.
 
-    tables    topics · groups · offsets · members · locks · subscriptions in pull requests
-    store     messages · appender: messages of the broker itself · arrivals: held pulls · snapshots: saved tables
+    tables    topics · groups · offsets · members · locks · leases and positions of pops · subscriptions in requests
+    store     messages · appender: messages of the broker itself · arrivals: held pulls · held pops · snapshots: saved tables
     settings, clock, statistics
 
 The state knows none of its users. Handlers and workers change it, all of them on one event loop.
@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from pocketmq.broker.groups.groups import GroupTable
+from pocketmq.broker.groups.leases import Leases, Positions
 from pocketmq.broker.groups.members import Members
 from pocketmq.broker.groups.offsets import OffsetTable
+from pocketmq.broker.groups.orders import Orders
 from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.messages import Appender
 from pocketmq.broker.reads.arrivals import Arrivals
 from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
+from pocketmq.broker.reads.waiting_pops import WaitingPops
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.snapshots import Snapshots
 from pocketmq.broker.stats import BrokerStats, UnreadDrops
@@ -63,20 +66,31 @@ class BrokerState:
         )
         self.offsets = OffsetTable(started_ms=now_ms)
         self.members = Members(expiry=settings.client_expiry_ms / 1000)
+        self.leases, self.positions = Leases(settings.pop.max_leases), Positions(self.offsets)
+        self.orders = Orders()
         self.locks = QueueLockTable(lease=settings.lock_lease_ms / 1000)
         self.filters = Filters()
         self.subscriptions = RequestSubscriptions()
         # store
         self.stats = BrokerStats(settings.cluster, clock.monotonic(), now_ms, is_system=self.topics.is_system)
         self.unread = UnreadDrops(self.offsets, self.topics.is_system)
-        self.store = make_store(
-            on_arrivals=lambda arrivals: self.arrivals.notify(arrivals), on_dropped=self.unread.record
-        )
+        self.store = make_store(on_arrivals=lambda arrivals: self._arrived(arrivals), on_dropped=self.unread.record)
+        self.waiting_pops, self.waiting_notifications = WaitingPops(), WaitingPops(wakes_newest=True)
         self.arrivals = Arrivals(
             self.store.record, max_waiting=settings.flow.max_held_pulls, skip_delay_s=settings.hold_check_ms / 1000
         )
         self.appender = Appender(self.store, self.settings, clock)
         self.snapshots = Snapshots(self.store.tables, clock, self.topics, self.groups, self.offsets)
+
+    def _arrived(self, arrivals: Iterator[Arrival]) -> None:
+        """Messages became readable: wake who waits for them. Called once per turn that stored any."""
+        pops = [held for held in (self.waiting_pops, self.waiting_notifications) if held.count]
+        if pops:
+            arrived = tuple(arrivals)
+            for held in pops:
+                held.notify(arrived, self.store)
+            arrivals = iter(arrived)
+        self.arrivals.notify(arrivals)
 
     def message(self, log_offset: int) -> StoredMessage | None:
         """The message that begins at a log offset of a client, which may be any number; None if there is none.
@@ -90,9 +104,18 @@ class BrokerState:
         return message if message is not None and message.log_offset == log_offset else None
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: its held pulls wake, and its statistics end."""
-        self.arrivals.wake_topic(topic)
+        """A topic was deleted: its held pulls wake, its leases and statistics end."""
+        for table in (self.leases, self.positions, self.orders):
+            table.forget(topic=topic)
+        for held in (self.arrivals, self.waiting_pops, self.waiting_notifications):
+            held.wake_topic(topic)
         self.stats.forget_topic(topic)
+
+    def forget_group(self, group: str) -> None:
+        """A group was deleted."""
+        for table in (self.leases, self.positions, self.orders):
+            table.forget(group=group)
+        self.stats.forget_group(group)
 
     def apply(self, settings: BrokerSettings) -> None:
         """Apply settings that changed at run time. Code that reads `settings.now` needs no call."""
@@ -101,6 +124,7 @@ class BrokerState:
         self.groups.apply(settings)
         self.members.expiry = settings.client_expiry_ms / 1000
         self.locks.lease = settings.lock_lease_ms / 1000
+        self.leases.max_leases = settings.pop.max_leases
         self.store.apply(settings.store)
         self.arrivals.max_waiting = settings.flow.max_held_pulls
         if self.topics.version != topics_before:

@@ -318,6 +318,10 @@ class TopicTable:
             row = self._store(replace(row, order=order), now_ms)
         return row
 
+    def ensure_pop_retry(self, name: TopicName, now_ms: int) -> TopicConfig:
+        """The retry topic of a group for the messages of one topic that it pops."""
+        return self._ensure_group_topic(TopicConfig(name, 1, 1), now_ms)
+
     def ensure_dlq(self, group: GroupName, now_ms: int) -> TopicConfig:
         """The dead-letter topic of `group`."""
         return self._ensure_group_topic(TopicConfig(dlq_topic(group), 1, 1), now_ms)

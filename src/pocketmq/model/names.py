@@ -1,6 +1,7 @@
 """Names of topics and groups. They are checked once, at the edge; a `TopicName` or `GroupName` is always valid.
 
     %RETRY%group            the group's failed messages, which wait for their next attempt
+    %RETRY%group_topic      the same for messages of one topic that were popped; also %RETRY%group+topic
     %DLQ%group              the group's dead letters
     namespace%topic         a topic in a namespace; prefixes come first: %RETRY%namespace%group
 
@@ -93,6 +94,8 @@ REMEMBERED_TOPICS = 4096
 _OF_SPARK = re.compile(rf".+-[0-9a-f]{{12}}-(odd|even)|{SPARK_SOURCE_GROUP}-[0-9a-f]{{12}}")
 """Groups of Spark sinks, and of Spark sources without `groupId`."""
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+_POP_RETRY_MARK = "+"
+"""Separates group and topic in the newer name of a retry topic for messages that were popped: `%RETRY%group+topic`."""
 
 
 @lru_cache(maxsize=REMEMBERED_TOPICS)
@@ -102,7 +105,9 @@ def parse_topic(text: str) -> TopicName:
         longest = MAX_LONG_TOPIC_CHARS if text.startswith((RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX)) else MAX_TOPIC_CHARS
     except (AttributeError, TypeError):
         raise InvalidName(f"the topic name {text!r:.40} is {type(text).__name__}, not text") from None
-    return TopicName(_checked("topic", text, longest))
+    plain = text.replace(_POP_RETRY_MARK, "_", 1) if text.startswith(RETRY_PREFIX) else text
+    _checked("topic", plain, longest)
+    return TopicName(text)
 
 
 def is_topic(name: str) -> bool:

@@ -7,7 +7,7 @@ After a crash, messages that were delivered or rolled since timers.json was save
 """
 
 from collections import deque
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -85,6 +85,29 @@ class _Recalled(Skip):
     __slots__ = ()
 
 
+class _Settled(Skip):
+    """A record that is no longer needed."""
+
+    __slots__ = ()
+
+
+class Settled(Protocol):
+    """Knows timed records that have become pointless; see `pop.leases`."""
+
+    def is_settled(self, record: int, /) -> bool:
+        """Whether the record at this log offset is dropped. If not, it is delivered."""
+
+    def dropped(self, record: int, /) -> None: ...
+
+
+class _NothingSettled:
+    def is_settled(self, record: int, /) -> bool:
+        return False
+
+    def dropped(self, record: int, /) -> None:
+        raise AssertionError(f"record {record} was not settled")
+
+
 class Timers(Delivery[TimerProgress]):
     """Delivers timed messages. Call `run_all` every 100 ms, and save the progress every second."""
 
@@ -96,10 +119,12 @@ class Timers(Delivery[TimerProgress]):
         settings: SettingsInUse,
         clock: Clock,
         limits: TimerLimits | None = None,
+        settled: Settled | None = None,
     ) -> None:
         super().__init__(store, appender, topics, "timed messages", TimerProgress())
         self._settings = settings
         self._clock = clock
+        self._settled: Settled = _NothingSettled() if settled is None else settled
         self._limits = limits or TimerLimits()
         self._waiting = WaitingTimers()
         self._recalled: dict[int, set[bytes]] = {}
@@ -122,6 +147,12 @@ class Timers(Delivery[TimerProgress]):
     @property
     def delivered(self) -> int:
         return self._forwarder.forwarded - self.rolled
+
+    def is_past(self, due_ms: int) -> bool:
+        """Whether everything is delivered that was due at this time, and that is stored now."""
+        next_ms = self._waiting.next_ms
+        is_read = self._next_offset >= self._store.max_offset(TIMER_TOPIC, 0)
+        return is_read and (next_ms is None or next_ms >= due_ms)
 
     # running
 
@@ -212,10 +243,18 @@ class Timers(Delivery[TimerProgress]):
         self._waiting.remove(count)
         self._dequeued.count += count
         self.recalled += sum(isinstance(item, _Recalled) for item in plan.items[:count])
+        self._drop_settled(plan.items[:count])
         if self._waiting.next_ms != out_ms:
             self._recalled.pop(out_ms, None)
 
+    def _drop_settled(self, items: list[Forward | Skip]) -> None:
+        for item in items:
+            if isinstance(item, _Settled):
+                self._settled.dropped(item.log_offset)
+
     def _forward(self, log_offset: int, recalled: "set[bytes] | tuple[()]") -> Forward | Skip:
+        if self._settled.is_settled(log_offset):
+            return _Settled(log_offset)
         message = self._forwarder.message(log_offset)
         if isinstance(message, Skip):
             return message
@@ -270,6 +309,9 @@ class Timers(Delivery[TimerProgress]):
         for item in plan:
             if isinstance(item, Forward):
                 self._waiting.roll(item.message.log_offset)
+            elif isinstance(item, _Settled):
+                self._waiting.roll(item.log_offset)
+                self._settled.dropped(item.log_offset)
             elif item.why:
                 self._waiting.roll(item.log_offset)
         end = max((entry[0] + entry[1] for entry in entries if is_message(entry)), default=0)
@@ -288,6 +330,8 @@ class Timers(Delivery[TimerProgress]):
             return Skip(entry[0])
         if not self._is_old(message.store_ms):
             return None
+        if self._settled.is_settled(entry[0]):
+            return _Settled(entry[0])
         # The log offset of the new record no longer shows that its topic was deleted before.
         skip_if_topic_deleted = (
             None if recalls(message.raw_properties) else self._forwarder.skip_if_topic_deleted(message)

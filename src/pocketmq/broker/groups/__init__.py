@@ -7,5 +7,7 @@ Modules in reading order:
     members          connected producers and consumers, by group and by connection
     notices          notifies members that their group changed, so that they rebalance; calls to clients
     offsets          committed offsets of each group and queue
+    leases           messages that members have popped, and positions of pops
+    orders           the last batches of orderly pops
     queue_locks      locks on queues for orderly consumption
 """

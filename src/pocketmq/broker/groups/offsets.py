@@ -92,6 +92,9 @@ class OffsetTable:
         self.version = DataVersion(timestamp=started_ms)
         self.commits_lowered = 0
         self.commits_ignored = 0
+        self.popped_to: int | None = None
+        """The offsets include all check points of pops before this log offset. None if it is not known."""
+        self.is_restored = False
 
     # consuming
 
@@ -414,6 +417,8 @@ class OffsetTable:
         if self._bounds_text is None:
             self._bounds_text = self._encode_bounds()
         resets += self._bounds_text
+        if self.popped_to is not None:
+            resets += b',"poppedTo":%d' % self.popped_to
         texts = b",".join(self._texts.values())
         return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (_encode(self.version), texts, resets)
 
@@ -439,7 +444,9 @@ class OffsetTable:
                 self._recovered = saved.recovered_table
                 self._confirmed = {key: dict(bounds) for key, bounds in saved.confirmed_table.items()}
                 self._bounds_text = self._encode_bounds()
+            self.popped_to = saved.popped_to
         self.version = saved.data_version
+        self.is_restored = True
         return strange
 
     def _restore_resets(self, resets: Mapping[str, Mapping[int, int]]) -> None:

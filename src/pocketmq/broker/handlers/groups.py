@@ -71,7 +71,7 @@ class GroupHandlers:
             parse_group(group)
         if self._state.groups.delete(group, self._state.clock.now_ms()):
             log.info("Deleted group %s, as requested by %s", group, request.peer.address)
-            self._state.stats.forget_group(group)
+            self._state.forget_group(group)
         saving = [self._state.snapshots.save_groups()]
         if header.clean_offset or header.remove_offset:
             self._state.offsets.delete_group(group)

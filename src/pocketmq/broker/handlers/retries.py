@@ -4,6 +4,9 @@
                          └─ none left, or given up ─────────────────────────────────────────► %DLQ%group, queue 0
     sent to %RETRY%group by a client whose send-back failed, or that consumes in order: the same two ends
 
+    a lease of it ended (`pop`): ─┬─ attempts left ──► %RETRY%group_topic or %RETRY%group+topic, queue 0
+                                  └─ none left ──────► %DLQ%group, queue 0
+
 The message keeps its body, birth time and tags. RETRY_TOPIC names its topic, ORIGIN_MESSAGE_ID its first message id.
 The rules are in `model.retries`.
 
@@ -18,13 +21,14 @@ from pocketmq.broker.messages import Draft
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Perm, RequestCode, TopicFlag, Version
 from pocketmq.errors import FlushDiskTimeout, NoPermission, ServerFailed
-from pocketmq.model import GroupName, StoredMessage, dlq_topic, group_of
+from pocketmq.model import GroupName, StoredMessage, TopicName, dlq_topic, group_of, parse_topic
 from pocketmq.model import properties as names
 from pocketmq.model.retries import DEAD_LETTER_LEVEL, max_attempts, resent_is_dead, retry_level, sent_back_is_dead
 from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import SendMessage, SendMessageBack
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.pop import pop_retry_topic, retried_topic
 
 
 class Retries:
@@ -83,6 +87,35 @@ class Retries:
         in_order = self._state.locks.has_locks(name, self._state.clock.monotonic())
         if resent_is_dead(draft.reconsume_times, most, group_holds_locks=in_order):
             self._make_dead_letter(draft, name, delay=DEAD_LETTER_LEVEL)
+
+    def returned(self, message: StoredMessage, group: SubscriptionGroupConfig, pop_ms: int, lease: str) -> Draft:
+        """The next attempt of a message whose lease is over, or its dead letter. `lease` names its lease."""
+        draft = Draft.of(message)
+        for name in (*names.DELAYING_PROPERTIES, names.POP_CK):
+            draft.properties.pop(name, None)
+        draft.properties.setdefault(names.FIRST_POP_TIME, str(pop_ms))
+        draft.properties[names.POP_RETURNED] = lease
+        draft.born_host = self._state.store.store_host
+        draft.reconsume_times += 1
+        draft.prepared_offset = 0
+        name = GroupName(group.group_name)
+        if sent_back_is_dead(0, message.reconsume_times, group.retry_max_times):
+            draft.properties.setdefault(names.RETRY_TOPIC, retried_topic(name, message.topic))
+            draft.properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_id)
+            self._make_dead_letter(draft, name, delay=0)
+        else:
+            draft.topic, draft.queue_id = self._pop_retry_topic(name, message.topic), 0
+        return draft
+
+    def _pop_retry_topic(self, group: GroupName, topic: str) -> TopicName:
+        """The retry topic of a group for messages of `topic`, created if it is new. It may be one already."""
+        if retried_topic(group, topic) == topic:
+            topic = pop_retry_topic(group, topic, v2=self._state.settings.now.pop.retry_topic_v2)
+        name = parse_topic(topic)
+        if name not in self._state.topics:
+            self._create(lambda: self._state.topics.ensure_pop_retry(name, self._state.clock.now_ms()))
+            self._state.offsets.commit(group, name, 0, 0)
+        return name
 
     def _make_dead_letter(self, draft: Draft, group: GroupName, *, delay: int) -> None:
         self._create(lambda: self._state.topics.ensure_dlq(group, self._state.clock.now_ms()))

@@ -28,7 +28,7 @@ from pocketmq.broker.state import BrokerState
 from pocketmq.broker.topics import Announced, parse_changes
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidParameter, TopicNotFound
-from pocketmq.model import LMQ_PREFIX, MessageQueue, parse_topic
+from pocketmq.model import LMQ_PREFIX, MessageQueue, TopicName, parse_topic
 from pocketmq.net import Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.administration import AllTopicsReply, CreateTopic, ForTopic, GetAllTopics
 from pocketmq.protocol.bodies.clients import GroupList
@@ -42,6 +42,7 @@ from pocketmq.protocol.bodies.topics import (
     TopicStatsTable,
 )
 from pocketmq.protocol.frames import DEFAULT_LIMITS
+from pocketmq.protocol.pop import pop_retry_topic
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -132,6 +133,13 @@ class TopicHandlers:
 
     async def delete(self, request: Request[ForTopic]) -> Reply:
         topic = parse_topic(request.header.topic)
+        for name in [topic, *self._pop_retry_topics(topic)]:
+            if self._delete(name):
+                log.info("Deleted topic %s, as requested by %s", name, request.peer.address)
+        await asyncio.gather(self._state.snapshots.save_topics(), self._state.snapshots.save_offsets())
+        return Reply()
+
+    def _delete(self, topic: TopicName) -> bool:
         known = self._state.topics.delete(topic, self._state.clock.now_ms())
         self._state.offsets.delete_topic(topic)
         try:
@@ -139,10 +147,13 @@ class TopicHandlers:
             self._state.store.delete_topic(topic)
         finally:
             self._state.forget_topic(topic)
-        if known:
-            log.info("Deleted topic %s, as requested by %s", topic, request.peer.address)
-        await asyncio.gather(self._state.snapshots.save_topics(), self._state.snapshots.save_offsets())
-        return Reply()
+        return known
+
+    def _pop_retry_topics(self, topic: TopicName) -> list[TopicName]:
+        """The topics in which messages of this one wait for their next attempt, after a pop."""
+        groups = self._state.offsets.groups_of(topic)
+        names = [pop_retry_topic(group, topic, v2=v2) for group in groups for v2 in (False, True)]
+        return [parse_topic(name) for name in names if name in self._state.topics]
 
     async def clean_unused(self, request: PlainRequest) -> Reply:
         """Remove the queues of topics that no longer exist. Light topics have queues and no row."""

@@ -2,7 +2,7 @@
 
     a turn over its budget ─────┐
     a send, and the log cannot ─┼─► queue of its class ── checked every 10 ms ─┬─ can be served ──► served
-    accept it now               │    send 200 ms · pull 5 s                    └─ waited too long ─► [TIMEOUT_CLEAN_QUEUE]
+    accept it now               │    send 200 ms · pull 5 s · pop, ack 3 s     └─ waited too long ─► [TIMEOUT_CLEAN_QUEUE]
                                 │    heartbeat 31 s · transaction 3 s
                                 └─ the queue is full ───────────────────────────────────────────► [OVERLOAD]
     the log has accepted nothing for 1 s, or its pool is empty ── new sends ────────────────────► [REJECTREQUEST]
@@ -33,10 +33,11 @@ class Kind(Enum):
     HEARTBEAT = "heartbeat"
     TRANSACTION = "transaction"
     SEND = "send"
+    LEASE = "lease"
     PULL = "pull"
 
 
-STORING = frozenset({Kind.SEND, Kind.TRANSACTION})
+STORING = frozenset({Kind.SEND, Kind.TRANSACTION, Kind.LEASE})
 """Classes that store something: they wait while the log is busy."""
 
 _KINDS: dict[int, Kind] = {
@@ -48,6 +49,10 @@ _KINDS: dict[int, Kind] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: Kind.SEND,
     RequestCode.RECALL_MESSAGE: Kind.SEND,
     RequestCode.END_TRANSACTION: Kind.TRANSACTION,
+    RequestCode.POP_MESSAGE: Kind.LEASE,
+    RequestCode.ACK_MESSAGE: Kind.LEASE,
+    RequestCode.BATCH_ACK_MESSAGE: Kind.LEASE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Kind.LEASE,
     RequestCode.HEART_BEAT: Kind.HEARTBEAT,
     RequestCode.UNREGISTER_CLIENT: Kind.HEARTBEAT,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Kind.HEARTBEAT,
@@ -98,12 +103,14 @@ class WaitingRequests:
             Kind.PULL: settings.pull_wait_ms / 1000,
             Kind.HEARTBEAT: settings.heartbeat_wait_ms / 1000,
             Kind.TRANSACTION: settings.transaction_wait_ms / 1000,
+            Kind.LEASE: settings.lease_wait_ms / 1000,
         }
         self._max_waiting = {
             Kind.SEND: settings.max_waiting_sends,
             Kind.PULL: settings.max_waiting_pulls,
             Kind.HEARTBEAT: settings.max_waiting_heartbeats,
             Kind.TRANSACTION: settings.max_waiting_transactions,
+            Kind.LEASE: settings.max_waiting_leases,
         }
         self.max_bytes = settings.max_waiting_bytes
 

@@ -184,13 +184,15 @@ class ConsumerOffsets(Body, frozen=True):
 
 class SavedOffsets(ConsumerOffsets, frozen=True):
     """The file consumerOffset.json. It also contains resets that no pull has used yet, the groups with offsets in a deleted topic with
-    the queues that they have pulled since, and the bounds after a crash. RocketMQ does not store these, and ignores them.
+    the queues that they have pulled since, the bounds after a crash, and the log offset up to which it includes the pops. RocketMQ
+    does not store these, and ignores them.
     """
 
     reset_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
     recreated_table: dict[str, tuple[Int32, ...]] = EMPTY_MAP
     recovered_table: dict[str, dict[Int32, Int64]] | None = None
     confirmed_table: dict[str, dict[Int32, Int64]] = EMPTY_MAP
+    popped_to: Int64 | None = None
 
 
 class DelayOffsets(Body, frozen=True):

@@ -1,0 +1,240 @@
+"""The journal: check points and acks as RocketMQ's timed messages, and what the leases know after each write.
+
+    begin         ck …                               a pop
+    acknowledge   ack                                one message, or several of one lease
+    renew         ck of one message, ack of the old  a change of the invisible time
+    lapse         retries and dead letters, ack      the lease is over
+
+Each is one write to the log, so that a crash leaves all of it or a beginning: never an ack without what came before it.
+A handle of a lease that this table had, and that is finished, changes nothing; nor does one of another broker. Handles
+from before the start, and beyond the limit of leases, are written without a look: their check points are in the log.
+"""
+
+import logging
+from collections.abc import Container, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from pocketmq.broker.groups.leases import Lease
+from pocketmq.broker.handlers.retries import Retries
+from pocketmq.broker.messages import Draft
+from pocketmq.broker.state import BrokerState
+from pocketmq.errors import InvalidParameter, StoreDamaged
+from pocketmq.model import StoredMessage
+from pocketmq.model import properties as names
+from pocketmq.protocol.pop import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    Ack,
+    CheckPoint,
+    Handle,
+    flag_of,
+    revive_topic,
+)
+
+log = logging.getLogger("pocketmq.broker")
+
+REVIVE_QUEUES: Final = 8
+EARLY_MS: Final = 1_000
+"""A check point goes to the revive topic so long before its lease is over."""
+
+
+class Popped(NamedTuple):
+    """What a pop reads from one queue. Without offsets, the filter refused everything up to `next_offset`."""
+
+    topic: str
+    queue_id: int
+    start: int
+    next_offset: int
+    offsets: Sequence[int]
+
+
+def copy_of(point: CheckPoint, offset: int) -> str:
+    """The name of the copy that the end of a lease stores of a message."""
+    return f"{point.topic}@{point.queue_id}@{point.start}@{point.pop_ms}@{offset}"
+
+
+class Journal:
+    """Writes to the log, and to the leases and positions what was written."""
+
+    def __init__(self, state: BrokerState, retries: Retries) -> None:
+        self._state = state
+        self._retries = retries
+        self._topic = revive_topic(state.settings.now.cluster)
+        self._broker = state.settings.now.broker_name
+        self._revive_queue = -1
+        self._began_ms = state.clock.steady_ms()
+
+    def next_revive_queue(self) -> int:
+        self._revive_queue = (self._revive_queue + 1) % REVIVE_QUEUES
+        return self._revive_queue
+
+    def longest_lease_ms(self, requested_ms: int) -> int:
+        """The requested time, or the longest that the timer accepts."""
+        return max(0, min(requested_ms, self._state.settings.now.timer.max_delay_s * 1000))
+
+    # leases
+
+    def begin(self, group: str, parts: Sequence[Popped], pop_ms: int, invisible_ms: int, revive_queue: int) -> None:
+        """Lease messages. An error of the store changes nothing."""
+        points = [self._point(group, part, pop_ms, invisible_ms) for part in parts if part.offsets]
+        drafts = [self._check_point(point, revive_queue) for point in points]
+        stored = self._state.appender.append_all(drafts) if drafts else []
+        end = self._state.store.end
+        first = stored[0].log_offset if stored else end
+        for part in parts:
+            self._state.positions.move((group, part.topic, part.queue_id), part.next_offset, first, end)
+        for point, draft, position in zip(points, drafts, stored, strict=True):
+            self._add(point, revive_queue, draft, position.log_offset)
+
+    def _point(self, group: str, part: Popped, pop_ms: int, invisible_ms: int) -> CheckPoint:
+        return CheckPoint(
+            part.start,
+            pop_ms,
+            invisible_ms,
+            part.queue_id,
+            part.topic,
+            group,
+            len(part.offsets),
+            tuple([offset - part.start for offset in part.offsets]),
+            self._broker,
+            revive_ms=pop_ms + invisible_ms,
+        )
+
+    def _add(self, point: CheckPoint, revive_queue: int, draft: Draft, log_offset: int) -> None:
+        lease = Lease(point, revive_queue, self._state.clock.uptime_ms() + point.invisible_ms)
+        self._state.leases.add(lease, log_offset, is_due=draft.topic == self._topic)
+
+    # acks
+
+    def acknowledge(self, group: str, topic: str, handle: Handle, offsets: Iterable[int]) -> int:
+        """Acknowledge messages of a lease. Return how many were not acknowledged before, as far as it is known."""
+        lease = self._find(group, topic, handle)
+        if lease is None:
+            if not self._may_be_in_log(handle):
+                return 0
+            wanted = list(offsets)
+        else:
+            wanted = [offset for offset in offsets if offset in lease.unacked]
+        if wanted:
+            (position,) = self._state.appender.append_all((self._ack(group, topic, handle, wanted),))
+            if lease is not None:
+                self._state.leases.acknowledged(lease, wanted, position.log_offset)
+        return len(wanted)
+
+    def renew(self, group: str, topic: str, handle: Handle, invisible_ms: int) -> Handle:
+        """Lease one message for a new time from now on. Return its new handle."""
+        now_ms = max(self._state.clock.steady_ms(), handle.pop_ms + 1)
+        offset = handle.offset
+        lease = self._find(group, topic, handle)
+        if lease is not None or self._may_be_in_log(handle):
+            part = Popped(topic, handle.queue_id, offset, offset + 1, (offset,))
+            point = self._point(group, part, now_ms, invisible_ms)
+            if lease is None or offset in lease.unacked:
+                renewed = self._check_point(point, self._revive_queue_of(handle), renews=handle)
+                drafts = renewed, self._ack(group, topic, handle, (offset,))
+                first, second = self._state.appender.append_all(drafts)
+                self._add(point, handle.revive_queue, renewed, first.log_offset)
+                if lease is not None:
+                    self._state.leases.acknowledged(lease, (offset,), second.log_offset)
+        return handle._replace(start=offset, pop_ms=now_ms, invisible_ms=invisible_ms, flag=flag_of(topic))
+
+    def _find(self, group: str, topic: str, handle: Handle) -> Lease | None:
+        if handle.broker != self._broker:
+            return None
+        return self._state.leases.find((group, topic, handle.queue_id, handle.start, handle.pop_ms))
+
+    def _may_be_in_log(self, handle: Handle) -> bool:
+        """Whether a lease that is not among ours may be open."""
+        if handle.broker != self._broker:
+            return False
+        return handle.pop_ms < self._began_ms or self._state.leases.untracked > 0
+
+    # the end of a lease
+
+    def lapse(self, lease: Lease) -> int:
+        """The time of a lease is over: its messages get their next attempt, or become dead letters. How many."""
+        offsets = list(lease.unacked)
+        returned, record = self.give_back(lease.check_point, offsets, lease.revive_queue)
+        self._state.leases.acknowledged(lease, offsets, record)
+        self._state.leases.lapsed += returned
+        return returned
+
+    def give_back(
+        self, point: CheckPoint, offsets: Sequence[int], revive_queue: int, stored: Container[str] = ()
+    ) -> tuple[int, int]:
+        """Store messages for their next attempt, and after them an ack: they do not return twice. Return how many, and the
+        log offset of the ack. Copies in `stored` exist already: a power loss kept them, and not the ack behind them.
+        """
+        drafts = self._returned(point, [offset for offset in offsets if copy_of(point, offset) not in stored])
+        times = point.start, point.pop_ms, point.invisible_ms
+        handle = Handle(*times, revive_queue, flag_of(point.topic), self._broker, point.queue_id, point.start)
+        *_, ack = self._state.appender.append_all([*drafts, self._ack(point.group, point.topic, handle, offsets)])
+        return len(drafts), ack.log_offset
+
+    def _returned(self, point: CheckPoint, offsets: Iterable[int]) -> list[Draft]:
+        """The next attempts and dead letters of messages. Those that no longer exist are left out, and all if their group
+        or topic was deleted.
+        """
+        group = self._state.groups.get(point.group)
+        if group is None or point.topic not in self._state.topics:
+            return []
+        messages = (self._message(point.topic, point.queue_id, offset) for offset in offsets)
+        return [
+            self._retries.returned(message, group, point.pop_ms, copy_of(point, message.queue_offset))
+            for message in messages
+            if message is not None
+        ]
+
+    def _message(self, topic: str, queue_id: int, offset: int) -> StoredMessage | None:
+        queue = self._state.store.find_queue(topic, queue_id)
+        entry = None if queue is None else self._state.store.entry(queue, offset)
+        if entry is None:
+            return None
+        try:
+            return self._state.store.message(entry[0])
+        except StoreDamaged as damage:
+            log.error("Lost message %d of queue %d of %s: %s", offset, queue_id, topic, damage)
+            return None
+
+    # records
+
+    def _check_point(self, point: CheckPoint, revive_queue: int, *, renews: Handle | None = None) -> Draft:
+        due_ms = point.pop_ms + point.invisible_ms - EARLY_MS
+        draft = self._record(CHECK_POINT_TAG, point.unique_key(), point.encode(), revive_queue, due_ms)
+        if renews is not None:
+            draft.properties[names.POP_CK] = renews.text()
+        return draft
+
+    def _ack(self, group: str, topic: str, handle: Handle, offsets: Sequence[int]) -> Draft:
+        one = len(offsets) == 1
+        ack = Ack(
+            offsets[0] if one else -1,
+            handle.start,
+            group,
+            topic,
+            handle.queue_id,
+            handle.pop_ms,
+            self._broker,
+            None if one else tuple(offsets),
+        )
+        tag, due_ms = ACK_TAG if one else BATCH_ACK_TAG, handle.pop_ms + handle.invisible_ms
+        return self._record(tag, ack.unique_key(), ack.encode(), self._revive_queue_of(handle), due_ms)
+
+    def _record(self, tag: str, unique_key: str, body: bytes, revive_queue: int, due_ms: int) -> Draft:
+        return Draft(
+            topic=self._topic,
+            queue_id=revive_queue,
+            body=body,
+            properties={names.TAGS: tag, names.UNIQ_KEY: unique_key, names.TIMER_DELIVER_MS: str(due_ms)},
+            born_ms=self._state.clock.now_ms(),
+            born_host=self._state.store.store_host,
+            stored_before=True,
+        )
+
+    def _revive_queue_of(self, handle: Handle) -> int:
+        if not 0 <= handle.revive_queue < REVIVE_QUEUES:
+            raise InvalidParameter(
+                f"the receipt handle names revive queue {handle.revive_queue}; there are {REVIVE_QUEUES}"
+            )
+        return handle.revive_queue
