@@ -23,8 +23,7 @@ transactional, retried, dead or due) are drafts: their properties are a mapping 
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -143,8 +142,13 @@ class Appender:
 
     def append_all(self, drafts: Iterable[Draft]) -> list[StoredPosition]:
         """Store all messages with one write, or none."""
-        with self._turn():
-            return [self.stage(draft) for draft in drafts]
+        try:
+            positions = [self.stage(draft) for draft in drafts]
+        except BaseException:
+            self._store.abandon_turn()
+            raise
+        self._end_turn()
+        return positions
 
     def stage(self, draft: Draft) -> StoredPosition:
         """Add a message to the store's turn. It is stored when the turn ends. May change the draft."""
@@ -173,7 +177,7 @@ class Appender:
         If the store accepts none or cannot write, its error is raised and nothing is stored.
         """
         outcomes: list[InvalidMessage | None] = []
-        with self._turn():
+        try:
             for move in moves:
                 try:
                     self._stage_again(move)
@@ -185,16 +189,11 @@ class Appender:
                     break
                 else:
                     outcomes.append(None)
-        return outcomes
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """End a turn of the store; abandon it after any failure."""
-        with ExitStack() as undo:
-            undo.callback(self._store.abandon_turn)
-            yield
-            undo.pop_all()
+        except BaseException:
+            self._store.abandon_turn()
+            raise
         self._end_turn()
+        return outcomes
 
     def _end_turn(self) -> None:
         """The turn is written on return, or a thread is writing it because the disk is slow."""
