@@ -43,13 +43,20 @@ def test_a_handle_of_a_proxy_has_the_log_offset_too() -> None:
     assert Handle.parse(f"100 {NOW} 60000 5 0 b-a 3 102 9876").offset == 102
 
 
+@pytest.mark.parametrize("fields", [6, 7])
+def test_queue_and_offset_may_be_missing(fields: int) -> None:
+    words = f"100 {NOW} 60000 5 0 b-a 3 102".split(" ")
+
+    assert Handle.parse(" ".join(words[:fields])).start == 100
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
         " ",
         "100",
-        f"100 {NOW} 60000 5 0 b-a 3",
+        f"100 {NOW} 60000 5 0",
         f"x {NOW} 60000 5 0 b-a 3 102",
         f"100 {NOW} 60000 5 0 b-a 3 1e2",
         f"{10**30} {NOW} 60000 5 0 b-a 3 102",

@@ -8,6 +8,7 @@ groups in topics, and the number of omitted ones is a metric.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pocketmq.access.authentication import Cause as AccessCause
@@ -74,6 +75,25 @@ def _later(parts: BrokerParts) -> list[Family]:
             "Delayed and timed messages that could not be delivered",
             undeliverable,
         ),
+    ]
+
+
+def _leased(parts: BrokerParts) -> list[Family]:
+    leases = parts.state.leases
+    in_flight = {
+        labels_of(topic=topic, consumer_group=group, queue_id=str(queue_id)): count
+        for (group, topic, queue_id), count in islice(leases.in_flight.items(), MAX_ROWS)
+    }
+    return [
+        gauge("rocketmq_pop_leases", "Leases in memory", len(leases)),
+        gauge("rocketmq_pop_in_flight_messages", "Popped messages without an ack", in_flight),
+        gauge("rocketmq_waiting_pops", "Pops that wait for a message (long polling)", len(parts.state.waiting_pops)),
+        counter(
+            "rocketmq_pop_returned_messages",
+            "Messages that returned because their lease was over",
+            leases.lapsed + parts.revival.revived,
+        ),
+        counter("rocketmq_pop_stale_acks", "Acks that changed nothing: repeated, late or forged", parts.acks.stale),
     ]
 
 
@@ -356,6 +376,7 @@ class BrokerMetrics:
             *_in_and_out(state),
             *_failed(state),
             *_later(parts),
+            *_leased(parts),
             *_undecided(parts),
             *_connections(state, self._counters()),
             *_waiting(parts),

@@ -81,8 +81,11 @@ class Handle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Handle":
-        """ImpossibleRequest if the text is not a handle. A ninth field, from a proxy, is ignored."""
+        """ImpossibleRequest if the text is not a handle. As in RocketMQ, the last two fields may be missing, and a ninth one,
+        from a proxy, is ignored.
+        """
         words = text.split(" ")
+        words += ["0"] * (8 - len(words)) if len(words) >= 6 else []
         try:
             start, pop_ms, invisible_ms, revive_queue, flag = map(_number, words[:5])
             handle = cls(start, pop_ms, invisible_ms, revive_queue, flag, words[5], *map(_number, words[6:8]))

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pocketmq.broker.pop.journal import Journal
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode, ResponseCode
-from pocketmq.errors import FlushDiskTimeout, PocketMQError, RemoteError, TopicNotFound
+from pocketmq.errors import FlushDiskTimeout, ImpossibleRequest, PocketMQError, RemoteError, TopicNotFound
 from pocketmq.net import Handler, PlainRequest, Reply, Request
 from pocketmq.protocol.api.messages import AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply
 from pocketmq.protocol.pop import ORDERLY_QUEUE, BatchAck, BatchAckEntry, Handle, flag_of
@@ -147,6 +147,10 @@ class AckHandlers:
             raise _no_message(header.topic, header.queue_id, header.offset, low, high)
         handle = Handle.parse(header.extra_info)._replace(queue_id=header.queue_id, offset=header.offset)
         invisible_ms = self._journal.longest_lease_ms(header.invisible_time)
+        if invisible_ms < header.invisible_time:
+            raise ImpossibleRequest(
+                f"a lease of {header.invisible_time} ms is too long; the limit is {invisible_ms} ms (timerMaxDelaySec)"
+            )
         if handle.revive_queue == ORDERLY_QUEUE:
             return self._when_saved(Reply(self._change_orderly(header, handle, invisible_ms)))
         renewed = self._journal.renew(header.consumer_group, header.topic, handle, invisible_ms)

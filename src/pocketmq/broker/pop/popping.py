@@ -18,7 +18,15 @@ from pocketmq.broker.reads.filters import EVERYTHING, Filter
 from pocketmq.broker.reads.waiting_pops import WaitingKey, WaitingPops
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Perm, RequestCode, ResponseCode
-from pocketmq.errors import ImpossibleRequest, InvalidParameter, NoPermission, StoreBusy, TopicNotFound
+from pocketmq.errors import (
+    ImpossibleRequest,
+    InvalidParameter,
+    NoPermission,
+    PocketMQError,
+    RemoteError,
+    StoreBusy,
+    TopicNotFound,
+)
 from pocketmq.model import Subscription
 from pocketmq.net import Handler, Reply, Request
 from pocketmq.protocol.api.messages import (
@@ -64,10 +72,16 @@ class PopHandlers:
         }
 
     def pop(self, request: Request[PopMessage]) -> Outcome:
-        header, now_ms = request.header, self._state.clock.steady_ms()
+        try:
+            return self._pop(request.header)
+        except PocketMQError as error:
+            return _failed(error)
+
+    def _pop(self, header: PopMessage) -> Outcome:
+        now_ms = self._state.clock.steady_ms()
         born_ms = header.born_time or now_ms
         if now_ms - born_ms - header.poll_time > LATE_MS:
-            return _nothing(header, ResponseCode.POLLING_TIMEOUT)
+            return Reply(PopReply(0, 0, 0, 0), code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
         if header.max_msg_nums > MAX_MESSAGES:
             raise InvalidParameter(f"the broker's pop message limit is {MAX_MESSAGES}, requested {header.max_msg_nums}")
         if not self._state.settings.now.timer.enabled:
@@ -77,7 +91,7 @@ class PopHandlers:
             group=header.consumer_group,
             topic=header.topic,
             queue_id=header.queue_id,
-            max_count=max(1, header.max_msg_nums),
+            max_count=header.max_msg_nums,
             init_mode=header.init_mode,
             filter=self._filter(header.consumer_group, header.topic, header.exp_type, header.exp),
             order=bool(header.order),
@@ -215,11 +229,13 @@ class PopHandlers:
                 return _nothing(header, ResponseCode.POLLING_TIMEOUT)
 
     def _try(self, header: PopMessage, query: PopQuery) -> Reply | None:
-        self._check_access(query.group, query.topic, query.queue_id)
         try:
+            self._check_access(query.group, query.topic, query.queue_id)
             return self._pop_now(header, query)
         except StoreBusy:
             return None  # the next message, or the end of its time, wakes it again
+        except PocketMQError as error:
+            return _failed(error)
 
     def _until_free(self, query: PopQuery, left_s: float) -> float:
         """How long to wait: an orderly queue may be free before a message arrives."""
@@ -251,7 +267,7 @@ class PopHandlers:
             filter=EVERYTHING,
         )
         found = self._reading.read(query)
-        answer = PopReply(self._state.clock.steady_ms(), 0, 0, found.rest)
+        answer = PopReply(self._state.clock.steady_ms(), 0, 0, found.rest + found.count)
         if not found.count:
             return Reply(answer, code=ResponseCode.PULL_NOT_FOUND, remark=_NOTHING)
         body = b"".join(b"".join(read.bodies) for read in found.reads)
@@ -301,4 +317,11 @@ class PopHandlers:
 
 
 def _nothing(header: PopMessage, code: ResponseCode) -> Reply:
-    return Reply(PopReply(0, header.invisible_time, 0, 0), code=code, remark=_NOTHING)
+    return Reply(PopReply(0, header.invisible_time, 0, 0, "", ""), code=code, remark=_NOTHING)
+
+
+def _failed(error: PocketMQError) -> Reply:
+    """Java needs the numbers of the answer in failures too."""
+    if isinstance(error, RemoteError):
+        return Reply(PopReply(0, 0, 0, 0), code=error.response_code, remark=error.remark)
+    return Reply(PopReply(0, 0, 0, 0), code=error.code, remark=str(error))

@@ -122,6 +122,7 @@ class Revival:
         self._state = state
         self._journal = journal
         self._timers = timers
+        self._sync_at = 0.0
         self._limits = limits or ReviveLimits()
         self._topic = revive_topic(state.settings.now.cluster)
         self._broker = state.settings.now.broker_name
@@ -199,7 +200,7 @@ class Revival:
 
     def run(self) -> None:
         store, clock = self._state.store, self._state.clock
-        self._state.positions.commit(store.synced)
+        self._commit_positions(clock.monotonic())
         if clock.uptime_ms() >= self._paused_until_ms:
             deadline = clock.monotonic() + self._limits.run_ms / 1000
             try:
@@ -212,6 +213,14 @@ class Revival:
                 self._failed(error)
         self._progress.record(self._done(), store.end)
         self._commit()
+
+    def _commit_positions(self, now: float) -> None:
+        """Commit what is synced. The log is synced for it as often as under load, so that offsets are never far behind."""
+        store = self._state.store
+        self._state.positions.commit(store.synced)
+        if not self._state.positions.is_settled and now >= self._sync_at:
+            self._sync_at = now + store.settings.flush_interval_ms / 1000
+            store.when_synced(store.end, _ignore)
 
     def _failed(self, error: PocketMQError) -> None:
         if not error.retriable:
@@ -320,6 +329,10 @@ class Revival:
             await self._state.appender.synced()
         self._state.positions.commit(self._state.store.synced)
         self._commit()
+
+
+def _ignore(_is_synced: bool) -> None:
+    """The next run commits what is synced."""
 
 
 def _is_new_check_point(message: StoredMessage, topic: str) -> bool:
