@@ -12,6 +12,7 @@ from tests.broker.running import Client
 
 from pocketmq.codes import ResponseCode
 from pocketmq.protocol.bodies.topics import TopicConfig
+from pocketmq.protocol.pop import REVIVE_GROUP, revive_topic
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing.disk.model import Survives
 
@@ -155,3 +156,23 @@ def test_a_position_that_was_not_saved_is_in_the_check_points() -> None:
 
     settings: dict[str, Any] = SYNC
     assert set(in_virtual_time(main, **settings).values()) == {1}
+
+
+def test_check_points_that_another_broker_has_done_are_not_done_again() -> None:
+    """Apache's broker writes no ack when it has done a check point: only its offset says so."""
+
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            broker.parts.state.topics.put([TopicConfig("T", 1, 1)], 0)
+            client = await lives.client()
+            await client.sent(b"a")
+            (first,) = await pop(client, invisible_ms=500)
+            queue = REVIVE_GROUP, revive_topic("DefaultCluster"), first.handle.revive_queue
+            assert broker.parts.state.store.max_offset(*queue[1:]) == 1
+            broker.parts.state.offsets.commit(*queue, 0)
+        async with lives.broker() as broker:
+            await asyncio.sleep(10)
+            assert await pop(await lives.client()) == []
+            assert broker.parts.revival.revived == 0
+
+    in_virtual_time(main)

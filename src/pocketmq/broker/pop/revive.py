@@ -81,12 +81,16 @@ class _ReviveQueue:
     def __init__(self, queue_id: int) -> None:
         self.queue_id = queue_id
         self.next_offset = 0
+        self.done_before = 0
+        """At the start: check points before this offset are done. Only their acks are read again."""
         self.open: dict[str, _Open] = {}
         self._acks: dict[str, dict[int, None]] = {}
         """Offsets of acks that were read, by check point."""
 
     def take(self, at: int, key: str, point: CheckPoint) -> None:
         """A check point was read."""
+        if at < self.done_before:
+            return
         found = _Open(at, point)
         for offset in self._acks.get(key, ()):
             found.unacked.pop(offset, None)
@@ -145,7 +149,8 @@ class Revival:
         self._ends = {} if clean else self._state.store.queue_ends()
         for queue in self._queues:
             stored = self._state.offsets.stored(REVIVE_GROUP, self._topic, queue.queue_id)
-            queue.next_offset = min(0 if stored is None else stored + 1, self._look_back(queue.queue_id))
+            queue.done_before = 0 if stored is None else stored + 1
+            queue.next_offset = min(queue.done_before, self._look_back(queue.queue_id))
         self._progress = SafeProgress(self._done())
         since = self._state.offsets.popped_to
         if since is None:  # offsets that another broker saved include what it popped
