@@ -490,7 +490,7 @@ def test_every_row_names_a_used_import(package: str) -> None:
     ],
 )
 def test_a_wrong_list_of_modules_is_found(listed: str, fault: str) -> None:
-    text = f'"""A package.\n\n{MODULES}\n\n{listed}\n"""'
+    text = f'"""A package.\n\n{MODULES}\n\n{listed}\n    waiting_pops   what waits\n"""'
 
     found = list(misses_a_module_in_its_docstring(Source("pocketmq.broker.reads", ast.parse(text), is_package=True)))
 
