@@ -111,7 +111,7 @@ def test_with_async_flush_a_killed_broker_loses_nothing(seed: int) -> None:
     in_virtual_time(main)
 
 
-def test_leases_go_on_after_a_stop() -> None:
+def test_leases_continue_after_a_stop() -> None:
     async def main(lives: Lives) -> None:
         async with lives.broker() as broker:
             broker.parts.state.topics.put([TopicConfig("T", 1, 1)], 0)

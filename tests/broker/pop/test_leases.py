@@ -63,7 +63,7 @@ async def test_messages_return_in_the_newer_retry_topic_and_the_older_one_is_rea
         client = await with_messages(broker, 2)
         await pop(client, most=1, invisible_ms=1_000)
         await asyncio.sleep(1.2)
-        broker.change(pop=PopSettings(retry_topic_v2=True))
+        broker.change(pop=PopSettings(retry_topic_v2=True, retry_percent=0))
         await pop(client, most=1, queue_id=0, invisible_ms=1_000)
         await asyncio.sleep(3)
 
@@ -154,3 +154,38 @@ async def test_a_group_changes_from_pulls_to_pops_and_back() -> None:
         assert stored.ext == {"offset": "4"}
         await client.commit(5)
         assert await bodies(client) == [b"5"]
+
+
+@in_virtual_time
+async def test_a_message_with_the_longest_properties_returns() -> None:
+    async with running(store={"max_message_bytes": 64 * 1024, "log_file_bytes": 1 << 20}) as broker:
+        broker.make_topic(queues=1)
+        client = await broker.connect()
+        await client.sent(b"long", properties={"user": "x" * 32_600})
+        await client.sent(b"short")
+        await pop(client, invisible_ms=1_000)
+
+        await asyncio.sleep(2)
+
+        assert sorted(await bodies(client)) == [b"long", b"short"]
+
+
+@in_virtual_time
+async def test_a_lease_that_cannot_be_ended_does_not_block_others() -> None:
+    async with running(max_retry_topics=1) as broker:
+        client = await with_messages(broker, 1)
+        await client.sent(b"x", topic="T")
+        await pop(client, group="A", invisible_ms=1_000)
+        await asyncio.sleep(2)
+        assert sorted(await bodies(client, group="A")) == [b"0", b"x"]
+
+        await pop(client, group="B", invisible_ms=1_000)
+        await asyncio.sleep(1)
+        await pop(client, group="A", invisible_ms=1_000)
+        broker.parts.state.topics.apply(broker.broker.settings, 0)
+        await asyncio.sleep(3)
+        assert broker.parts.revival.postponed > 0
+        broker.parts.state.topics._max_retry_topics = 10
+        await asyncio.sleep(11)
+
+        assert sorted(await bodies(client, group="B")) == [b"0", b"x"]

@@ -183,7 +183,7 @@ def test_a_block_ends_with_its_time(at_ms: int, blocked: bool) -> None:
     assert orders.is_blocked(QUEUE, None, NOW + at_ms) is blocked
 
 
-def test_batches_that_nobody_uses_are_forgotten() -> None:
+def test_unused_batches_are_forgotten() -> None:
     orders = Orders()
     orders.begin(QUEUE, [1], NOW, 60_000, None)
 

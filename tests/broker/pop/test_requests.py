@@ -119,7 +119,7 @@ async def test_acks_are_refused_with_the_codes_of_rocketmq() -> None:
 
 
 @in_virtual_time
-async def test_a_handle_of_somebody_else_succeeds_and_changes_nothing() -> None:
+async def test_a_handle_of_another_member_succeeds_and_changes_nothing() -> None:
     async with running() as broker:
         client = await with_messages(broker)
         leases = await pop(client, invisible_ms=5_000)

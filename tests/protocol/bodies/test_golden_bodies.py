@@ -21,8 +21,8 @@ from pocketmq.protocol.java_json import read_json, write_pretty_json
 
 pytestmark = needs_golden
 
-BODIES_CAPTURED = 2160
-JSON_CAPTURED = 1654
+BODIES_CAPTURED = 2166
+JSON_CAPTURED = 1659
 FILES_CAPTURED = 30
 
 LEAKS = {"groupTopicMap", "minTimeStampStr", "maxTimeStampStr", "consumeTimeStampStr"}

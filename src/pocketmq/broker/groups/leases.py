@@ -86,8 +86,7 @@ class Leases:
         lease.in_revive_topic = is_due
         lease.records.append(record)
         self._by_key[lease.key] = self._by_record[record] = lease
-        self._serial += 1
-        heapq.heappush(self._ends, (lease.ends_ms, self._serial, lease))
+        self.end_at(lease, lease.ends_ms)
         self.in_flight[lease.queue] += len(lease.unacked)
 
     def acknowledged(self, lease: Lease, offsets: Iterable[int], record: int) -> None:
@@ -113,16 +112,19 @@ class Leases:
             heapq.heapify(self._ends)
 
     def lapses(self, uptime_ms: int, count: int) -> Sequence[Lease]:
-        """Up to `count` leases that are over. They stay until they are acknowledged, and are returned again."""
+        """Remove up to `count` leases that are over from the list of ends. The caller ends each, or calls `end_at`."""
         found: list[Lease] = []
         while self._ends and self._ends[0][0] <= uptime_ms and len(found) < count:
             lease = heapq.heappop(self._ends)[2]
             if lease.unacked:
                 found.append(lease)
-        for lease in found:
-            self._serial += 1
-            heapq.heappush(self._ends, (lease.ends_ms, self._serial, lease))
         return found
+
+    def end_at(self, lease: Lease, uptime_ms: int) -> None:
+        """A lease could not be ended: it is over at this time."""
+        lease.ends_ms = uptime_ms
+        self._serial += 1
+        heapq.heappush(self._ends, (uptime_ms, self._serial, lease))
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop leases of a deleted topic or group: no member can get their messages. Their records are joined later."""

@@ -105,6 +105,9 @@ class Retries:
             self._make_dead_letter(draft, name, delay=0)
         else:
             draft.topic, draft.queue_id = self._pop_retry_topic(name, message.topic), 0
+        for added in (names.POP_RETURNED, names.FIRST_POP_TIME, names.ORIGIN_MESSAGE_ID, names.RETRY_TOPIC):
+            if added not in message.properties and len(draft.packed_properties()) > names.MAX_BYTES:
+                draft.properties.pop(added, None)
         return draft
 
     def _pop_retry_topic(self, group: GroupName, topic: str) -> TopicName:

@@ -20,6 +20,7 @@ from pocketmq.broker.reads.filters import Filter
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Perm
 from pocketmq.model import properties as names
+from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.protocol.pop import NORMAL, Handle, QueuePart, flag_of, pop_retry_topic
 from pocketmq.protocol.record import FIELD_AT, decode_record, encode_record
 from pocketmq.store.reading import ReadResult, ReadStatus
@@ -222,9 +223,7 @@ class Reading:
             message = decode_record(data, at)
             at += message.size
             handle = Handle(popped.start, pop_ms, invisible_ms, revive_queue, flag, broker, popped.queue_id, offset)
-            properties = message.raw_properties
-            mark = b"" if properties.endswith(b"\x02") or not properties else b"\x02"
-            properties += mark + f"{names.POP_CK}\x01{handle.text()}\x02".encode()
+            properties = _with_handle(message.raw_properties, handle)
             yield encode_record(
                 topic.encode(),
                 message.queue_id,
@@ -241,6 +240,18 @@ class Reading:
                 message.reconsume_times,
                 message.prepared_offset,
             )
+
+
+def _with_handle(properties: bytes, handle: Handle) -> bytes:
+    """Encoded properties with a receipt handle. If they become too long, some of the broker's own are left out."""
+    mark = b"" if properties.endswith(b"\x02") or not properties else b"\x02"
+    longer = properties + mark + f"{names.POP_CK}\x01{handle.text()}\x02".encode()
+    if len(longer) <= names.MAX_BYTES:
+        return longer
+    parsed = parse_properties(longer.decode("utf-8", "replace"))
+    for name in (names.POP_RETURNED, names.FIRST_POP_TIME, names.TRACE_ON, names.REGION, names.CLUSTER):
+        parsed.pop(name, None)
+    return format_properties(parsed).encode()
 
 
 def _split(result: ReadResult, position: int) -> tuple[list[memoryview | bytes], Sequence[int]]:

@@ -24,7 +24,7 @@ from pocketmq.broker.delivery.forwarding import SafeProgress
 from pocketmq.broker.delivery.timers import Timers
 from pocketmq.broker.pop.journal import REVIVE_QUEUES, Journal
 from pocketmq.broker.state import BrokerState
-from pocketmq.errors import BodyError, GroupNotFound, PocketMQError, StoreDamaged
+from pocketmq.errors import BodyError, GroupNotFound, PocketMQError, StoreDamaged, StoreError
 from pocketmq.model import DLQ_PREFIX, TIMER_TOPIC, StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.protocol.pop import (
@@ -133,7 +133,8 @@ class Revival:
         self._queues = [_ReviveQueue(queue_id) for queue_id in range(REVIVE_QUEUES)]
         self._progress: SafeProgress[tuple[int, ...]] = SafeProgress(())
         self._is_failing = False
-        self._paused_until_ms = 0
+        self.postponed = 0
+        """How often the messages of a lease could not be stored."""
         self._ends: dict[str, dict[int, int]] = {}
         """After a crash: the ends of all queues at the start."""
         self._stored_copies: dict[str, frozenset[str]] = {}
@@ -206,16 +207,15 @@ class Revival:
     def run(self) -> None:
         store, clock = self._state.store, self._state.clock
         self._commit_positions(clock.monotonic())
-        if clock.uptime_ms() >= self._paused_until_ms:
-            deadline = clock.monotonic() + self._limits.run_ms / 1000
-            try:
-                self._end_leases(deadline)
-                for queue in self._queues:
-                    self._read(queue, deadline)
-                    self._return_messages(queue, deadline)
-                self._is_failing = False
-            except PocketMQError as error:
-                self._failed(error)
+        deadline = clock.monotonic() + self._limits.run_ms / 1000
+        try:
+            self._end_leases(deadline)
+            for queue in self._queues:
+                self._read(queue, deadline)
+                self._return_messages(queue, deadline)
+            self._is_failing = False
+        except StoreError as error:
+            self._failed(error)
         self._progress.record(self._done(), store.end)
         self._commit()
 
@@ -227,9 +227,7 @@ class Revival:
             self._sync_at = now + store.settings.flush_interval_ms / 1000
             store.when_synced(store.end, _ignore)
 
-    def _failed(self, error: PocketMQError) -> None:
-        if not error.retriable:
-            self._paused_until_ms = self._state.clock.uptime_ms() + RETRY_MS
+    def _failed(self, error: StoreError) -> None:
         if not self._is_failing and self._state.store.busy_since is None:
             self._is_failing = True
             log.warning("Messages whose lease is over cannot be stored for their next attempt, retrying: %s", error)
@@ -238,10 +236,27 @@ class Revival:
         """Leases in memory end by a clock that no step of the wall clock changes."""
         clock = self._state.clock
         while lapsed := self._state.leases.lapses(clock.uptime_ms(), BATCH):
-            for lease in lapsed:
-                self._journal.lapse(lease)
+            for at, lease in enumerate(lapsed):
+                try:
+                    self._journal.lapse(lease)
+                except BaseException as error:
+                    later_ms = self._later_ms(error)
+                    self._state.leases.end_at(lease, lease.ends_ms + later_ms)
+                    if not later_ms:
+                        for rest in lapsed[at + 1 :]:
+                            self._state.leases.end_at(rest, rest.ends_ms)
+                        raise
             if clock.monotonic() >= deadline:
                 return
+
+    def _later_ms(self, error: BaseException) -> int:
+        """How much later messages are tried again that cannot be stored. 0: the store accepts nothing, and all must wait."""
+        if isinstance(error, StoreError) or not isinstance(error, PocketMQError):
+            return 0
+        self.postponed += 1
+        if self.postponed & (self.postponed - 1) == 0:  # log the 1st, 2nd, 4th, 8th … only
+            log.error("Messages whose lease is over cannot be stored, retrying in %d s: %s", RETRY_MS // 1000, error)
+        return RETRY_MS
 
     def _read(self, queue: _ReviveQueue, deadline: float) -> None:
         found = self._state.store.find_queue(self._topic, queue.queue_id)
@@ -292,10 +307,17 @@ class Revival:
                 continue
             if not self._timers.is_past(point.pop_ms + point.invisible_ms):
                 continue
-            stored = self._copies(point)
-            returned, _ = self._journal.give_back(point, list(found.unacked), queue.queue_id, stored)
-            self.revived += returned
-            del queue.open[key]
+            try:
+                stored = self._copies(point)
+                returned, _ = self._journal.give_back(point, list(found.unacked), queue.queue_id, stored)
+            except PocketMQError as error:
+                later_ms = self._later_ms(error)
+                if not later_ms:
+                    raise
+                found.not_before_ms = now_ms + later_ms
+            else:
+                self.revived += returned
+                del queue.open[key]
 
     def _copies(self, point: CheckPoint) -> frozenset[str]:
         """The copies of messages that a crash may have left without their ack: the last ones before the start."""
