@@ -52,6 +52,8 @@ SETTINGS = BrokerSettings(
     store=StoreSettings(folder=Path("/data"), log_file_bytes=4 * MIB, prepared_files=1),
 )
 """As the real brokers were set up for the recordings."""
+FIRST_QUEUE_FIRST = 3
+"""With this seed, the first pop begins at queue 0, as in the recording."""
 OWN = Credentials("pocketAccess", "pocketSecret12")
 """By which the real brokers registered, where requests were signed."""
 END_TRANSACTION, CHECK_TRANSACTION_STATE = RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE
@@ -294,6 +296,7 @@ async def replay(
     async with name_server, Broker(settings, network=network, clock=clock, files=files) as broker:
         hold_while_the_store_works(broker)
         broker.parts.state.topics.put(topics, clock.now_ms())
+        broker.parts.chance.seed(FIRST_QUEUE_FIRST)
         for mode in modes:
             broker.parts.request_modes.put(mode)
         broker.parts.announce()

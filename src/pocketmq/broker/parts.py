@@ -100,7 +100,7 @@ class BrokerParts:
         self.timers = Timers(state.store, state.appender, state.topics, state.settings, clock, settled=state.leases)
         self.transactions = Transactions(state, producer_finder(state.members.producers, may_send_to), self.announce)
         # requests
-        chance = random.Random()  # noqa: S311 the choice of a retry queue is no secret
+        self.chance = chance = random.Random()  # noqa: S311 the choice of a queue is no secret
         self._retries = Retries(state, self.announce, chance)
         journal = Journal(state, self._retries)
         self.revival = Revival(state, journal, self.timers)
