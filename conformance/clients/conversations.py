@@ -61,7 +61,6 @@ CONVERSATIONS: Final = {
     "pop": "pop consumption",
 }
 PURPOSES: Final = (
-    Purpose("PocketMQ does not support POP consumption", "pop consumption", "PopTopic|reached"),
     Purpose(
         "the test client has changed since the capture: it now also sends without a signature",
         "signed requests",
@@ -224,6 +223,21 @@ def _all_explained(trial: Trial, name: str, flaws: Iterable[str]) -> bool:
 def _prepare_pop(version: str, name_server: str) -> None:
     """As it was prepared for the recording: a topic, and a group that shall pop it."""
     mqadmin(version, name_server, "updateTopic", "-c", "DefaultCluster", "-t", "PopTopic", "-r", "2", "-w", "2")
+    mqadmin(
+        version,
+        name_server,
+        "setConsumeMode",
+        "-c",
+        "DefaultCluster",
+        "-t",
+        "PopTopic",
+        "-g",
+        "CG_pop",
+        "-m",
+        "POP",
+        "-q",
+        "0",
+    )
 
 
 SCENARIOS: Final = (

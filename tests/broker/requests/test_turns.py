@@ -144,7 +144,7 @@ async def test_an_internal_error_is_answered_logged_and_does_not_affect_others(
 
         assert (one.code, wrong.code, two.code) == (DONE, ResponseCode.SYSTEM_ERROR, DONE)
         assert "KeyError" in (wrong.remark or "")
-        assert "Request 14 of" in caplog.text
+        assert "Unexpected error in request 14 of" in caplog.text
         assert broker.bodies() == [b"0", b"1", b"2"]
 
 
