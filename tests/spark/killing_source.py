@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pocketmq.spark.pyspark_versions import ReadLimit
+from pocketmq.spark.pyspark_versions import LIMITS, ReadLimit, has
 from pocketmq.spark.read.stream_reader import TopicStreamReader
 from pocketmq.spark.source import RocketMQSource
 from pocketmq.spark.write.writer import BATCH_ID_PROPERTY, TopicStreamWriter, _task
@@ -111,7 +111,7 @@ class KillingReader(TopicStreamReader):
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         for batch in super().read(partition):
             yield batch
-            if _batch_id() > 0:
+            if _is_to_be_killed():
                 self._killer.at(Moment.ROWS_READ)
 
 
@@ -132,9 +132,14 @@ class KillingWriter(TopicStreamWriter):
 
     def _some_of(self, batches: Iterator[Any]) -> Iterator[Any]:
         for number, batch in enumerate(batches):
-            if number == 2 and _batch_id() > 0:
+            if number == 2 and _is_to_be_killed():
                 self._killer.at(Moment.ROWS_WRITTEN)
             yield batch
+
+
+def _is_to_be_killed() -> bool:
+    """The second batch. Where PySpark passes no limits, the first one has all rows, and there is no second."""
+    return _batch_id() >= int(has(LIMITS))
 
 
 def _batch_id() -> int:

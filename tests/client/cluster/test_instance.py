@@ -375,6 +375,23 @@ def test_a_slave_is_read_from_if_the_master_suggests_it() -> None:
     run(main())
 
 
+def test_a_cancelled_leave_closes_all_connections() -> None:
+    async def main() -> None:
+        async with cluster() as c:
+            c.broker.answers[RequestCode.UNREGISTER_CLIENT] = ignore
+            instance = join(c, stop_timeout_ms=60_000)
+            await instance.routes.find("T")
+            await asyncio.sleep(2)
+            assert c.network.connections
+
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(instance.leave(), 1)
+
+            await until(lambda: not c.network.connections)
+
+    run(main())
+
+
 def test_background_tasks_end_with_the_instance() -> None:
     async def main() -> None:
         async with cluster() as c:

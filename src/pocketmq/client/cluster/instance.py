@@ -25,7 +25,7 @@ import os
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -248,16 +248,17 @@ class Instance:
             release_client_id(self.client_id)
 
     async def _end(self) -> None:
-        for each in self._periodic:
-            await each.stop()
-        await self._unregister(producer_group=INNER_PRODUCER_GROUP)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        await self.reconnects.close()
-        await self.routes.close()
-        await self._pool.close()
+        async with AsyncExitStack() as undo:  # a failed or cancelled step leaves no connection open
+            undo.push_async_callback(self._pool.close)
+            undo.push_async_callback(self.routes.close)
+            undo.push_async_callback(self.reconnects.close)
+            for each in self._periodic:
+                await each.stop()
+            await self._unregister(producer_group=INNER_PRODUCER_GROUP)
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
 
     def add_producer(self, member: ProducerMember) -> None:
         """Add a member, and send heartbeats at once."""
