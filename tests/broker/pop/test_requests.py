@@ -295,6 +295,18 @@ async def test_a_peek_leases_nothing() -> None:
 
 
 @in_virtual_time
+async def test_the_mode_of_a_group_is_set_before_its_first_member_starts() -> None:
+    async with running() as broker:
+        broker.make_topic()
+        client = await broker.connect()
+
+        answer = await client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=RequestMode("T", "New", "POP").encode())
+
+        assert answer.code == ResponseCode.SUCCESS
+        assert broker.parts.state.groups.get("New") is not None
+
+
+@in_virtual_time
 async def test_modes_are_kept_and_decide_on_assignments() -> None:
     async with running() as broker:
         broker.make_topic(queues=2)
@@ -316,7 +328,7 @@ async def test_modes_are_kept_and_decide_on_assignments() -> None:
         assert await assigned() == [(-1, "POP")]
         assert await set_mode("%RETRY%G", "G") == ResponseCode.NO_PERMISSION
         assert await set_mode("Unknown", "G") == ResponseCode.TOPIC_NOT_EXIST
-        assert await set_mode("T", "Unknown") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert await set_mode("T", "not a group") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert await set_mode("T", "G", "PUSH") == ResponseCode.INVALID_PARAMETER
         modes = await client.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         assert RequestModes.decode(modes.body).message_request_mode_map == {"T": {"G": RequestMode("T", "G", "POP")}}

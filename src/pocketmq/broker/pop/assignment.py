@@ -13,7 +13,7 @@ from typing import Final
 
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import RequestCode
-from pocketmq.errors import GroupNotFound, ImpossibleRequest, InvalidParameter, NoPermission, TopicNotFound
+from pocketmq.errors import ImpossibleRequest, InvalidParameter, NoPermission, TopicNotFound
 from pocketmq.model import MessageQueue, is_retry
 from pocketmq.net import Handler, PlainRequest, Reply
 from pocketmq.protocol.bodies.clients import (
@@ -90,10 +90,11 @@ class AssignmentHandlers:
             raise NoPermission(f"retry topic {mode.topic} is not allowed to set mode")
         if mode.topic not in self._state.topics:
             raise TopicNotFound(f"topic[{mode.topic}] not exist")
-        if mode.consumer_group not in self._state.groups:
-            raise GroupNotFound(f"group[{mode.consumer_group}] not exist")
         if mode.mode not in (PULL, POP):
             raise InvalidParameter(f"the mode {mode.mode[:20]!r} must be PULL or POP")
+        # As in RocketMQ: an administrator sets the mode before the first member of the group starts.
+        self._state.groups.ensure(mode.consumer_group, self._state.clock.now_ms())
+        self._state.snapshots.save_soon()
         self._modes.put(mode)
         log.info("%s set the request mode of a group: %s", request.peer.address, mode)
         await self._state.snapshots.save_parts()
