@@ -50,9 +50,15 @@ def _index(folder: Path, name: str, messages: list[Draft], aim_us: float | None,
         for key in (raw_property(properties, b"UNIQ_KEY"), raw_property(properties, b"KEYS"))
         if key is not None
     ]
+
+    def build() -> None:
+        end = builder.indexed_to + len(log)
+        while builder.work(0, end, INDEXED) and index.write_next():
+            pass
+
     with closing(index), closing(SqliteKeys(folder / "database")) as database:
         candidates = [
-            Candidate("store", lambda: builder.work(0, builder.indexed_to + len(log), INDEXED), ours=True),
+            Candidate("store", build, ours=True),
             Candidate("sqlite3, WAL, NORMAL", lambda: database.add(pairs)),
         ]
         yield from rows_of(Subject(name, INDEXED, candidates, aim_us), pace)

@@ -11,6 +11,15 @@ from tests.assault.stage import SETTINGS, Load, Stage
 FAULT_S: Final = 2.0
 STALL_MS: Final = 4_000
 DERIVED_STALL_MS: Final = 2_000
+DERIVED_CALLS: Final = (
+    ("write", "consumequeue"),
+    ("open", "consumequeue"),
+    ("write", "checkpoint"),
+    ("write", "index"),
+    ("open", "index"),
+)
+SMALL_INDEX: Final = ("maxHashSlotNum=500", "maxIndexNum=5000")
+"""So that index files are created during a scene."""
 
 
 class DiskFault(NamedTuple):
@@ -125,22 +134,23 @@ def stalled_writes(stage: Stage, *, announced: bool, settings: tuple[str, ...] =
 
 
 def stalled_derived_writes(stage: Stage) -> None:
-    """Writes to files that are derived from the log stall: no request waits for them."""
-    stage.serve()
+    """Calls for files that are derived from the log stall: no request waits for them."""
+    stage.serve(settings=(*SETTINGS, *SMALL_INDEX))
     with stage.load() as load:
-        for path in ("consumequeue", "checkpoint"):
+        for operation, path in DERIVED_CALLS:
             with (
                 stage.latencies() as taken,
-                stage.injector.fault("write", "stall", DERIVED_STALL_MS, path=path, times=1) as injected,
+                stage.injector.fault(operation, "stall", DERIVED_STALL_MS, path=path, times=1) as injected,
             ):
                 stage.until_hit(injected, 1, f"the stall of {path}")
                 before = len(load.acknowledged)
                 stage.during(DERIVED_STALL_MS / 1000)
                 sent = len(load.acknowledged) - before
             slowest = max(taken)
-            stage.facts.append(f"{path}: slowest query of offsets {slowest * 1000:.0f} ms, {sent} sends in this time")
-            stage.expect(slowest < 1.0, f"a look at offsets took {slowest:.1f} s while a write to {path} stalled")
-            stage.expect(sent > 100, f"{sent} sends were taken while a write to {path} stalled")
+            call = f"{operation} of {path}"
+            stage.facts.append(f"{call}: slowest query of offsets {slowest * 1000:.0f} ms, {sent} sends in this time")
+            stage.expect(slowest < 1.0, f"a look at offsets took {slowest:.1f} s while {call} stalled")
+            stage.expect(sent > 100, f"{sent} sends were taken while {call} stalled")
     stage.stop()
 
 
@@ -209,7 +219,7 @@ SCENES: Final[dict[str, Callable[[Stage], None]]] = {
     "a write to the log that stalls for 4 s without a warning, slowWriteMillis=0": partial(
         stalled_writes, announced=False, settings=(*SETTINGS, "slowWriteMillis=0")
     ),
-    "writes to a consume queue and to the checkpoint that stall for 2 s without a warning": stalled_derived_writes,
+    "writes and opens of queue files, index files and the checkpoint that stall for 2 s": stalled_derived_writes,
     "a failed sync": failed_sync,
     "a start on a full disk": full_disk_at_start,
     **{

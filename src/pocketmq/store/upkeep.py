@@ -1,9 +1,9 @@
 """The background work of a store, in small steps at every tick, so that no turn waits for it.
 
     every tick        timeouts and syncs of the log; a slice of the key index, smaller while messages arrive, and its
-                      next write; a part of the cleanup after retention; a slice of the repair of a damaged consume
+                      next write, in a thread; a part of the cleanup after retention; a slice of the repair of a damaged consume
                       queue
-    every 0.1 s       write the entries of queues that have many pending, in a thread
+    every 0.1 s       write the entries of queues that have many pending, in the same thread
     every second      write the checkpoint, if it changed, in the same thread
     every 10 s        write all pending queue entries, some at a time, then sync them; less often if there are many
     every 10 s        retention checks the disk
@@ -80,7 +80,7 @@ class Upkeep:
         self._unwritten: dict[ConsumeQueue, None] | None = None
         self._flushed = 0, 0
         self._queue_times = QueueTimes()
-        self._flushing = self._index_flushing = False
+        self._flushing = self._index_writing = self._index_syncing = False
         self._entered_ms = 0
         self._max_backlog_bytes = settings.index_backlog_bytes if settings.index_enabled else inf
         self._written_seen = -1
@@ -130,8 +130,7 @@ class Upkeep:
             self._guarded("retention", lambda: self.retention.run(self._parts.clock.settled_ms()))
             self._record_retention()
         self._guarded("index", lambda: self.index_for(self._index_slice_s(now)))
-        if "index files" in self._failures or self._parts.index.is_flushing:
-            self._guarded("index files", self._flush_index)
+        self._write_index(flush="index files" in self._failures or self._parts.index.is_flushing)
         if self._followers:
             self._guarded("derived files", self._follow_some)
 
@@ -144,6 +143,7 @@ class Upkeep:
         parts.queues.entered(touched)
         if parts.log.written - parts.index_builder.indexed_to > self._max_backlog_bytes:
             self._guarded("index", lambda: self._index_some(INDEX_PAYBACK * count))
+            self._write_index()
 
     @property
     def is_flushing(self) -> bool:
@@ -217,7 +217,7 @@ class Upkeep:
             self._resume.flushed(bounds)
 
         parts.flusher.sync_files([*paths, *folders], synced)
-        self._guarded("index files", self._flush_index)
+        self._write_index(flush=True)
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic, with their files."""
@@ -247,7 +247,13 @@ class Upkeep:
     def index_now(self) -> None:
         """Let the index catch up before a query, within the time limit of a blocking call."""
         self.hurry_index()
+        stop_at = self._parts.clock.monotonic() + LOOKUP_SLICE_S
         self._guarded("index", lambda: self.index_for(LOOKUP_SLICE_S))
+        while self._parts.index_builder.waits and (left := stop_at - self._parts.clock.monotonic()) > 0:
+            self._write_index()
+            if not self._parts.queue_writer.drain(left):
+                break
+            self._guarded("index", lambda: self.index_for(0))
 
     def index_for(self, seconds: float) -> None:
         """Spend up to `seconds` on the index, with at least one step."""
@@ -257,9 +263,11 @@ class Upkeep:
             pass
 
     def _index_some(self, count: int) -> bool:
-        """Index up to `count` messages. Returns whether there are more."""
+        """Index up to `count` messages. Returns whether there are more that need no write first."""
         parts = self._parts
-        return parts.settings.index_enabled and parts.index_builder.work(parts.log.start, parts.log.written, count)
+        if not parts.settings.index_enabled:
+            return False
+        return parts.index_builder.work(parts.log.start, parts.log.written, count) and not parts.index_builder.waits
 
     def _index_slice_s(self, now: float) -> float:
         """The time for the index in this tick: a whole slice if no message arrived since the last tick, else in
@@ -273,22 +281,45 @@ class Upkeep:
             return INDEX_SLICE_S
         return INDEX_SLICE_S * min(1.0, self.index_backlog_bytes / max(1.0, self._max_backlog_bytes))
 
-    def _flush_index(self) -> None:
-        """Take the next step of flushing the index; each step waits for the sync of the one before."""
+    def _write_index(self, *, flush: bool = False) -> None:
+        """Let the thread make the next write of the index: one that new keys wait for, or a step of a flush. A step
+        waits for the sync of the one before.
+        """
+        if self._index_writing or self._parts.queue_writer.is_closing:
+            return
         parts = self._parts
-        if self._index_flushing:
+        try:
+            write = parts.index.next_write()
+            if write is None and flush and not self._index_syncing:
+                write = parts.index.next_step(parts.log.synced, parts.checkpoint.saved_index_ms)
+                parts.checkpoint.index_ms = max(parts.checkpoint.index_ms, parts.index.newest_ms)
+        except OSError as error:
+            self._fail("index files", error)
             return
-        paths = parts.index.flush(parts.log.synced, parts.checkpoint.saved_index_ms)
-        parts.checkpoint.index_ms = max(parts.checkpoint.index_ms, parts.index.newest_ms)
-        if not paths:
-            return
-        self._index_flushing = True
+        if write is not None:
+            parts.queue_writer.run(
+                write.make, partial(self._index_written, write.done, write.to_sync), self._index_refused
+            )
+            self._index_writing = True
 
-        def synced() -> None:
-            self._index_flushing = False
-            self._guarded("index files", self._flush_index)
+    def _index_written(self, done: Callable[[], object], to_sync: Collection[Path], _made: object) -> None:
+        self._index_writing = False
+        done()
+        self._works("index files")
+        if to_sync:
+            self._index_syncing = True
+            self._parts.flusher.sync_files([*to_sync], self._index_synced)
+        elif self._parts.index_builder.waits:
+            self._guarded("index", lambda: self.index_for(0))
+            self._write_index()
 
-        parts.flusher.sync_files(paths, synced)
+    def _index_synced(self) -> None:
+        self._index_syncing = False
+        self._write_index(flush=True)
+
+    def _index_refused(self, error: OSError | StoreError) -> None:
+        self._index_writing = False
+        self._fail("index files", error)
 
     def _save_checkpoint(self) -> None:
         parts = self._parts
@@ -403,7 +434,10 @@ class Upkeep:
             while self._followers:
                 self._follow_some()
             # Completely: a RocketMQ broker that opens this store next never searches for missing keys.
+            stop_at = parts.clock.monotonic() + parts.settings.close_timeout_ms / 1000
             self.index_for(parts.settings.close_timeout_ms / 1000)
+            while parts.index.write_next() and parts.clock.monotonic() < stop_at:
+                self.index_for(max(0.0, stop_at - parts.clock.monotonic()))
             self._unsynced.update(dict.fromkeys(parts.queues.flush()))
             self._new_folders.update(dict.fromkeys(parts.queues.take_new_folders()))
             for path in sorted(self._unsynced):

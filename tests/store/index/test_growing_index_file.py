@@ -49,9 +49,17 @@ def sync(files: FaultyFiles) -> None:
         file.sync()
 
 
+def flush(file: GrowingIndexFile, log_synced: int, checkpoint_ms: int) -> bool:
+    """Make the next step; whether there was one."""
+    step = file.next_step(log_synced, checkpoint_ms)
+    if step is not None:
+        step.now()
+    return step is not None
+
+
 def settle(files: FaultyFiles, file: GrowingIndexFile) -> None:
     while not file.is_settled:
-        if file.flush(FOREVER, FOREVER):
+        if flush(file, FOREVER, FOREVER):
             sync(files)
 
 
@@ -117,7 +125,7 @@ def test_the_first_flush_writes_entries_then_slots_then_the_header(files: Faulty
     file = grow(files)
     file.put(keys(13, 23))
 
-    steps = [(file.flush(FOREVER, FOREVER), file.is_settled, on_disk(files)) for _ in range(4)]
+    steps = [(flush(file, FOREVER, FOREVER), file.is_settled, on_disk(files)) for _ in range(4)]
 
     assert [step[:2] for step in steps] == [(True, False), (True, False), (True, False), (False, True)]
     after_entries, after_slots, after_header, _ = [data for _, _, data in steps]
@@ -136,7 +144,7 @@ def test_a_later_flush_counts_entries_before_slots_point_to_them(files: FaultyFi
     before = on_disk(files)
     file.put(keys(13, 35, first_offset=200))
 
-    steps = [(file.flush(FOREVER, FOREVER), file.is_flushing, on_disk(files)) for _ in range(5)]
+    steps = [(flush(file, FOREVER, FOREVER), file.is_flushing, on_disk(files)) for _ in range(5)]
 
     assert [step[:2] for step in steps] == [(True, True)] * 4 + [(False, False)]
     after_entries, after_count, after_slots, after_header, _ = [data for _, _, data in steps]
@@ -158,7 +166,7 @@ def test_keys_of_one_message_on_both_sides_of_an_end_are_not_counted_early(files
 
     headers = []
     while not file.is_settled:
-        file.flush(FOREVER, FOREVER)
+        flush(file, FOREVER, FOREVER)
         headers.append(on_disk(files)[:40])
 
     assert headers[:2] == [before[:40]] * 2
@@ -168,12 +176,12 @@ def test_keys_of_one_message_on_both_sides_of_an_end_are_not_counted_early(files
 def test_entries_added_during_a_flush_wait_for_the_next(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13))
-    file.flush(FOREVER, FOREVER)
+    flush(file, FOREVER, FOREVER)
 
     file.put(keys(13, 23, first_offset=100))
-    file.flush(FOREVER, FOREVER)
-    file.flush(FOREVER, FOREVER)
-    file.flush(FOREVER, FOREVER)
+    flush(file, FOREVER, FOREVER)
+    flush(file, FOREVER, FOREVER)
+    flush(file, FOREVER, FOREVER)
 
     assert found(IndexFile(files, PATH, SHAPE), 13) == [0]
     assert found(file, 13) == [100, 0]
@@ -185,38 +193,38 @@ def test_entries_added_during_a_flush_wait_for_the_next(files: FaultyFiles) -> N
 def test_slots_and_count_wait_for_the_sync_of_the_log(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 13))
-    file.flush(100, FOREVER)
+    flush(file, 100, FOREVER)
 
-    assert not file.flush(100, FOREVER)
+    assert not flush(file, 100, FOREVER)
     assert not any(on_disk(files)[: SHAPE.entries_at])
     assert file.safe_ms == 0
     assert file.is_flushing
 
-    assert file.flush(101, FOREVER)
+    assert flush(file, 101, FOREVER)
     assert any(on_disk(files)[: SHAPE.entries_at])
 
 
 def test_the_header_waits_for_the_checkpoint(files: FaultyFiles) -> None:
     file = grow(files)
     file.put(keys(13, 13))
-    file.flush(FOREVER, NOW_MS + 999)
-    file.flush(FOREVER, NOW_MS + 999)
+    flush(file, FOREVER, NOW_MS + 999)
+    flush(file, FOREVER, NOW_MS + 999)
 
-    assert not file.flush(FOREVER, NOW_MS + 999)
+    assert not flush(file, FOREVER, NOW_MS + 999)
     assert not any(on_disk(files)[:40])
     assert file.safe_ms == NOW_MS + 1000
 
-    assert file.flush(FOREVER, NOW_MS + 1000)
+    assert flush(file, FOREVER, NOW_MS + 1000)
     assert any(on_disk(files)[:40])
 
 
 def test_without_new_entries_no_flush_is_needed(files: FaultyFiles) -> None:
     file = grow(files)
 
-    assert not file.flush(FOREVER, FOREVER)
+    assert not flush(file, FOREVER, FOREVER)
     file.put(keys(13))
     settle(files, file)
-    assert not file.flush(FOREVER, FOREVER)
+    assert not flush(file, FOREVER, FOREVER)
 
 
 def test_a_closed_file_continues_at_its_end(files: FaultyFiles) -> None:
@@ -238,7 +246,8 @@ def test_many_new_entries_are_written_without_a_flush(files: FaultyFiles, monkey
 
     for number in range(20):
         file.put(keys(13, first_offset=number * 100))
-        file.write_surplus()
+        if (surplus := file.surplus()) is not None:
+            surplus.now()
 
     assert any(on_disk(files)[SHAPE.entries_at :])
     assert not any(on_disk(files)[: SHAPE.entries_at])
@@ -256,7 +265,7 @@ def test_a_failed_write_is_repeated_by_the_next_flush(files: FaultyFiles, failin
     failures = 0
     for _ in range(6):
         try:
-            file.flush(FOREVER, FOREVER)
+            flush(file, FOREVER, FOREVER)
         except OSError:
             failures += 1
 
@@ -297,7 +306,7 @@ def test_after_a_crash_slots_are_reset_to_the_entries_of_the_header(files: Fault
     settled = IndexFile(files, PATH, SHAPE).header
     file.put(keys(13, 23, 4, first_offset=300))
     for _ in range(3):
-        file.flush(FOREVER, FOREVER)
+        flush(file, FOREVER, FOREVER)
         sync(files)
 
     crashed = files.crash(Random(1))

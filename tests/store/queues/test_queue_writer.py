@@ -3,6 +3,7 @@
 import errno
 import threading
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -192,18 +193,27 @@ def test_a_recreated_topic_gets_new_files() -> None:
 class Threads:
     """A store whose thread writes queue entries for real, and a disk that can stall it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **changes: Any) -> None:
         self.clock = FakeClock()
         self.disk = FaultyFiles(clock=self.clock)
+        self.settings = msgspec.structs.replace(SMALL, queue_least_pages=0, **changes)
+        self._open()
+
+    def _open(self) -> None:
         self.owner = OwnerThread()
-        settings = msgspec.structs.replace(SMALL, queue_least_pages=0)
-        self.store = MessageStore(settings, store_host=HOST, post=self.owner.post, files=self.disk, clock=self.clock)
+        self.store = MessageStore(
+            self.settings, store_host=HOST, post=self.owner.post, files=self.disk, clock=self.clock
+        )
         self.store.open()
         self.owner.run_until(lambda: not self.store._parts.preparer.busy)
 
-    def send(self, body: bytes = b"body") -> None:
+    def restart(self) -> None:
+        self.store.close()
+        self._open()
+
+    def send(self, body: bytes = b"body", properties: bytes = b"") -> None:
         queue = self.store.queue(parse_topic("T"), 0)
-        self.store.stage(queue, body, b"", 0, 0, self.clock.now_ms(), HOST)
+        self.store.stage(queue, body, properties, 0, 0, self.clock.now_ms(), HOST)
         self.store.end_turn()
         self.owner.run_until(lambda: self.store.busy_since is None)
 
@@ -234,6 +244,86 @@ def test_while_the_thread_is_stalled_messages_are_accepted_and_read(call: Call) 
 
     again = OpenStore(SMALL, threads.clock, threads.disk.crash(Random(0), survives="nothing"))
     assert (again.report.clean, len(again.bodies())) == (True, 21)
+
+
+def test_readers_do_not_open_new_queue_files() -> None:
+    opened = full()
+    opened.send(*numbered(25))
+    for _ in range(4):
+        opened.tick(200)
+    assert opened.queue().flushed_offset == 25
+
+    with opened.disk.fail("open", errno.EIO, "*consumequeue*", times=None):
+        assert opened.bodies() == numbered(25)
+
+
+def test_a_file_deleted_before_its_first_reader_is_not_used() -> None:
+    opened = full()
+    opened.send(*numbered(5))
+    opened.clock.advance_ms(200)
+    opened.store.tick()
+    opened.store.delete_topic("T")  # waits for the thread
+    opened.send(b"new")
+    opened.tick(200)
+
+    assert opened.bodies() == [b"new"]
+
+
+def test_only_the_thread_creates_and_writes_index_files() -> None:
+    opened = OpenStore.small()
+    for _ in range(30):
+        since = opened.disk.position
+        opened.send(*numbered(15), properties="KEYS\x01k\x02")
+        opened.clock.advance_ms(1000)
+        opened.store.tick()
+        assert not any("/index/" in one.path for one in opened.disk.operations[since:])
+        opened.run_workers()
+
+    assert len(opened.names("index")) > 5
+    assert opened.store.index_backlog_bytes == 0
+
+
+@pytest.mark.parametrize("call", ["write", "open", "create", "truncate"])
+def test_during_a_stalled_write_of_the_index_messages_are_accepted_and_read(call: Call) -> None:
+    threads = Threads(index_entries=50)
+    threads.send(properties=b"KEYS\x01first\x02")
+    if call == "open":
+        threads.restart()
+    with threads.disk.stall(call, "*/index/*") as stall:
+        for _ in range(200):
+            threads.send(properties=b"KEYS\x01k\x02")
+            threads.tick(200)
+            if stall.waiting:
+                break
+        stall.wait_until_reached()
+        for _ in range(100):
+            threads.send(properties=b"KEYS\x01k\x02")
+            threads.tick(200)
+        end = threads.store.max_offset("T", 0)
+        assert threads.store.read("T", 0, end - 1, 1).next_offset == end
+    threads.store.close()
+
+    again = OpenStore(threads.settings, threads.clock, threads.disk.crash(Random(0), survives="nothing"))
+    assert (again.report.clean, len(again.bodies())) == (True, end)
+    assert again.report.discarded_index_files == 0
+    assert [one.queue_offset for one in again.store.find_by_key("T", "k", 3)] == [end - 1, end - 2, end - 3]
+    assert len(again.store.find_by_key("T", "first", 3)) == 1
+
+
+def test_a_long_stall_of_the_index_keeps_few_keys_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pocketmq.store.index.growing_index_file.PENDING_BYTES", 200)
+    opened = OpenStore.small(index_entries=10_000, index_backlog_bytes=0)
+    opened.send(properties="KEYS\x01k\x02")
+    opened.run_workers()
+    for _ in range(50):
+        opened.send(*numbered(10), properties="KEYS\x01k\x02")
+        opened.run_workers("files")
+
+    (growing,) = opened.store._index._growing
+    assert len(growing._pending) < 2000
+    opened.run_workers()
+    opened.tick(100)
+    assert opened.store.index_backlog_bytes == 0
 
 
 @pytest.mark.parametrize("call", ["write", "create", "truncate"])

@@ -37,8 +37,8 @@ def write_index(store: MadeStore, keys: list[KeyEntry]) -> str:
     shape = IndexShape(INDEX_SLOTS, INDEX_ENTRIES)
     file = GrowingIndexFile(store.files, ROOT / path, shape, IndexHeader())
     assert file.put(keys) == len(keys)
-    while not file.is_settled:
-        file.flush(FOR_EVER, FOR_EVER)
+    while (step := file.next_step(FOR_EVER, FOR_EVER)) is not None:
+        step.now()
     file.close()
     return path
 
@@ -137,7 +137,8 @@ def test_after_a_crash_the_index_may_be_partly_written(store: MadeStore, steps: 
     file.put(keys[6:])
 
     for _ in range(steps):
-        file.flush(FOR_EVER, FOR_EVER)
+        if (step := file.next_step(FOR_EVER, FOR_EVER)) is not None:
+            step.now()
     store.crash()
 
     assert [kind for kind, *_ in store.told() if kind != "index-behind"] == ["crashed"]

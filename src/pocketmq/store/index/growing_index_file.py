@@ -28,12 +28,13 @@ for each key of each message would cost more than to find the key. Iteration ret
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from sys import byteorder
-from typing import Final, Self, overload
+from typing import Final, NamedTuple, Self, overload
 
 from pocketmq import compiled
 from pocketmq.errors import StoreDamaged
@@ -169,15 +170,34 @@ class PackedKeys(Sequence[KeyEntry]):
 
 
 PENDING_BYTES: Final = 256 * 1024
-"""The limit on new entries in memory; more entries are written to the file, unsynced."""
+"""When so many new entries are in memory, they are written to the file, unsynced."""
+PENDING_WRITES: Final = 4
+"""How many such writes may be pending; then the file takes no more entries until the disk accepts a write."""
 
 _pack_entry = ENTRY.pack
 
 
+class Write(NamedTuple):
+    """A write that an index file needs. After a failure, the file asks for it again."""
+
+    make: Callable[[], object]
+    """May block: a thread can call it."""
+    done: Callable[[], object]
+    """The owner calls this when the write is made, before the next write."""
+    to_sync: tuple[Path, ...] = ()
+    """To sync before the next step of a flush."""
+
+    def now(self) -> None:
+        """Make the write, and wait for the disk."""
+        self.make()
+        self.done()
+
+
 class _Step(Enum):
-    """The step of a flush whose sync is running or done."""
+    """The step of a flush that is written; its sync is running or done."""
 
     NOTHING = auto()
+    BEGUN = auto()
     ENTRIES = auto()
     COUNT = auto()
     SLOTS = auto()
@@ -231,6 +251,11 @@ class GrowingIndexFile:
     @property
     def is_full(self) -> bool:
         return self._next >= self.shape.entries
+
+    @property
+    def takes_keys(self) -> bool:
+        """Whether the file takes entries now."""
+        return self._next < self.shape.entries and len(self._pending) < PENDING_WRITES * PENDING_BYTES
 
     def put(self, keys: Sequence[KeyEntry]) -> int:
         """Add as many keys as fit; returns how many. After an error, the keys before it are added."""
@@ -291,10 +316,9 @@ class GrowingIndexFile:
                     table.read_page(page)
         return done
 
-    def write_surplus(self) -> None:
-        """Write new entries to the file when there are many."""
-        if len(self._pending) >= PENDING_BYTES:
-            self._write_entries()
+    def surplus(self) -> Write | None:
+        """The write of new entries when there are many."""
+        return self._entries_write() if len(self._pending) >= PENDING_BYTES else None
 
     def find(self, query: KeyQuery) -> None:
         """Add the entries of this file to `query`."""
@@ -323,62 +347,73 @@ class GrowingIndexFile:
         """Whether a flush has begun and is not finished."""
         return self._step is not _Step.NOTHING
 
-    def flush(self, log_synced: int, checkpoint_ms: int) -> bool:
-        """Take the next step. Returns whether the file must be synced before the next call. An OSError leaves the
-        step to do.
-        """
+    def next_step(self, log_synced: int, checkpoint_ms: int) -> Write | None:
+        """The next step of a flush; None if there is nothing to do now. The file must be synced after each step."""
         header = self._snapshot_header
         match self._step:
-            case _Step.NOTHING:
+            case _Step.NOTHING | _Step.BEGUN:
                 return self._begin_flush()
             case _Step.ENTRIES if log_synced <= header.end_offset:
-                return False
+                return None
             case _Step.ENTRIES if self._counted is not None:
-                self._file.write_at(0, HEADER.pack(*self._counted))
-                self._step = _Step.COUNT
-                return True
+                return self._step_write([(0, HEADER.pack(*self._counted))], _Step.COUNT)
             case _Step.ENTRIES | _Step.COUNT:
-                for offset, data in self._snapshot:
-                    self._file.write_at(offset, data)
-                self._snapshot.clear()
-                self._step = _Step.SLOTS
-                return True
+                return self._step_write(self._snapshot, _Step.SLOTS)
             case _Step.SLOTS:
                 self.safe_ms = header.end_ms
                 if checkpoint_ms < header.end_ms:
-                    return False
-                self._file.write_at(0, HEADER.pack(*header))
-                self._step = _Step.HEADER
-                return True
+                    return None
+                return self._step_write([(0, HEADER.pack(*header))], _Step.HEADER)
             case _Step.HEADER:
                 self.recorded_ms = header.end_ms
                 self._step = _Step.NOTHING
-                return False
+                return None
 
-    def _begin_flush(self) -> bool:
+    def _begin_flush(self) -> Write | None:
         if self.is_settled:
-            return False
-        before = self._snapshot_header
-        # Without older keys there are none to protect. Keys of one message on both sides of an end look the same.
-        is_apart = not before.is_empty and self.entry(before.next_number)[1] > before.end_offset
-        self._counted = before._replace(next_number=self._next) if is_apart else None
-        # Allocate memory first: pages must not count as written if this fails.
-        header, step = self.header, _Step.ENTRIES
-        self._write_entries()
-        self._snapshot = self._slots.take_dirty()
-        self._snapshot_header, self._step = header, step
-        return True
+            return None
+        if self._step is _Step.NOTHING:
+            before = self._snapshot_header
+            # Without older keys there are none to protect. Keys of one message on both sides of an end look the same.
+            is_apart = not before.is_empty and self.entry(before.next_number)[1] > before.end_offset
+            self._counted = before._replace(next_number=self._next) if is_apart else None
+            # Allocate memory first: pages must not count as written if this fails.
+            header, step = self.header, _Step.BEGUN
+            self._snapshot = self._slots.take_dirty()
+            self._snapshot_header, self._step = header, step
+        entries = self._entries_write()
+        return Write(entries.make, partial(self._entries_flushed, entries))
 
-    def _write_entries(self) -> None:
-        if self._pending:
-            emptied = bytearray()
-            self._file.write_at(self.shape.entries_at + self._pending_from * ENTRY_BYTES, self._pending)
-            self._pending_from = self._next
-            self._pending = emptied
+    def _entries_flushed(self, entries: Write) -> None:
+        entries.done()
+        self._reached(_Step.ENTRIES)
+
+    def _step_write(self, pieces: list[Piece], step: _Step) -> Write:
+        return Write(partial(_write_pieces, self._file, pieces), partial(self._reached, step))
+
+    def _reached(self, step: _Step) -> None:
+        if step is _Step.SLOTS:
+            self._snapshot.clear()
+        self._step = step
+
+    def _entries_write(self) -> Write:
+        """The write of all new entries; readers find them in memory until it is done."""
+        at = self.shape.entries_at + self._pending_from * ENTRY_BYTES
+        entries = bytes(self._pending)
+        return Write(partial(self._file.write_at, at, entries), partial(self._entries_written, len(entries)))
+
+    def _entries_written(self, size: int) -> None:
+        del self._pending[:size]  # unchanged if there is no memory
+        self._pending_from += size // ENTRY_BYTES
 
     def close(self) -> None:
         """Close the file. Unflushed keys are lost, and rebuilt from the log."""
         self._file.close()
+
+
+def _write_pieces(file: File, pieces: list[Piece]) -> None:
+    for offset, data in pieces:
+        file.write_at(offset, data)
 
 
 def put_slots_right(files: Files, index_file: IndexFile) -> int:

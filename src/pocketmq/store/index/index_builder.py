@@ -232,6 +232,8 @@ class IndexBuilder:
         self._file_bytes = log_file_bytes
         self.indexed_to = max(0, index.indexed_to)
         """Every message before this log offset is in the index."""
+        self.waits = False
+        """Whether the last call stopped because the index needs a write: `KeyIndex.next_write`."""
         self.skipped_bytes = 0
         """Bytes of the log without a valid record, so without keys."""
 
@@ -242,21 +244,24 @@ class IndexBuilder:
     def work(self, start: int, written: int, budget: int) -> bool:
         """Index up to `budget` messages of a log with offsets `start` to `written`. Returns whether there are more.
 
-        After an OSError, such as a full disk, the next call continues at the same offset.
+        Stops when the index needs a write first, see `waits`. The next call continues at the same offset.
         """
         self.indexed_to = max(self.indexed_to, start)
-        while budget > 0 and self.indexed_to < written:
+        self.waits = False
+        while budget > 0 and self.indexed_to < written and not self.waits:
             at = self.indexed_to
             end = min((at // self._file_bytes + 1) * self._file_bytes, written)
             budget -= self._index_records(self._read(at, min(CHUNK_BYTES, end - at)), budget)
-            if self.indexed_to == at:
+            if self.indexed_to == at and not self.waits:
                 budget -= self._index_or_skip(end)
         return self.indexed_to < written
 
     def _index_records(self, chunk: bytes | memoryview, budget: int) -> int:
         """Index the messages with complete records in `chunk`, which begins at `indexed_to`. Returns their number."""
         keys, done, passed_bytes = self._keys.read(chunk, self.indexed_to, budget)
-        self._index.put(keys)
+        if not self._index.add(keys):
+            self.waits = True
+            return 0
         self.indexed_to += passed_bytes
         return done
 
@@ -265,7 +270,7 @@ class IndexBuilder:
         at = self.indexed_to
         head = bytes(self._read(at, min(8, end - at)))
         size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
-        if CHUNK_BYTES < size <= end - at and self._index_records(self._read(at, size), 1):
+        if CHUNK_BYTES < size <= end - at and (self._index_records(self._read(at, size), 1) or self.waits):
             return 1
         self.indexed_to = end
         if magic != MAGIC_BLANK:

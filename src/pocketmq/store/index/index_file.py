@@ -176,11 +176,17 @@ class IndexFile:
 
     __slots__ = ("_files", "flaw", "header", "path", "shape")
 
-    def __init__(self, files: Files, path: Path, shape: IndexShape) -> None:
-        """Read the header. Raises StoreDamaged for a file of another size. A file with a `flaw` counts as empty."""
+    def __init__(self, files: Files, path: Path, shape: IndexShape, header: IndexHeader | None = None) -> None:
+        """Read the header, unless it is known. Raises StoreDamaged for a file of another size. A file with a `flaw`
+        counts as empty.
+        """
         self._files = files
         self.path = path
         self.shape = shape
+        self.flaw = ""
+        if header is not None:
+            self.header = header
+            return
         with files.open(path, write=False) as file:
             size, head = file.size(), file.read_at(0, HEADER_BYTES)
         # A file that was created just before a crash may be shorter, but it was never written.

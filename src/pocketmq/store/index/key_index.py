@@ -12,6 +12,7 @@ a file says which part of the log it covers, so after any stop the work continue
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from pocketmq.codes import SysFlag
 from pocketmq.errors import InvalidSetting, StoreDamaged
 from pocketmq.files import Files
 from pocketmq.model.properties import raw_property
-from pocketmq.store.index.growing_index_file import GrowingIndexFile, put_slots_right
+from pocketmq.store.index.growing_index_file import GrowingIndexFile, Write, put_slots_right
 from pocketmq.store.index.index_file import (
     HEADER,
     IndexFile,
@@ -65,9 +66,11 @@ class KeyIndex:
         self._hash_of = KeyHashes().of
         self._table: list[IndexFile | GrowingIndexFile] = []
         self._growing: list[GrowingIndexFile] = []
-        self._new_names = False
+        self._new_names = self._needs_file = False
         self.indexed_to = -1
         """Log offset of the last message that was entered; -1 if there is none."""
+        self._entered_before: int | None = 0
+        """How many keys of that message were in the files when they were loaded; None once keys were added."""
         self.newest_ms = 0
         """The index time for the checkpoint: keys of messages up to this store time are on the disk."""
         self.recorded_ms = 0
@@ -165,6 +168,8 @@ class KeyIndex:
         headers = [file.header for file in self._table if not file.header.is_empty]
         self.indexed_to = headers[-1].end_offset if headers else -1
         self.newest_ms = self.recorded_ms = headers[-1].end_ms if headers else 0
+        self._entered_before = None
+        self._entered_before = self._entered_of(self.indexed_to)
 
     # adding
 
@@ -194,25 +199,47 @@ class KeyIndex:
         return found
 
     def put(self, keys: Sequence[KeyEntry]) -> None:
-        """Add the keys of complete messages, in the order of the log. Skips messages that were added before.
+        """Like `add`, but makes the necessary writes itself, and waits for them.
 
         After an OSError, or a MemoryError, call it again.
+        """
+        while self.write_next() or not self.add(keys):
+            pass
+
+    def add(self, keys: Sequence[KeyEntry]) -> bool:
+        """Add the keys of complete messages, in the order of the log. Skips messages that were added before.
+
+        Returns False if `next_write` must be made first; then call it again with the same keys. The same after a
+        MemoryError.
         """
         self._save_entered()  # the last call may have failed before this
         if keys and keys[0][1] <= self.indexed_to:
             keys = self._not_yet_entered(keys)
-        if not keys:
-            return
-        newest = self._growing[-1] if self._growing else self._grow()
-        newest.write_surplus()
         while keys:
+            newest = self._growing[-1] if self._growing else None
+            if newest is None or not newest.takes_keys:
+                self._needs_file = newest is None or newest.is_full
+                return False
+            self._entered_before = None
             try:
                 added = newest.put(keys)
             finally:
                 self._save_entered()
             keys = keys[added:]
-            if keys:
-                newest = self._grow()
+        return True
+
+    def next_write(self) -> Write | None:
+        """The write that `add` waits for, or will soon: of many new entries, or of a new file. None if there is none."""
+        if self._growing and (surplus := self._growing[-1].surplus()) is not None:
+            return surplus
+        return self._next_file() if self._needs_file else None
+
+    def write_next(self) -> bool:
+        """Make the write that `add` waits for, if there is one, and wait for the disk. Returns whether there was one."""
+        write = self.next_write()
+        if write is not None:
+            write.now()
+        return write is not None
 
     def _save_entered(self) -> None:
         if self._growing and self._growing[-1].end_offset > self.indexed_to:
@@ -225,6 +252,8 @@ class KeyIndex:
 
     def _entered_of(self, log_offset: int) -> int:
         """How many keys of the last message are in the index: a stop may have separated them."""
+        if self._entered_before is not None:
+            return self._entered_before
         entered = 0
         for file in reversed(self._table):
             number = file.header.next_number - 1
@@ -235,18 +264,26 @@ class KeyIndex:
                 break
         return entered
 
-    def _grow(self) -> GrowingIndexFile:
-        """The file for new keys: the newest file, or a new one if that is full."""
+    def _next_file(self) -> Write:
+        """The file for new keys: the newest file is opened, or a new one is created if that is full."""
         last = self._table[-1] if self._table else None
-        if isinstance(last, IndexFile) and not last.is_full and not last.flaw:
-            growing = GrowingIndexFile(self._files, last.path, self._shape, last.header)
-            self._table[-1] = growing
-        else:
-            growing = GrowingIndexFile(self._files, self._new_path(), self._shape, IndexHeader())
-            self._table.append(growing)
+        opened: list[GrowingIndexFile] = []
+        is_new = not isinstance(last, IndexFile) or last.is_full or bool(last.flaw)
+        path, header = (self._new_path(), IndexHeader()) if last is None or is_new else (last.path, last.header)
+
+        def make() -> None:
+            opened.append(GrowingIndexFile(self._files, path, self._shape, header))
+
+        return Write(make, partial(self._opened, opened, is_new))
+
+    def _opened(self, opened: list[GrowingIndexFile], is_new: bool) -> None:
+        if is_new:
+            self._table += opened
             self._new_names = True
-        self._growing.append(growing)
-        return growing
+        else:
+            self._table[-1:] = opened
+        self._growing += opened
+        self._needs_file = False
 
     def _new_path(self) -> Path:
         """A name that no file has and that sorts after all others, at any time of the clock."""
@@ -296,7 +333,15 @@ class KeyIndex:
         return all(file.is_settled for file in self._growing)
 
     def flush(self, log_synced: int, checkpoint_ms: int) -> list[Path]:
-        """Take the next step of a flush: sync the paths that it returns, then call again. None: nothing to do now.
+        """Make the next step of a flush, and wait for the disk. Returns the paths to sync before the next one."""
+        step = self.next_step(log_synced, checkpoint_ms)
+        if step is None:
+            return []
+        step.now()
+        return [*step.to_sync]
+
+    def next_step(self, log_synced: int, checkpoint_ms: int) -> Write | None:
+        """The next step of a flush: make it, sync its paths, then call again. None: nothing to do now.
 
         The paths may include the folder, whose names must be synced. The log is safe up to `log_synced`, and
         `checkpoint_ms` is the index time of the checkpoint on disk: one step waits for each. After an OSError, call
@@ -304,18 +349,21 @@ class KeyIndex:
         """
         while self._growing:
             file = self._growing[0]
-            paths = [file.path, self.folder] if self._new_names else [file.path]
-            needs_sync = file.flush(log_synced, checkpoint_ms)
+            step = file.next_step(log_synced, checkpoint_ms)
             self.newest_ms = max(self.newest_ms, file.safe_ms)
             self.recorded_ms = max(self.recorded_ms, file.recorded_ms)
-            if needs_sync:
-                self._new_names = False
-                return paths
+            if step is not None:
+                to_sync = (file.path, self.folder) if self._new_names else (file.path,)
+                return Write(step.make, partial(self._stepped, step), to_sync)
             if not (file.is_full and file.is_settled):
                 break
-            self._table[self._table.index(file)] = IndexFile(self._files, file.path, self._shape)
+            self._table[self._table.index(file)] = IndexFile(self._files, file.path, self._shape, file.header)
             self._growing.pop(0).close()
-        return []
+        return None
+
+    def _stepped(self, step: Write) -> None:
+        step.done()
+        self._new_names = False
 
     def settle(self, log_synced: int, save_checkpoint: Callable[[int], None]) -> None:
         """Flush everything and wait for the disk: for a clean stop. Calls `save_checkpoint` with the index time."""

@@ -10,7 +10,7 @@ halves the rate of a sequential client. So the owner's thread writes, but withou
 would wait fails at once, and the thread makes it. XFS also refuses a harmless write now and then, at clock ticks.
 
 ext4 and tmpfs do not support RWF_NOWAIT. There the owner's thread makes the first slow write, and waits for it, unless
-another operation is slow first: a sync of the log, or a write to consume queues or the checkpoint.
+another operation is slow first: a sync of the log, or a write to consume queues, key index or checkpoint.
 
 If the thread cannot write a turn of sends, the turn is rolled back, as on the owner's thread. A turn with the broker's
 own messages is kept and retried until the disk accepts it, because the broker's offsets already include it.
@@ -126,14 +126,14 @@ class LogWriter:
 
     def tick(self, now: float, long_sync_s: float, queues_s: float) -> None:
         """Check for other slow operations, and retry failed writes. A sync of the log has run unusually long, for
-        `long_sync_s`; a write to consume queues or the checkpoint has run for `queues_s`.
+        `long_sync_s`; a write to consume queues, key index or checkpoint has run for `queues_s`.
         """
         self._worker.settle()
         if long_sync_s:
             self._leave_loop(now, 0, f"a sync of the log has taken {long_sync_s * 1000:.0f} ms so far")
         elif queues_s >= LONG_QUEUE_WRITE_S:
             self._leave_loop(
-                now, 0, f"a write to consume queues or the checkpoint has taken {queues_s * 1000:.0f} ms so far"
+                now, 0, f"a write to consume queues, key index or checkpoint has taken {queues_s * 1000:.0f} ms so far"
             )
         if self._turn is None:
             return

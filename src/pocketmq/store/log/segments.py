@@ -192,13 +192,16 @@ class Segments:
 
 
 class OpenFiles:
-    def __init__(self, files: Files, most: int) -> None:
+    """A bounded set of open files. `for_owner`: a thread writes them, and opens each new one for its owner, too."""
+
+    def __init__(self, files: Files, most: int, *, for_owner: bool = False) -> None:
         self._files = files
         self._most = max(1, most)
         self._open: OrderedDict[str, File] = OrderedDict()
         self._written: set[str] = set()
         self._renamed: set[str] = set()
         self._replaced: set[str] = set()
+        self._for_owner: dict[str, File] | None = {} if for_owner else None
         self.doubts_names = False
         """Whether an existing file may come from a process that was killed before it synced the name."""
 
@@ -233,10 +236,18 @@ class OpenFiles:
                 self._renamed.add(name)
                 self._replaced.add(name)
                 file.truncate(size)
+                if self._for_owner is not None:
+                    self._open_for_owner(name, path, self._for_owner)
         except OSError:
             file.close()
             raise
         return self._remember(name, file)
+
+    def _open_for_owner(self, name: str, path: Path, opened: dict[str, File]) -> None:
+        with suppress(OSError):  # then the owner opens it
+            if name in opened:
+                opened.pop(name).close()
+            opened[name] = self._files.open(path)
 
     def _create(self, path: Path) -> File:
         try:
@@ -276,11 +287,19 @@ class OpenFiles:
         self._renamed |= other._renamed
         self._close(other._replaced)
         other._close(self._replaced)
+        while other._for_owner:
+            name, file = other._for_owner.popitem()
+            if name in self._replaced or name in self._open:
+                file.close()  # the owner deleted it meanwhile
+            else:
+                self._remember(name, file)
         for names in (other._written, other._renamed, other._replaced, self._replaced):
             names.clear()
 
     def close(self) -> None:
         self._close(list(self._open))
+        while self._for_owner:
+            self._for_owner.popitem()[1].close()
 
     def _close(self, names: Iterable[str]) -> None:
         for name in names:

@@ -5,8 +5,8 @@
       │ readers find the entries here meanwhile             │
     no longer pending, files recorded for a sync ◄─────── number of blocks written, and the error of the next one
 
-While the thread has no entries to write, its open files belong to the owner. It also makes the small writes to the
-checkpoint. Entries that were not written are still pending, and part of the next job.
+While the thread has no entries to write, its open files belong to the owner; it opens each new file for readers, too.
+It also makes the writes to the key index and to the checkpoint. Entries that were not written are still pending, and part of the next job.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,10 +42,12 @@ class QueueWriter:
         self._clock = clock
         self._queues = queues
         self._worker = worker
-        self._open_files = OpenFiles(files, settings.max_open_queue_files // 4)
+        self._open_files = OpenFiles(files, settings.max_open_queue_files // 4, for_owner=True)
         self._jobs = 0
         self._since = 0.0
         self._is_closed = False
+        self.is_closing = False
+        """Whether it takes no more jobs."""
         self.is_writing = False
         """Whether the thread has queue entries to write."""
 
@@ -150,6 +152,7 @@ class QueueWriter:
 
     def close(self, timeout_s: float) -> bool:
         """Owner: end the thread; False if the disk did not respond in time. A second call does nothing."""
+        self.is_closing = True
         is_free = self._worker.close(timeout_s)
         self._is_closed = True
         if is_free:
