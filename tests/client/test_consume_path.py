@@ -2,13 +2,14 @@
 
 Steps are drawn at random: sound messages, sends with any flags, batches, records as other brokers may have stored them, crashes that cost
 what was not synced, topics that are deleted and created again, consume queues that are damaged, old messages that are deleted, restarts
-of the broker, members that leave and are replaced. A consumer of each kind runs all the while, with and without a filter that leaves gaps, on a
+of the broker, also with an older copy of its files, members that leave and are replaced. A consumer of each kind runs all the while, with and without a filter that leaves gaps, on a
 store of each kind. Real servers, virtual time.
 
 The kind `java` follows the rules of Java's push consumer 5.3 and has none of our own checks: it depends on the broker's rules alone.
 """
 
 import asyncio
+import random
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -38,7 +39,8 @@ from pocketmq.model.subscription import Subscription
 from pocketmq.protocol.batch import decode_batch, encode_batch
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.record import decode_record
-from pocketmq.store.queues.consume_queue import ENTRY_BYTES
+from pocketmq.store.log.log_scan import RecoveryScan
+from pocketmq.store.queues.consume_queue import ENTRY_BYTES, enters_queue
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import FaultyFiles, run
 
@@ -89,6 +91,8 @@ others = (
     "restart",
     "recreate",
     "damage",
+    "move entry",
+    "use older copy",
     "delete old",
     "leave",
     "replace member",
@@ -144,14 +148,14 @@ class Handled:
             saved = LocalOffsetFile(self.home, Path(HOME) / "10.0.2.1@DEFAULT" / "G").load()
             mark = (saved.log_table or {}).get(QUEUE)
             is_of_this_log = mark is None or any(
-                (one.queue_offset, one.store_ms) == (mark.queue_offset, mark.store_ms) for one in self.c.stored("T")
+                (one.queue_offset, one.store_ms) == (mark.queue_offset, mark.store_ms) for one in stored_in(self.c)
             )
             return saved.offset_table.get(QUEUE, 0) if is_of_this_log else 0
         return self.c.committed("G", "T", 0) or 0
 
     def check_commits(self) -> None:
         """No committed offset is beyond an unhandled message."""
-        behind = [one for one in self.c.stored("T") if one.queue_offset < self.committed()]
+        behind = [one for one in stored_in(self.c) if one.queue_offset < self.committed()]
         assert [
             (one.queue_offset, one.body) for one in behind if not self.holds(one) and not self.is_retried(one)
         ] == []
@@ -162,6 +166,22 @@ class Handled:
         return any(
             message.body == one.body for topic in topics for queue in range(18) for one in self.c.stored(topic, queue)
         )
+
+
+def stored_in(c: RealCluster) -> list[StoredMessage]:
+    """The messages of the queue, from the log: reading the consume queue would repair it before a consumer reads it."""
+    store = c.broker.parts.state.store
+    log = store._parts.log
+    scan = RecoveryScan(
+        lambda offset, size: bytes(log.view(offset, size)), SMALL["log_file_bytes"], log.start, log.written
+    )
+    found = {
+        message.queue_offset: message
+        for log_offset, message in scan
+        if message.topic == "T" and enters_queue(message.sys_flag) and not store.was_deleted("T", log_offset)
+    }
+    assert not scan.reason
+    return list(found.values())
 
 
 def _is_readable(message: StoredMessage) -> bool:
@@ -247,7 +267,7 @@ async def _polling(consumer: AsyncLitePullConsumer, handled: Handled) -> None:
                 handled.note(message)
         except UnreadableMessage as error:
             offset = _offset_in(error)
-            found = {one.queue_offset: one for one in handled.c.stored("T")}
+            found = {one.queue_offset: one for one in stored_in(handled.c)}
             if offset in found:
                 handled.note(found[offset])
             try:
@@ -269,7 +289,7 @@ async def _pulling(consumer: AsyncPullConsumer, handled: Handled) -> None:
                 result = await consumer.pull(QUEUE, offset, tags=handled.tags)
             except UnreadableMessage as error:
                 offset = _offset_in(error)
-                found = {one.queue_offset: one for one in handled.c.stored("T")}
+                found = {one.queue_offset: one for one in stored_in(handled.c)}
                 if offset in found:
                     handled.note(found[offset])
                     await consumer.commit({QUEUE: offset + 1})
@@ -405,6 +425,8 @@ async def take(c: RealCluster, store: dict[str, Any], step: Step, number: int) -
             c.add_topic("T", 1)
         case "damage":
             damage_queue(c)
+        case "move entry":
+            move_entry(c)
         case "delete old":
             c.clock.sleep_ms(OLD_MS)
             c.broker.parts.state.store.drop_expired()
@@ -435,7 +457,7 @@ async def acknowledged(c: RealCluster, code: RequestCode, header: Fields, body: 
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert answer.ext is not None
     first = int(answer.ext["queueOffset"])
-    await until(lambda: [one.body for one in c.stored("T") if one.queue_offset >= first] == stored, 10)
+    await until(lambda: [one.body for one in stored_in(c) if one.queue_offset >= first] == stored, 10)
 
 
 def damage_queue(c: RealCluster) -> None:
@@ -445,6 +467,47 @@ def damage_queue(c: RealCluster) -> None:
         last = queue.flushed_offset - 1
         with c.files.open(queue.file_of(last)) as file:
             file.write_at(0, bytes((last % SMALL["queue_file_entries"] + 1) * ENTRY_BYTES))
+
+
+def move_entry(c: RealCluster) -> None:
+    """Overwrite an entry in a file by the one after it: it points to a sound record, but of another message."""
+    queue = c.broker.parts.state.store.find_queue("T", 0)
+    if queue is None:
+        return
+    last = queue.flushed_offset - 1
+    if (at := last % SMALL["queue_file_entries"] * ENTRY_BYTES) and last - 1 >= queue.min_offset:
+        with c.files.open(queue.file_of(last)) as file:
+            file.write_at(at - ENTRY_BYTES, file.read_at(at, ENTRY_BYTES))
+
+
+async def use_older_copy(handled: Handled, store: dict[str, Any], bodies: list[bytes]) -> None:
+    """Stop cleanly, and start with an older copy of the files. The group has offsets of the newer ones, which are beyond
+    the end, and there are new messages before these.
+    """
+    c = handled.c
+    if not await _happens(lambda: all(map(handled.holds, stored_in(c)))):
+        return  # a retry may be lost with the newer files
+    await c.broker.stop()
+    copy = c.files.crash(random.Random(0), survives="everything")
+    await c.start_broker("broker-a", store=store)
+    for body in bodies[:3]:
+        await keep(c, body, Step("store"))
+    offsets, end = c.broker.parts.state.offsets, c.broker.parts.state.store.max_offset("T", 0)
+    if not await _happens(lambda: offsets.pulled("G", "T", 0) == end):
+        return  # a member may have an offset that the older files reach again
+    await c.broker.stop()
+    c.files = copy
+    await c.start_broker("broker-a", store=store)
+    for body in bodies[3:]:
+        await keep(c, body, Step("store"))
+    await asyncio.sleep(60)
+
+
+async def _happens(condition: Callable[[], bool], seconds: int = 100) -> bool:
+    while seconds and not condition():
+        await asyncio.sleep(1)
+        seconds -= 1
+    return condition()
 
 
 SEND_4: Final = Step("send", messages=4)
@@ -485,6 +548,14 @@ KNOWN_FAULTS: Final = {
         Step("lose power"),
     ),
     "a topic that is created again": (SEND_4, Step("wait"), Step("recreate"), SEND_4),
+    "an older copy of the files": (SEND_4, Step("wait"), Step("use older copy")),
+    "a queue entry of another message": (
+        Step("leave"),
+        SEND_4,
+        Step("sync"),
+        Step("move entry"),
+        Step("replace member"),
+    ),
     "damaged queue files": (Step("leave"), SEND_4, SEND_4, Step("sync"), Step("damage"), Step("replace member")),
 }
 
@@ -516,13 +587,15 @@ def test_every_message_is_handled_and_no_unhandled_one_is_committed(
                     await running.aclose()
                 if step.what == "replace member":
                     await running.enter_async_context(consuming(handled))
+                elif step.what == "use older copy":
+                    await use_older_copy(handled, STORES[store], [b"%d/%d" % (number, at) for at in range(5)])
                 elif step.what != "leave":
                     await take(c, STORES[store], step, number)
                 handled.check_commits()
             await running.aclose()
             await running.enter_async_context(consuming(handled))
             await take(c, STORES[store], Step("send"), len(sequence))
-            there = c.stored("T")
+            there = stored_in(c)
             end = there[-1].queue_offset + 1
 
             for _ in range(60):
