@@ -109,7 +109,7 @@ def test_a_body_that_cannot_be_inflated_stays_as_stored(sys_flag: int, caplog: p
         b"next",
     ]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "Cannot decompress the body at orders, queue 3, offset 1" in caplog.text
+    assert "Cannot read the body at orders, queue 3, offset 1" in caplog.text
 
 
 def test_bodies_that_inflate_beyond_the_limit_are_split_into_batches() -> None:
@@ -234,10 +234,22 @@ WHOLE = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 THREE = encode_batch([(0, b"a", b"")] * 3)
 
 
-@pytest.mark.parametrize("run", [[made(0, THREE, sys_flag=WHOLE)], [made(0, THREE, sys_flag=WHOLE), made(3)]])
-def test_a_topic_with_batch_queues_is_refused(run: list[bytes]) -> None:
-    with pytest.raises(ProtocolError, match="batches are stored whole"):
-        decoded(run)
+@pytest.mark.parametrize("behind", [[], [made(3, b"next")]])
+def test_a_batch_before_a_gap_is_one_row_and_logged_once(behind: list[bytes], caplog: pytest.LogCaptureFixture) -> None:
+    """A filter at the broker leaves gaps, and a sender may choose flags and body: neither stops a query."""
+    run = [made(0, THREE, sys_flag=WHOLE), *behind]
+
+    found = decoded(run, [Name.VALUE])
+    assert [row["value"] for row in found] == [THREE, *(b"next" for _ in behind)]
+    assert caplog.text.count("is an inner batch of 3 messages") == 1
+
+
+@pytest.mark.parametrize("flags", [WHOLE, WHOLE | SysFlag.COMPRESSED])
+def test_a_batch_of_one_message_is_one_row(flags: int) -> None:
+    one = encode_batch([(0, b"a", b"")])
+    run = [made(0, one, sys_flag=flags), made(1, b"next")]
+
+    assert [row["value"] for row in decoded(run, [Name.VALUE])] == [one, b"next"]
 
 
 @pytest.mark.parametrize("body", [THREE, b"no batch at all"])

@@ -21,10 +21,10 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from pocketmq import compiled
-from pocketmq.client.received import inner_batch, is_unreadable_as_stored, readable
+from pocketmq.client.received import is_unreadable_as_stored, readable
 from pocketmq.codes import SysFlag
 from pocketmq.compiled import Twin
-from pocketmq.errors import ProtocolError, UnreadableMessage
+from pocketmq.errors import UnreadableMessage
 from pocketmq.model import QueueRange, StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.model.message_id import offset_id
@@ -190,7 +190,6 @@ log = logging.getLogger("pocketmq.spark")
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 """Limit for the bodies of irregular records in one batch. A single body may be larger, up to the client's limit."""
 
-_WHOLE_BATCH: Final = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 _UNDECIDED: Final = SysFlag.TRANSACTION_PREPARED
 """A bit that prepared and rolled-back messages have, and plain and committed ones do not."""
 
@@ -236,7 +235,7 @@ class Decoder:
         self._check_crc = check_crc
         self._max_inflated_bytes = max_inflated_bytes
         self._needed = frozenset(columns) | columns_of(selecting)
-        self._irregular_flags = SysFlag.COMPRESSED if Name.VALUE in self._needed else 0
+        self._irregular_flags = SysFlag.COMPRESSED | SysFlag.NEED_UNWRAP if Name.VALUE in self._needed else 0
         self._has_logged_unreadable = False
         self._twin = compiled.twin()
         self._bits = wanted_bits(self._needed, check_crc=check_crc)
@@ -311,15 +310,15 @@ class Decoder:
 
     def _decoded(self, records: Records, row: int) -> StoredMessage:
         message = decode_record(records.one(row), 0, self._check_crc)
-        if not self._irregular_flags or is_unreadable_as_stored(message):
+        if not self._irregular_flags:
             return message
         try:
-            return readable(message, None)
+            found = readable(message, None)
         except UnreadableMessage as error:  # failing would let anyone who may send stop the query permanently
             if not self._has_logged_unreadable:
                 self._has_logged_unreadable = True
                 log.warning(
-                    "Cannot decompress the body at %s, queue %d, offset %d: %s. The row contains the stored bytes; further such "
+                    "Cannot read the body at %s, queue %d, offset %d: %s. The row contains the stored bytes; further such "
                     "bodies are not logged",
                     message.topic,
                     message.queue_id,
@@ -327,6 +326,7 @@ class Decoder:
                     error,
                 )
             return message
+        return message if is_unreadable_as_stored(message) else found
 
     def _batch(self, arrays: dict[Name, Any]) -> Any:
         if self._namespace is not None and Name.TOPIC in arrays:
@@ -351,22 +351,10 @@ def _pull_of_each(records: Records, pulls: Sequence[Pulled]) -> Numbers:
 def _wanted(records: Records, pulls: Sequence[Pulled], pull_of: Numbers) -> Switches | None:
     """The records in their range, without those of undecided transactions; None if that is all of them."""
     offsets, flags = records.field("queue_offset"), records.field("sys_flag")
-    for row in np.flatnonzero((flags & _WHOLE_BATCH) == _WHOLE_BATCH).tolist():
-        _refuse_batch(records, pulls, pull_of, row)
     starts = np.array([pull.wanted.start for pull in pulls], np.int64)
     ends = np.array([pull.wanted.end for pull in pulls], np.int64)
     kept: Switches = (offsets >= starts[pull_of]) & (offsets < ends[pull_of]) & ((flags & _UNDECIDED) == 0)
     return None if kept.all() else kept
-
-
-def _refuse_batch(records: Records, pulls: Sequence[Pulled], pull_of: Numbers, row: int) -> None:
-    """ProtocolError for an inner batch. A message with these flags but a single offset is an ordinary row."""
-    has_next = row + 1 < len(records) and pull_of[row + 1] == pull_of[row]
-    end = int(records.field("queue_offset")[row + 1]) if has_next else pulls[pull_of[row]].wanted.end
-    if inner_batch(decode_record(records.one(row), 0, check_crc=False), end):
-        raise ProtocolError(
-            "cannot read a topic with queue.type=BatchCQ: its batches are stored whole, and their messages have no offsets"
-        )
 
 
 def _merged(name: Name, regular: RegularRows, irregular: Sequence[StoredMessage], order: Numbers | None) -> Any:
