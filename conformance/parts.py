@@ -10,6 +10,7 @@ from conformance.clusters import mixed
 from conformance.groups import shared_groups
 from conformance.guests import programs as guest_programs
 from conformance.guests import visits
+from conformance.lake import tables
 from conformance.lines import crossings
 from conformance.mqadmin import subcommands
 from conformance.python import against
@@ -90,5 +91,6 @@ PARTS: Final = {
         needs_recordings=True,
     ),
     "lines": Part("Bad lines", "messages that have to cross a bad line", crossings.SCENARIOS),
+    "lake": Part("Lake", "archives into tables", tables.SCENARIOS, tables.COLUMNS, tables.unable, is_alone=True),
     "spark": Part("Spark", "the Spark connector with Apache RocketMQ", same_tests.SCENARIOS, is_alone=True),
 }

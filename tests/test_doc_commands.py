@@ -60,6 +60,7 @@ NOT_RUN = {
     r"demo\b.*": "takes two minutes; tests/demo runs it",
     r"pipeline run\b.*": "starts a Spark Connect of its own; `make spark-places` does",
     r"pipeline archive .* --table .*": "needs a library of Maven",
+    r"pipeline (archive|lake|replay) .*/data/orders.*": "needs a library of Maven; `python -m conformance --part lake` has it",
     r"pipeline \w+ --config \S+ --(master|remote) .*": "needs a cluster of Spark; `make spark-cluster` has one",
 }
 """Commands of ours, without the first word. Their options are read all the same."""

@@ -71,7 +71,9 @@ def test_lost_ranges_are_shown(lake: Path) -> None:
     ("words", "told"),
     [
         (["--offset", "1", "--time", "2h"], "give either --offset or --time"),
-        (["--queue", "broker-a:0"], "--queue needs --offset"),
+        (["--queue", "broker-a:0"], "--queue needs --offset or --missing"),
+        (["--key", "a", "--missing", "0..9"], "give either --key or --missing"),
+        (["--missing", "9..9"], "is not a range of offsets such as 100..500"),
     ],
 )
 def test_invalid_combinations_of_options_are_refused(lake: Path, words: list[str], told: str) -> None:
@@ -86,3 +88,48 @@ def test_a_folder_that_is_not_a_lake_is_reported(tmp_path: Path) -> None:
 
     assert result.exit_code == 3
     assert "is not a lake" in result.output
+
+
+def test_missing_offsets_have_a_reason(lake: Path) -> None:
+    found = asked(lake, "--missing", "0..40")
+
+    assert [(row["start"], row["end"], row["why"]) for row in found] == [
+        (0, 10, "lost: retention"),
+        (30, 40, "not archived yet"),
+    ]
+    assert asked(lake, "--missing", "10..30", "--topic", "orders", "--queue", "broker-a:0") == []
+
+
+def test_show_is_the_command_of_a_bare_name(lake: Path) -> None:
+    for words in (["show", str(lake)], ["--topic", "orders", str(lake)], [str(lake), "--topic", "orders"]):
+        result = CliRunner().invoke(main, ["pipeline", "lake", *words, "--json"])
+        assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1), result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["show", "lake.db.orders"], "set --format to delta or iceberg"),
+        (["show", "lake.db.orders", "--format", "orc"], "only tables of delta and iceberg have records of offsets"),
+        (["expire", "."], "is a lake of files, which has no old commits to remove"),
+        (["show", ".", "--commits"], "--commits is for tables"),
+    ],
+)
+def test_what_only_a_table_has_is_refused_for_others(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["pipeline", "lake", *words])
+
+    assert result.exit_code != 0
+    assert told in result.output
+
+
+def test_a_format_without_a_library_for_this_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pocketmq.pipelines.archive.sinks.pyspark_version", lambda: "4.9.1")
+    (tmp_path / "_delta_log").mkdir()
+
+    result = CliRunner().invoke(main, ["pipeline", "lake", str(tmp_path)])
+
+    assert result.exit_code != 0
+    assert "there is no library of Delta for Spark 4.9.1, only for 4.0, 4.1, 4.2" in result.output

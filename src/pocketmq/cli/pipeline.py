@@ -283,7 +283,7 @@ def _examined(job: "Job[Any]", settings: "JobSettings", plan: "Plan") -> "Plan":
     pipelines = pocketmq.pipelines
     with (
         pipelines.session(
-            f"pocketmq {job.name} dry run", settings.master, settings.remote, settings.spark, is_quiet=True
+            f"pocketmq {job.name} dry run", settings.master, settings.remote, settings.session, is_quiet=True
         ) as spark,
         pipelines.pipeline_failures(),
     ):
@@ -299,7 +299,7 @@ def _run(job: "Job[Any]", settings: "JobSettings", *, as_json: bool) -> int:
         with (
             pipelines.metrics_served(getattr(settings, "metrics_port", None), run),
             pipelines.session(
-                f"pocketmq {job.name}", settings.master, settings.remote, settings.spark, is_quiet=True
+                f"pocketmq {job.name}", settings.master, settings.remote, settings.session, is_quiet=True
             ) as spark,
             pipelines.stopped_by_signals(run),
             pipelines.pipeline_failures(),

@@ -13,8 +13,11 @@ Modules in reading order:
 
 from typing import Any, Final
 
+from pocketmq.pipelines.archive.formats import AsOf
 from pocketmq.pipelines.archive.job import ARCHIVE
-from pocketmq.pipelines.archive.reading import ReadLake, file_rows, lost_ranges, lost_rows
+from pocketmq.pipelines.archive.reading import ReadLake, ReadTable, file_rows, lost_ranges, lost_rows, named_lake
+from pocketmq.pipelines.archive.sinks import compact_lake
+from pocketmq.pipelines.archive.table import compact_table, expire_table
 from pocketmq.pipelines.core import libraries
 from pocketmq.pipelines.core.contracts import Checked, Contract, Rule
 from pocketmq.pipelines.core.job_file import read_job, settings_of
@@ -58,6 +61,7 @@ from pocketmq.pipelines.project.running import (
 
 __all__ = [
     "JOBS",
+    "AsOf",
     "Checked",
     "Contract",
     "Job",
@@ -67,14 +71,18 @@ __all__ = [
     "ProgressMetrics",
     "ProgressTable",
     "ReadLake",
+    "ReadTable",
     "Rule",
     "Run",
     "Split",
     "Summary",
     "check_master",
     "check_project",
+    "compact_lake",
+    "compact_table",
     "dead_letters",
     "deduplicate",
+    "expire_table",
     "file_rows",
     "install_command",
     "libraries",
@@ -82,6 +90,7 @@ __all__ = [
     "lost_rows",
     "make_project",
     "metrics_served",
+    "named_lake",
     "parse_json",
     "pipeline_failures",
     "progress_table",

@@ -228,7 +228,9 @@ def test_mistakes_in_columns_and_tables_are_found_by_a_dry_run(
     assert "--engine direct writes to a local" in message_of(table="orders", engine="direct")
     assert "is not atomic" in message_of(lake="s3a://bucket/lake")
     assert "--table catalog.db.name, for example of Iceberg, or --format delta" in message_of(lake="gs://bucket/lake")
-    assert "use --table catalog.db.name" in message_of(lake=lake, format="iceberg")
+    assert "a rename on s3a: is not atomic" in message_of(
+        lake="s3a://bucket/lake", format="iceberg", spark={"spark.jars": "iceberg-spark-runtime.jar"}
+    )
     assert "Spark does not have this format" in message_of(lake=lake, format="xyz")
     assert not Path(lake).exists()
 

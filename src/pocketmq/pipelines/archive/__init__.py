@@ -18,17 +18,18 @@ list of files must not change, which rules out compaction.
 The manifest, not the checkpoint, says what is done: it has the next offset of each queue, and messages that are read again are
 skipped. A lost checkpoint loses nothing: the next one starts where the manifest ends.
 
-Tables, and formats with commits of their own, need none of this: see `table`.
+Tables of Delta and Iceberg need none of this: each of their commits has a record of the offsets in the table, see `contents`.
 
 Modules in reading order:
 
     manifest          the manifest: files, their offsets, lost ranges, next offset of each queue
-    form              file names, columns and file formats of a lake
+    contents          the record of a table: which offsets it holds
+    form              file names, columns and formats of a lake, and the libraries of formats
+    formats           tables of Delta and Iceberg: records in commits, compaction, expiry
     hadoop            where a lake is: a disk, or a file system of Hadoop
     staging           stages a batch with Spark, publishes it, removes the files of a killed run
     parquet_files     --engine direct: stages a batch as Parquet files that the task itself writes
     lake              commits and publishes batches; compacts small files
-    reading           reads a lake by its manifest
     body_types        what decoders of bodies share
     avro_bodies       --schema: bodies in Avro
     protobuf_bodies   --schema: bodies in Protobuf
@@ -37,6 +38,7 @@ Modules in reading order:
     shape             --where and --select: the rows of a lake or a table
     table             tables of catalogs, created, evolved and appended to
     sinks             a lake or a table, for `archive` and `backfill`
+    reading           reads a lake by its manifest, and a table by its records
     settings          the settings of an archive, and their checks
     job               `pocketmq pipeline archive`
 """

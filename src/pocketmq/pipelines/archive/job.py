@@ -6,11 +6,10 @@
 Spark's stream defines the batches and keeps the checkpoint. Spark's own writer writes the DataFrame of a batch into a staging folder,
 and the lake publishes it. With --engine direct, tasks pull and write by themselves, and the DataFrame of the batch is not used.
 
-Files go through the lake, with manifest and compaction. Tables, and formats with commits of their own (Delta, Iceberg …), have no
-manifest.
+Files go through the lake, with manifest and compaction. Commits of Delta and Iceberg have a record of the offsets in the table.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pocketmq.files import DiskFiles, NamedFiles, temporary_folder
+from pocketmq.model import MessageQueue
+from pocketmq.pipelines.archive.contents import Record
 from pocketmq.pipelines.archive.lake import Batch, Lake
 from pocketmq.pipelines.archive.manifest import Commit, Manifest, read_manifest
 from pocketmq.pipelines.archive.settings import ArchiveSettings, check_archive
@@ -31,6 +32,7 @@ from pocketmq.pipelines.archive.sinks import (
     open_lake,
     table_sink,
 )
+from pocketmq.pipelines.archive.table import ONCE
 from pocketmq.pipelines.core.checkpoint import BATCH_FILE, batch_file, is_classic, is_local, owned
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.core.plan import Plan, known_queues, stream_queues
@@ -52,23 +54,20 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Summary:
     """Archive all available messages, or continue until stopped."""
-    check_sink(settings.sink, settings.spark, is_remote=not is_classic(spark))
+    check_sink(settings.sink, settings.session, is_remote=not is_classic(spark))
     examine_sink(spark, settings.sink, settings.checkpoint_folder)
     ensure_dead_letters(settings.sink)
     with owned(spark, settings.checkpoint_folder, settings.owner) as writer, _offsets_file(spark, settings) as offsets:
         if settings.has_manifest:
             return _into_lake(spark, settings, run, writer, offsets)
-        sink = table_sink(spark, settings.sink, writer)
-        stream = _stream(spark, settings.reading, sink.shape, offsets)
-        summary = run.follow(_start(stream, settings, run, _adding(sink, settings, offsets)))
-        return msgspec.structs.replace(summary, facts={"written_to": f"{sink.target}, {sink.target.guarantee}"})
+        return _into_table(spark, settings, run, writer, offsets)
 
 
 def plan_archive(settings: ArchiveSettings) -> Plan:
     """The plan of an archive."""
     files = DiskFiles()
     manifest = read_manifest(Path(settings.lake), files) if _is_here(settings) else Manifest()
-    options = _reading(settings, manifest)
+    options = _reading(settings, manifest.ends())
     queues, begins = stream_queues(options, settings.checkpoint_folder, files)
     return Plan(
         pipeline="archive",
@@ -107,7 +106,7 @@ def _into_lake(spark: SparkSession, settings: ArchiveSettings, run: Run, writer:
             if settings.compact and not run.once:
                 merged.extend(_compact(lake, messages.sparkSession, settings))
 
-        stream = _stream(spark, _reading(settings, lake.manifest), sink.shape, offsets)
+        stream = _stream(spark, _reading(settings, lake.manifest.ends()), sink.shape, offsets)
         summary = run.follow(_start(stream, settings, run, add))
         if settings.compact and not run.stopping.is_set():
             merged += _compact(lake, spark, settings)
@@ -116,6 +115,20 @@ def _into_lake(spark: SparkSession, settings: ArchiveSettings, run: Run, writer:
             lost=tuple(lost_row(lost) for commit in done for lost in commit.lost),
             facts=_facts(settings.lake, lake.manifest, done, merged),
         )
+
+
+def _into_table(spark: SparkSession, settings: ArchiveSettings, run: Run, writer: str, offsets: Path | None) -> Summary:
+    sink = table_sink(spark, settings.sink, writer)
+    table = sink.target.opened(spark)
+    before = Record() if table is None else table.state().record
+    stream = _stream(spark, _reading(settings, before.starts()), sink.shape, offsets)
+    summary = run.follow(_start(stream, settings, run, _adding(sink, settings, offsets)))
+    after = before if table is None else table.state().record
+    return msgspec.structs.replace(
+        summary,
+        lost=tuple(map(lost_row, after.lost[len(before.lost) :])),
+        facts={"written_to": f"{sink.target}, {sink.target.guarantee}"},
+    )
 
 
 def _stream(spark: SparkSession, options: dict[str, str], shape: Shape, offsets: Path | None) -> DataFrame:
@@ -174,9 +187,8 @@ def _compact(lake: Lake, spark: SparkSession, settings: ArchiveSettings) -> list
     return lake.compact(spark, aim_bytes=settings.compact_size, at_least=settings.compact_files)
 
 
-def _reading(settings: ArchiveSettings, manifest: Manifest) -> dict[str, str]:
+def _reading(settings: ArchiveSettings, ends: Mapping[MessageQueue, int]) -> dict[str, str]:
     """The options of the stream. With a new checkpoint, it starts at the end of the lake; with another, Spark ignores the start."""
-    ends = manifest.ends()
     if not ends:
         return settings.reading
     starting: dict[str, Any] = {}
@@ -211,8 +223,12 @@ def _remarks(settings: ArchiveSettings, manifest: Manifest, files: NamedFiles) -
 
 def _table_remarks(settings: ArchiveSettings) -> tuple[str, ...]:
     if settings.table:
-        return ("a table has no manifest, no compaction by PocketMQ, and no record of lost ranges",)
-    return (f"{settings.format} tables have commits of their own: there is no manifest and no compaction",)
+        return (
+            "the commits of a table of Delta or Iceberg have the offsets that it contains; other tables have no record of them",
+        )
+    if settings.format.lower() in ONCE:
+        return (f"the commits of {settings.format} have the offsets that the table contains",)
+    return (f"{settings.format} files have no manifest, and no record of lost ranges",)
 
 
 def _chosen(settings: ArchiveSettings) -> dict[str, str]:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Self
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import StoreFull, WrongState
 from pocketmq.model import QueueRange
-from pocketmq.pipelines.archive.form import Form, keep_form, staging_of
+from pocketmq.pipelines.archive.form import PLACE, Form, keep_form, staging_of
 from pocketmq.pipelines.archive.hadoop import Location
 from pocketmq.pipelines.archive.manifest import (
     Commit,
@@ -234,13 +234,14 @@ def frame_stage(rows: DataFrame, ranges: Sequence[QueueRange]) -> Stage:
     return stage
 
 
-def within(wanted: Iterable[QueueRange]) -> Column:
-    """Whether a row is in one of these ranges."""
+def within(wanted: Iterable[QueueRange], names: Sequence[str] = PLACE) -> Column:
+    """Whether a row is in one of these ranges. `names` are its columns with topic, broker, queue and offset."""
+    topic, broker, queue_id, offset = map(functions.col, names)
     parts = [
-        (functions.col("topic") == one.queue.topic)
-        & (functions.col("brokerName") == one.queue.broker_name)
-        & (functions.col("queueId") == one.queue.queue_id)
-        & functions.col("queueOffset").between(one.start, one.end - 1)
+        (topic == one.queue.topic)
+        & (broker == one.queue.broker_name)
+        & (queue_id == one.queue.queue_id)
+        & offset.between(one.start, one.end - 1)
         for one in wanted
     ]
     return reduce(lambda left, right: left | right, parts, functions.lit(False))

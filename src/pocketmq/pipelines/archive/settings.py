@@ -20,8 +20,8 @@ LAKE = Meta(
 )
 TABLE = Meta(description="A table of a catalog of Spark, for example catalog.db.orders, instead of a lake.")
 FORMAT = Meta(
-    description="parquet, orc, json or avro; or another Spark format, without a manifest.  "
-    "[default: parquet; for a table that of its catalog]"
+    description="parquet, orc, json or avro; or delta or iceberg, whose libraries are added; or another Spark format, without a "
+    "manifest.  [default: parquet; for a table that of its catalog]"
 )
 ENGINE = Meta(
     description="spark: a DataFrame of the connector and Spark's writer. direct: tasks pull and write Parquet by themselves, "
@@ -121,6 +121,10 @@ class ArchiveSettings(StreamSettings, frozen=True, kw_only=True, rename="kebab")
         )
 
     @property
+    def session(self) -> dict[str, str]:
+        return self.sink.session(self.spark, is_remote=self.remote is not None)
+
+    @property
     def owner(self) -> Owner:
         engine = " by --engine direct" if self.is_direct else ""
         sink = f"the table {self.table}" if self.table else f"{self.format} in {self.lake}{engine}"
@@ -145,7 +149,7 @@ def known_format(name: str, table: str) -> str:
 
 def check_archive(settings: ArchiveSettings) -> None:
     settings.check_reading()
-    check_sink(settings.sink, settings.spark, is_remote=settings.remote is not None)
+    check_sink(settings.sink, settings.session, is_remote=settings.remote is not None)
     if not settings.checkpoint_folder:
         raise InvalidSetting("--table needs --checkpoint FOLDER, where Spark records what was written")
     if settings.remote is None:

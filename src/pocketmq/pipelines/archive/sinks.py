@@ -15,19 +15,39 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from pocketmq.errors import InvalidSetting, TopicNotFound, WrongState
+from pocketmq.errors import InvalidSetting, NotFound, TopicNotFound, WrongState
 from pocketmq.files import DiskFiles, may_write_in
-from pocketmq.model import QueueRange
+from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.bodies import bodies_of
-from pocketmq.pipelines.archive.form import Form, Slot, check_columns, check_form, check_format, joined_form
+from pocketmq.pipelines.archive.form import (
+    PLACE,
+    Form,
+    Slot,
+    catalog_of,
+    check_columns,
+    check_form,
+    check_format,
+    joined_form,
+    read_form,
+    table_in,
+    with_library,
+)
 from pocketmq.pipelines.archive.hadoop import check_folder, check_scheme, located
-from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage
+from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage, within
 from pocketmq.pipelines.archive.manifest import Commit, DataFile
 from pocketmq.pipelines.archive.shape import POSITION, Shape, ddl_columns
 from pocketmq.pipelines.archive.staging import Stage, StagingFolder, stage_ranges
-from pocketmq.pipelines.archive.table import ONCE, Append, Target, append, examined, prepare_table
+from pocketmq.pipelines.archive.table import ONCE, Target, add_batch, examined, prepare_table
 from pocketmq.pipelines.core.checkpoint import is_classic, is_local
-from pocketmq.pipelines.core.libraries import SPARK_ERRORS, DataFrame, SparkSession, error_text
+from pocketmq.pipelines.core.libraries import (
+    SPARK_ERRORS,
+    DataFrame,
+    SparkSession,
+    error_text,
+    functions,
+    pyspark_folder,
+    pyspark_version,
+)
 from pocketmq.pipelines.core.plan import beginnings, ensure_topics
 from pocketmq.pipelines.core.rows import write_dead_letters
 from pocketmq.spark.options.read_options import ReadOptions
@@ -103,7 +123,21 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The table. `names` are the columns of the rows."""
         has_default = bool(self.table) or self.format.lower() in ONCE  # other formats may not have partitions
         partitions = self.partition_by or [name for name in self.slot.columns if has_default and name in names]
+        if self.is_iceberg_folder:
+            return Target("iceberg", table_in(self.lake), "", partitions, self.options)
         return Target(self.format, self.table, self.lake if not self.table else "", partitions, self.options)
+
+    @property
+    def is_iceberg_folder(self) -> bool:
+        """Whether the lake is an Iceberg table in a folder."""
+        return not self.table and self.format.lower() == "iceberg"
+
+    def session(self, spark: Mapping[str, str], *, is_remote: bool) -> dict[str, str]:
+        """Settings of Spark with those that the format needs; InvalidSetting if this Spark cannot have the format."""
+        if is_remote or self.is_direct:
+            return dict(spark)
+        settings = with_library(self.format, spark, pyspark_version(), DiskFiles().list(pyspark_folder() / "jars"))
+        return {**catalog_of(self.lake), **settings} if self.is_iceberg_folder else settings
 
     def __str__(self) -> str:
         if self.table:
@@ -134,8 +168,8 @@ def check_sink(sink: SinkSettings, spark: Mapping[str, str], *, is_remote: bool)
         _check_direct(sink)
     if sink.table:
         return
-    if sink.format.lower() == "iceberg":
-        raise InvalidSetting("--format iceberg: a table of Iceberg is written by its name; use --table catalog.db.name")
+    if sink.is_iceberg_folder:
+        check_scheme(sink.lake)
     if not sink.is_shaped:
         check_columns(sink.format, properties=sink.properties)
     if sink.has_manifest:
@@ -159,7 +193,7 @@ def examine_sink(spark: SparkSession, sink: SinkSettings, checkpoint: str) -> tu
     if sink.has_manifest and not is_classic(spark):
         raise InvalidSetting(NEEDS_DRIVER)
     schema = sink.shape().schema(spark)
-    if not sink.table:
+    if not sink.table and not sink.is_iceberg_folder:
         _check_known(spark, sink)
     check_folder(spark, "--checkpoint", checkpoint)
     if sink.has_manifest:
@@ -168,11 +202,11 @@ def examine_sink(spark: SparkSession, sink: SinkSettings, checkpoint: str) -> tu
         return ()
     found = examined(spark, sink.target(schema.names), schema)
     remarks = [f"{found.target}: {found.target.guarantee}"] if found.target.format else []
-    if sink.table and found.known is None:
-        remarks.append(f"the table {sink.table} does not exist, and will be created with {', '.join(schema.names)}")
+    if found.target.name and found.known is None:
+        remarks.append(f"{found.target} does not exist, and will be created with {', '.join(schema.names)}")
     elif found.missing:
         added = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.missing)
-        remarks.append(f"the table {sink.table} gets new columns: {added}")
+        remarks.append(f"{found.target} gets new columns: {added}")
     return tuple(remarks)
 
 
@@ -232,9 +266,31 @@ class TableSink(NamedTuple):
     writer: str
 
     def add(self, messages: DataFrame, batch: Batch) -> Sequence[Commit]:
-        with shaped(messages, self.shape, self.settings, self.writer, batch.number) as rows:
-            append(rows, self.target, Append(self.writer, batch.number, _offsets(batch)))
+        is_filtered = batch.is_filtered or self.shape.may_omit
+        known = batch._replace(query=batch.query or self.writer, is_filtered=is_filtered)
+        if not batch.ranges and not batch.lost and self.target.format.lower() in ONCE:
+            known = known._replace(ranges=ranges_in(messages, self.shape.places))
+
+        @contextmanager
+        def made(wanted: Sequence[QueueRange]) -> Iterator[DataFrame]:
+            whole = list(wanted) == list(known.ranges)
+            chosen = messages if whole else messages.where(within(wanted, self.shape.places))
+            own = chosen.drop(*self.shape.added_places)
+            with shaped(own, self.shape, self.settings, self.writer, batch.number) as rows:
+                yield rows
+
+        add_batch(messages.sparkSession, self.target, known, made)
         return ()
+
+
+def ranges_in(messages: DataFrame, places: Sequence[str] = PLACE) -> tuple[QueueRange, ...]:
+    """The ranges of a batch that was planned behind Spark Connect, which reads it once more."""
+    *queue, offset = map(functions.col, places)
+    rows = messages.groupBy(*queue).agg(functions.min(offset), functions.max(offset)).collect()
+    return tuple(
+        QueueRange(MessageQueue(topic, broker, queue_id), first, last + 1)
+        for topic, broker, queue_id, first, last in rows
+    )
 
 
 def open_lake(spark: SparkSession, sink: SinkSettings, **more: object) -> Lake:
@@ -243,11 +299,26 @@ def open_lake(spark: SparkSession, sink: SinkSettings, **more: object) -> Lake:
     return Lake(located(sink.lake, spark), form, is_direct=sink.is_direct, **more)  # type: ignore[arg-type]
 
 
+def compact_lake(spark: SparkSession, folder: str, *, aim_bytes: int, at_least: int) -> dict[str, int]:
+    """Merge small files of a lake; what was done, by name. NotFound if there is no lake."""
+    location = located(folder, spark)
+    form = read_form(location.folder, location.files)
+    if form is None:
+        raise NotFound(f"{folder} is not a lake; `pocketmq pipeline archive --lake {folder}` creates one")
+    with Lake(location, form) as lake:
+        done = lake.compact(spark, aim_bytes=aim_bytes, at_least=at_least)
+    removed, added = (
+        sum(len(part) for part in parts) for parts in ([one.removed for one in done], [one.added for one in done])
+    )
+    return {"files_removed": removed, "files_written": added}
+
+
 def table_sink(spark: SparkSession, sink: SinkSettings, writer: str) -> TableSink:
     """The table of a sink, which exists then, with all columns of the rows."""
     shape = sink.shape()
     schema = shape.schema(spark)
-    return TableSink(prepare_table(spark, sink.target(schema.names), schema), sink, shape, writer)
+    target = prepare_table(spark, sink.target(schema.names), schema)
+    return TableSink(target, sink, shape._replace(has_place=target.format.lower() in ONCE), writer)
 
 
 @contextmanager
@@ -311,10 +382,3 @@ def _staged(stage: Stage, wanted: Sequence[QueueRange], staging: StagingFolder) 
                 "continue without it with a new --checkpoint, which begins where the lake ends"
             ) from None
         raise
-
-
-def _offsets(batch: Batch) -> str:
-    ends: dict[str, dict[str, dict[str, int]]] = {}
-    for one in batch.ranges:
-        ends.setdefault(one.queue.topic, {}).setdefault(one.queue.broker_name, {})[str(one.queue.queue_id)] = one.end
-    return msgspec.json.encode(ends).decode()

@@ -3,25 +3,28 @@
     --table catalog.db.orders              created with the columns of the rows, evolved when columns are added
     --lake s3a://… --format delta          created by the first batch; the format decides about new columns
 
-    format      a batch that runs again                                                            rows
-    delta       Delta ignores a transaction of the same writer and number (txnAppId, txnVersion)   once
-    iceberg     the snapshots name the last batch of each writer, and a known one is not written   once
-    others      is written again                                                                   at least once
+    delta, iceberg      each commit has a record of the offsets in the table; only what it lacks is written, see `contents`     once
+    others              a batch that runs again is written again                                                      at least once
 
-Each commit of Delta and Iceberg also has the offsets at which the batch ends, as JSON by topic, broker and queue.
+A commit on top of an older record than the newest is refused by the format, and tried again on top of the newest one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
-from pocketmq.errors import InvalidSetting, PipelineFailed
+from pocketmq.errors import InvalidSetting, NotFound, PipelineFailed
+from pocketmq.model import QueueRange
+from pocketmq.pipelines.archive.form import CATALOG
+from pocketmq.pipelines.archive.formats import DeltaTable, IcebergTable, State, TableFormat
+from pocketmq.pipelines.archive.lake import Batch
 from pocketmq.pipelines.core.libraries import SPARK_ERRORS, DataFrame, SparkSession, error_text, functions, types
 
 ONCE: Final = ("delta", "iceberg")
 """Formats whose commits say which batches they have."""
-_WRITER: Final = "pocketmq.writer"
-_BATCH: Final = "pocketmq.batch"
-_OFFSETS: Final = "pocketmq.offsets"
+ATTEMPTS: Final = 20
+"""Attempts to commit a batch while other writers commit to the same table."""
 _NO_CATALOG: Final = (
     "CATALOG_NOT_FOUND",
     "CANNOT_LOAD_CATALOG",
@@ -30,14 +33,6 @@ _NO_CATALOG: Final = (
     "NESTED_DATABASE_UNSUPPORTED",
 )
 _NO_SCHEMA: Final = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException")
-
-
-class Append(NamedTuple):
-    """The identity of a batch: its writer, its number, and the offsets at which it ends."""
-
-    writer: str
-    number: int
-    offsets: str = ""
 
 
 class Target(NamedTuple):
@@ -52,6 +47,18 @@ class Target(NamedTuple):
 
     def __str__(self) -> str:
         return f"the table {self.name}" if self.name else f"a {self.format} table at {self.path}"
+
+    @property
+    def sql_name(self) -> str:
+        """The name of the table in SQL."""
+        return self.name or f"{self.format}.`{self.path}`"
+
+    def opened(self, spark: SparkSession) -> TableFormat | None:
+        """The table, if its format has records of offsets."""
+        kind = self.format.lower()
+        if kind == "delta":
+            return DeltaTable(spark, self.sql_name, self.path, self.partitions, self.options)
+        return IcebergTable(spark, self.name, self.options) if kind == "iceberg" else None
 
     @property
     def guarantee(self) -> str:
@@ -113,38 +120,46 @@ def examined(spark: SparkSession, target: Target, schema: types.StructType) -> E
     return Examined(target._replace(format=_format(spark, target.name)), known, missing)
 
 
-def append(rows: DataFrame, target: Target, batch: Append) -> None:
-    """Append the rows of a batch, unless the table says that it has them."""
-    kind = target.format.lower()
-    if kind == "iceberg":
-        _append_to_iceberg(rows, target, batch)
-        return
-    options = dict(target.options)
-    if kind == "delta":
-        options |= {"txnAppId": batch.writer, "txnVersion": str(batch.number), "userMetadata": batch.offsets}
-    writer = rows.write.format(target.format).mode("append").options(**options)
+Made = Callable[[Sequence[QueueRange]], AbstractContextManager[DataFrame]]
+"""The rows of some ranges of a batch, while they are written."""
+
+
+def add_batch(spark: SparkSession, target: Target, batch: Batch, made: Made) -> list[QueueRange]:
+    """Append the part of a batch that the table does not have; returns its ranges. PipelineFailed if other writers are always first."""
+    table = target.opened(spark)
+    if table is None:
+        with made(batch.ranges) as rows:
+            _append(rows, target)
+        return list(batch.ranges)
+    for _ in range(ATTEMPTS):
+        state = table.state()
+        lost = state.record.new_losses(batch.query, batch.number, batch.lost)
+        wanted = state.record.missing(batch.ranges, lost)
+        if not wanted and not lost:
+            return []
+        if _is_added(table, target, batch, state, wanted, made):
+            return wanted
+    raise PipelineFailed(
+        f"{target}: other writers committed first {ATTEMPTS} times; nothing of the batch was written, run the pipeline again"
+    )
+
+
+def _is_added(
+    table: TableFormat, target: Target, batch: Batch, state: State, wanted: Sequence[QueueRange], made: Made
+) -> bool:
+    lost = state.record.new_losses(batch.query, batch.number, batch.lost)
+    record = state.record.next(uuid4().hex, batch.query, batch.number, wanted, lost, is_filtered=batch.is_filtered)
+    with made(wanted) as rows:
+        ordered = _in_order(rows, target.name) if target.name else rows
+        return table.append(ordered, record, state.at)
+
+
+def _append(rows: DataFrame, target: Target) -> None:
+    writer = rows.write.format(target.format).mode("append").options(**target.options)
     if target.path:
         writer.partitionBy(*target.partitions).save(target.path)
-    elif kind == "delta":
-        writer.saveAsTable(target.name)
     else:
-        _in_order(rows, target.name).write.options(**options).insertInto(target.name)
-
-
-def _append_to_iceberg(rows: DataFrame, target: Target, batch: Append) -> None:
-    if _last_of_iceberg(rows.sparkSession, target.name, batch.writer) >= batch.number:
-        return
-    values = {_WRITER: batch.writer, _BATCH: str(batch.number), _OFFSETS: batch.offsets}
-    properties = {f"snapshot-property.{name}": value for name, value in values.items()}
-    _in_order(rows, target.name).writeTo(target.name).options(**target.options, **properties).append()
-
-
-def _last_of_iceberg(spark: SparkSession, table: str, writer: str) -> int:
-    """The last batch of a writer in the snapshots of a table; -1 if there is none."""
-    summary = functions.col("summary")
-    known = spark.table(f"{table}.snapshots").where(summary.getItem(_WRITER) == writer)
-    last = known.agg(functions.max(summary.getItem(_BATCH).cast("bigint"))).collect()[0][0]
-    return -1 if last is None else int(last)
+        _in_order(rows, target.name).write.options(**target.options).insertInto(target.name)
 
 
 def _in_order(rows: DataFrame, table: str) -> DataFrame:
@@ -180,7 +195,7 @@ def _format(spark: SparkSession, table: str) -> str:
 
 def _check_namespace(spark: SparkSession, table: str) -> None:
     namespace = table.rpartition(".")[0]
-    if not namespace:
+    if namespace in ("", CATALOG):  # the catalog of one folder has no namespaces
         return
     try:
         spark.sql(f"SHOW TABLES IN {namespace}").collect()
@@ -204,3 +219,27 @@ def _unknown(spark: SparkSession, table: str, error: Exception) -> InvalidSettin
 def _plain(kind: types.DataType) -> Any:
     """A type as text, without whether its parts may be null."""
     return kind.simpleString().lower()
+
+
+def compact_table(spark: SparkSession, target: Target) -> dict[str, int]:
+    """Merge small files by the format's own command; what was done, by name."""
+    return _existing(spark, target).compact()
+
+
+def expire_table(spark: SparkSession, target: Target, older_than_ms: int, now_ms: int) -> dict[str, int]:
+    """Remove old commits and files by the format's own command. The record of offsets is kept in a property of the table before."""
+    table = _existing(spark, target)
+    record = table.state().record
+    if record.number:
+        table.keep(record)
+    try:
+        return table.expire(older_than_ms, now_ms)
+    except SPARK_ERRORS as error:
+        raise PipelineFailed(f"{target} cannot be expired: {error_text(error)}") from None
+
+
+def _existing(spark: SparkSession, target: Target) -> TableFormat:
+    table = target.opened(spark)
+    if table is None or not table.exists:
+        raise NotFound(f"{target} does not exist; `pocketmq pipeline archive` creates one")
+    return table

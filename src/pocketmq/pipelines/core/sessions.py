@@ -13,7 +13,7 @@ import re
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -85,6 +85,8 @@ def _check_reachable(what: str, addresses: list[tuple[str, int]], connect: Conne
 
 
 LOG_LEVEL: Final = "spark.log.level"
+PACKAGES: Final = "spark.jars.packages"
+_NOT_DOWNLOADED: Final = ("unresolved dependency", "download failed", "UNRESOLVED DEPENDENCIES", "FAILED DOWNLOADS")
 LAST_WORDS: Final = 40
 """Number of Java's last lines that an error shows if Spark does not start."""
 DEFAULTS: Final[Mapping[str, str]] = {
@@ -132,7 +134,18 @@ def spark_session(
         with captured_errors(said.append):
             return _made(SparkSession.builder.master(where).appName(name), where, chosen)
     except PocketMQError as error:
+        if any(word in line for word in _NOT_DOWNLOADED for line in said):
+            raise MissingLibrary(
+                f"Spark cannot get the packages {chosen.get(PACKAGES)}: connect this machine to Maven Central once, or name their "
+                f"files by --spark spark.jars=…; if they are in ~/.m2 without their jars, remove them there. {_packages_of(said)}"
+            ) from error
         raise PocketMQError("\n".join([str(error), *said])) from error
+
+
+def _packages_of(lines: Iterable[str]) -> str:
+    """What Ivy could not get, of its last lines."""
+    found = [line.strip(": \t\n") for line in lines if "#" in line and line.lstrip().startswith("::")]
+    return f"Missing: {', '.join(dict.fromkeys(found))}" if found else ""
 
 
 @contextmanager

@@ -225,6 +225,11 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return of_connection(self.options, self.address)
 
     @property
+    def session(self) -> dict[str, str]:
+        """The settings of Spark, with those that a pipeline adds."""
+        return self.spark
+
+    @property
     def is_filtered(self) -> bool:
         """Whether an option filters messages: then a gap in the offsets does not mean that messages are lost."""
         return any(name.lower() in _FILTERS for name in self.options)

@@ -111,6 +111,10 @@ class BackfillSettings(SendingSettings, frozen=True, kw_only=True, rename="kebab
         )
 
     @property
+    def session(self) -> dict[str, str]:
+        return self.spark if self.to else self.sink.session(self.spark, is_remote=self.remote is not None)
+
+    @property
     def target(self) -> str:
         return f"the topic {self.to}" if self.to else str(self.sink)
 
@@ -173,7 +177,7 @@ def _check(settings: BackfillSettings) -> None:
     if settings.to in settings.topics:
         raise InvalidSetting(f"topic {settings.to!r} cannot be both source and target; use another --to")
     if not settings.to:
-        check_sink(settings.sink, settings.spark, is_remote=settings.remote is not None)
+        check_sink(settings.sink, settings.session, is_remote=settings.remote is not None)
     elif settings.schema or settings.partition_by or settings.dead_letters:
         raise InvalidSetting("--schema, --dead-letters and --partition-by only apply to --lake and --table")
 

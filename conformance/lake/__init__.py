@@ -1,0 +1,1 @@
+"""Tables of Delta and Iceberg with their real libraries, from Maven Central."""

@@ -1,0 +1,93 @@
+"""Archives into tables, for each version of PySpark that the library of a format is for: every check is a test of `table_checks`.
+
+PySpark of a version is installed below .venv-spark, which is kept; Spark gets the libraries from Maven Central.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.error import URLError
+from urllib.request import urlopen
+from xml.etree import ElementTree as ET
+
+from tests.spark.versions import environment
+
+from conformance.apache import ROOT
+from conformance.report import Scenario, Trial
+from pocketmq.pipelines.archive.form import LIBRARIES
+
+COLUMNS: Final = tuple(
+    f"{name.capitalize()}, Spark {version}" for name, library in LIBRARIES.items() for version in library.packages
+)
+MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2/"
+RUN_S: Final = 3600
+ANSWER_S: Final = 20
+
+TESTS: Final = {
+    "each message once, in two runs": "test_an_archive_writes_each_message_once_and_continues",
+    "a deleted checkpoint": "test_a_deleted_checkpoint_adds_no_row_twice",
+    "a batch that runs again": "test_a_batch_that_failed_behind_its_commit_is_not_written_again",
+    "a driver killed between commit and checkpoint": "test_a_driver_that_was_killed_behind_a_commit_is_continued",
+    "three writers at the same time": "test_two_archives_into_one_table_write_each_message_once",
+    "files and commits by offset, key and time": "test_files_and_commits_are_found_by_offset_key_and_time",
+    "missing offsets": "test_what_is_missing_is_found",
+    "compaction and expiry": "test_compaction_and_expiry_keep_rows_and_record",
+    "a table that was restored": "test_a_table_that_was_restored_gets_its_later_messages_again",
+    "a table with another schema": "test_another_schema_is_refused_and_nothing_is_written",
+}
+
+
+def unable(column: str) -> str:
+    """Why nothing can be run here; empty when it can."""
+    try:
+        urlopen(MAVEN_CENTRAL, timeout=ANSWER_S).close()
+    except (URLError, TimeoutError) as error:
+        return f"the libraries of tables come from Maven Central, which does not answer: {error}"
+    return ""
+
+
+def _run(trial: Trial) -> None:
+    name, _, version = trial.version.partition(", Spark ")
+    failed = _failures(name.lower(), version, trial.folder / "report.xml")
+    for check, test in TESTS.items():
+        trial.expect(check, failed.get(test, ["it was not run"]))
+
+
+def _failures(name: str, version: str, report: Path) -> Mapping[str, list[str]]:
+    """What failed, by test; a test that passed has an empty list."""
+    report.parent.mkdir(parents=True, exist_ok=True)
+    python = environment(version)
+    command = [
+        str(python),
+        "-m",
+        "pytest",
+        "--quiet",
+        "-p",
+        "no:cacheprovider",
+        "--timeout",
+        "1200",
+        "-o",
+        "faulthandler_timeout=0",
+    ]
+    # PySpark 4.1 leaves its Unix sockets to the garbage collector, which would fail the test that runs then.
+    command += [
+        f"--junitxml={report}",
+        "-W",
+        "default::pytest.PytestUnraisableExceptionWarning",
+        "conformance/lake/table_checks.py",
+    ]
+    environ = {key: text for key, text in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_HOME"))}
+    environ["LAKE_FORMAT"] = name
+    subprocess.run(command, cwd=ROOT, env=environ, check=False, timeout=RUN_S, stdout=subprocess.DEVNULL)
+    found: dict[str, list[str]] = {}
+    for case in ET.parse(report).iter("testcase"):
+        flaws = found.setdefault(str(case.get("name")), [])
+        for kind in ("failure", "error", "skipped"):
+            if (said := case.find(kind)) is not None:
+                flaws.append(said.get("message", kind))
+    return found
+
+
+SCENARIOS: Final = (Scenario("tables", tuple(TESTS), _run),)
