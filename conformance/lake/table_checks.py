@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.pipelines.sent_kit import FailsOnce, bodies
+from tests.pipelines.sent_kit import FailsOnce, bodies, rows_in
 from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq import Server
@@ -33,6 +33,7 @@ from pocketmq.pipelines.archive.settings import ArchiveSettings, check_archive
 from pocketmq.pipelines.archive.table import Target, add_batch, compact_table, expire_table
 from pocketmq.pipelines.core.running import Run
 from pocketmq.pipelines.core.sessions import session
+from pocketmq.pipelines.jobs.replay import ReplaySettings, run_replay
 
 FORMAT = os.environ.get("LAKE_FORMAT", "delta")
 ROOT = Path(__file__).parents[2]
@@ -232,6 +233,42 @@ def test_compaction_and_expiry_keep_rows_and_record(spark: SparkSession, broker:
     assert merged["files_written"] < merged["files_removed"]
     assert summary.messages == 3
     assert values(spark, told) == once(0, 30)
+
+
+def test_a_table_is_replayed_as_it_was_with_keys_tags_properties_and_order(
+    spark: SparkSession, broker: Broker, told: ArchiveSettings, tmp_path: Path
+) -> None:
+    source = told.topics[0]
+    run_archive(spark, told, Run())
+    before = ReadTable(spark, target(told)).commits()[0].id
+    fill(broker, source, ["later"], tags="red")
+    run_archive(spark, told, Run())
+    spark.sql(f"DELETE FROM {target(told).sql_name} WHERE queueOffset = 0")
+
+    def replayed(name: str, as_of: str = "") -> list[dict[str, Any]]:
+        again = new_topic(broker, queues=1)
+        place = told.lake if FORMAT == "delta" else target(told).name
+        told_again = ReplaySettings(
+            namesrv=broker.name_server,
+            checkpoint=str(tmp_path / name),
+            lake=place,
+            format=FORMAT,
+            to=again,
+            as_of=as_of,
+        )
+        run_replay(spark, told_again, Run())
+        return rows_in(broker, again)
+
+    old, new = replayed("old", as_of=str(before)), replayed("new")
+
+    assert Counter(row["keys"] for row in old) == once(0, 12)
+    assert Counter(row["keys"] for row in new) == once(2, 12) + Counter(["later"])
+    assert [row["tags"] for row in new if row["keys"] == "later"] == ["red"]
+    for row in (*old, *new):
+        assert row["value"].decode() == row["keys"] == dict(row["properties"])["said"]
+    for rows in (old, new):
+        evens = [int(row["keys"]) for row in rows if row["keys"] != "later" and int(row["keys"]) % 2 == 0]
+        assert evens == sorted(evens), "each queue in its order"
 
 
 def test_another_schema_is_refused_and_nothing_is_written(

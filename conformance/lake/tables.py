@@ -34,6 +34,7 @@ TESTS: Final = {
     "files and commits by offset, key and time": "test_files_and_commits_are_found_by_offset_key_and_time",
     "missing offsets": "test_what_is_missing_is_found",
     "compaction and expiry": "test_compaction_and_expiry_keep_rows_and_record",
+    "replay as of a commit": "test_a_table_is_replayed_as_it_was_with_keys_tags_properties_and_order",
     "a table that was restored": "test_a_table_that_was_restored_gets_its_later_messages_again",
     "a table with another schema": "test_another_schema_is_refused_and_nothing_is_written",
 }

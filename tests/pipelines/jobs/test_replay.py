@@ -17,7 +17,7 @@ from pocketmq.pipelines.archive.settings import ArchiveSettings
 from pocketmq.pipelines.core.running import Run
 from pocketmq.pipelines.core.settings import Time
 from pocketmq.pipelines.jobs import replay
-from pocketmq.pipelines.jobs.replay import ReplaySettings, plan_replay, run_replay
+from pocketmq.pipelines.jobs.replay import ReplaySettings, check_replay, plan_replay, run_replay
 from pocketmq.pipelines.jobs.resending import send_piece
 
 if TYPE_CHECKING:
@@ -99,3 +99,32 @@ def test_impossible_replays_are_reported(broker: Broker, tmp_path: Path) -> None
     assert "remove --topic" in message_of(dlq="g", topics=["t"])
     assert "cannot be both source and target" in message_of(topics=["t"], to="t")
     assert "is not a lake" in message_of(lake=str(tmp_path), since=Time(5))
+
+
+def test_settings_of_tables_are_checked_before_spark_starts(broker: Broker, tmp_path: Path) -> None:
+    def message_of(**given: object) -> str:
+        with pytest.raises(InvalidSetting) as caught:
+            check_replay(settings(broker, tmp_path, to=new_topic(broker), **given))
+        return str(caught.value)
+
+    lake = tmp_path / "lake"
+    keep_form(lake, Form(), DiskFiles())
+
+    assert "--as-of needs a table of Delta or Iceberg" in message_of(lake=str(lake), as_of="7")
+    assert "--format and --as-of are for tables" in message_of(topics=["orders"], as_of="7")
+    assert "set --format to delta or iceberg" in message_of(lake="lake.db.orders")
+    assert "only tables of delta and iceberg" in message_of(lake="lake.db.orders", format="orc")
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("", ""),
+        ("17", " VERSION AS OF 17"),
+        ("2026-03-01T12:00:00+00:00", " TIMESTAMP AS OF '2026-03-01 12:00:00.000000 UTC'"),
+    ],
+)
+def test_a_table_is_read_as_of_a_commit_or_a_time(text: str, sql: str) -> None:
+    moment = ReplaySettings(checkpoint="notes", lake="lake.db.orders", format="iceberg", as_of=text).moment
+
+    assert (moment.sql if moment else "") == sql

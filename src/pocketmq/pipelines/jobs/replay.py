@@ -1,24 +1,26 @@
 """`pocketmq pipeline replay`: sends messages of a lake, a topic or dead letters again.
 
-    lake ───────────────┐
+    lake or table ──────┐
     %DLQ%group ─────────┼── where ── select ── at a limited rate ──► the topic of --to, or the original topic of each message
     dead-letter topic ──┘
 
-A lake is read by offsets and not by files, so a compaction between two runs has no effect. Only Spark reads one on
-a file system of Hadoop.
+A lake is read by offsets and not by files, so a compaction between two runs has no effect. Only Spark reads one on a file system of
+Hadoop, and a table, which can also be read as it was before.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from pocketmq.clock import SystemClock
 from pocketmq.errors import InvalidSetting
-from pocketmq.model import DLQ_PREFIX, MessageQueue, QueueRange
+from pocketmq.model import DLQ_PREFIX, QueueRange
+from pocketmq.model.human import parse_time, time_ms
+from pocketmq.pipelines.archive.form import PLACE
+from pocketmq.pipelines.archive.formats import AsOf
 from pocketmq.pipelines.archive.hadoop import check_scheme
-from pocketmq.pipelines.archive.manifest import DataFile
-from pocketmq.pipelines.archive.reading import ReadLake
+from pocketmq.pipelines.archive.reading import NamedLake, ReadLake, ReadTable, named_lake
 from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_local, local_path, owned, state_files
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, functions
 from pocketmq.pipelines.core.plan import Plan, QueuePlan, batch_queues, ranges_of, require_topics
@@ -41,7 +43,23 @@ _LATEST: Final = 2**62
 class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
     """The settings of a replay."""
 
-    lake: Annotated[str | None, Meta(description="Replay from a lake that archive wrote.")] = None
+    lake: Annotated[
+        str | None,
+        Meta(
+            description="Replay from a lake that archive wrote, or from a table of Delta or Iceberg by its folder or name. --table "
+            "is the same.",
+            extra={"more": ["table"]},
+        ),
+    ] = None
+    format: Annotated[str, Meta(description="delta or iceberg, for a table by its name.")] = ""
+    as_of: Annotated[
+        str,
+        Meta(
+            description="Read a table as it was: a version of Delta, a snapshot of Iceberg, or a time: 2026-03-01T12:00, or 2h for 2 "
+            "hours ago.",
+            extra={"word": "WHEN"},
+        ),
+    ] = ""
     dlq: Annotated[str | None, Meta(description="Replay the dead letters of this consumer group.")] = None
     topics: Annotated[
         list[str],
@@ -58,8 +76,8 @@ class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab")
 
     @property
     def is_far(self) -> bool:
-        """Whether only Spark can read the lake."""
-        return bool(self.lake) and not is_local(self.lake or "")
+        """Whether only Spark can read the lake: it is on a file system of Hadoop."""
+        return bool(self.lake) and not self.is_table and not is_local(self.lake or "")
 
     @property
     def sources(self) -> list[str]:
@@ -72,9 +90,36 @@ class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab")
         return of_reads(self.options, own)
 
     @property
+    def named(self) -> NamedLake:
+        return named_lake(self.lake or "", self.format)
+
+    @property
+    def moment(self) -> AsOf | None:
+        """The commit or the time of --as-of."""
+        if not self.as_of:
+            return None
+        if self.as_of.isdecimal():
+            return AsOf(commit=int(self.as_of))
+        return AsOf(ms=time_ms(parse_time(self.as_of), SystemClock().now_ms()))
+
+    @property
+    def session(self) -> dict[str, str]:
+        return self.named.session(self.spark) if self.lake and self.remote is None else self.spark
+
+    @property
+    def is_table(self) -> bool:
+        return bool(self.lake) and self.named.target is not None
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether only Spark knows what there is to send."""
+        return self.is_far or self.is_table
+
+    @property
     def source(self) -> str:
         if self.lake:
-            return f"the lake {self.lake}" + (f", topics {', '.join(self.topics)}" if self.topics else "")
+            as_of = f" as of {self.as_of}" if self.as_of else ""
+            return f"the lake {self.lake}{as_of}" + (f", topics {', '.join(self.topics)}" if self.topics else "")
         return f"dead letters of the group {self.dlq}" if self.dlq else f"topics {', '.join(self.topics)}"
 
     @property
@@ -90,10 +135,12 @@ def check_replay(settings: ReplaySettings) -> None:
     _check(settings)
     if settings.remote is None:
         check_owner(settings.checkpoint, settings.owner)
-    if settings.is_far:
+    if settings.is_table:
+        _ = settings.session
+    elif settings.is_far:
         check_scheme(settings.lake or "")
     elif settings.lake:
-        lake_ranges(settings)
+        lake_ranges(settings, opened(settings, None))
     else:
         require_topics(settings.connection, settings.sources)
         check_reading(settings.reading, settings)
@@ -107,14 +154,23 @@ def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summa
     check_target(settings)
 
     with owned(spark, settings.checkpoint, settings.owner) as name:
+        # A table once: the time of --as-of may be counted from now. A lake for each piece: a compaction may replace its files.
+        table = opened(settings, spark) if settings.is_table else None
 
         def do(piece: Piece) -> int:
-            return send_piece(_messages(spark, settings, piece), settings, name, piece.number)
+            if not settings.lake:
+                return send_piece(read_piece(spark, settings, piece), settings, name, piece.number)
+            rows = _messages(spark, settings, piece, table or opened(settings, spark))
+            return send_piece(rows, settings, name, piece.number)
 
         return run_pieces(
             "replay",
             state_files(spark, settings.checkpoint),
-            lambda: settings.pieces(lake_ranges(settings, spark) if settings.lake else ranges_of(settings.reading)),
+            lambda: settings.pieces(
+                lake_ranges(settings, table or opened(settings, spark))
+                if settings.lake
+                else ranges_of(settings.reading)
+            ),
             do,
             run,
             settings.rate,
@@ -145,6 +201,11 @@ def _check(settings: ReplaySettings) -> None:
         raise InvalidSetting("--dlq already names the topic to read; remove --topic, and use --to for another target")
     if not (settings.lake or settings.dlq or settings.topics):
         raise InvalidSetting("no source is set: use --lake FOLDER, --dlq GROUP or --topic NAME")
+    if (settings.format or settings.as_of) and not settings.lake:
+        raise InvalidSetting("--format and --as-of are for tables; set --lake or --table")
+    if settings.as_of and not settings.is_table:
+        raise InvalidSetting(f"--as-of needs a table of Delta or Iceberg; {settings.lake} is a lake of files")
+    _ = settings.moment
     if not settings.lake and settings.to in settings.sources:
         raise InvalidSetting(f"topic {settings.to!r} cannot be both source and target; use another --to")
 
@@ -153,61 +214,59 @@ def examination(settings: ReplaySettings) -> Examination | None:
     """The part of a dry run that needs Spark, if any."""
 
     def examine(spark: SparkSession) -> tuple[str, ...]:
-        count = sum(map(len, lake_ranges(settings, spark)))
-        return (f"the lake has {count:,} messages to send",)
+        count = sum(map(len, lake_ranges(settings, opened(settings, spark))))
+        return (f"the {'table' if settings.is_table else 'lake'} has {count:,} messages to send",)
 
-    return examine if settings.is_far else None
+    return examine if settings.needs_spark else None
 
 
-def lake_ranges(settings: ReplaySettings, spark: SparkSession | None = None) -> list[QueueRange]:
+def opened(settings: ReplaySettings, spark: SparkSession | None) -> ReadLake | ReadTable:
+    """The lake or the table. A table, and a lake on a file system of Hadoop, need Spark."""
+    named = settings.named
+    if named.target is None:
+        return ReadLake(named.name, spark)
+    assert spark is not None, "a table is opened when the pipeline runs"
+    return ReadTable(spark, named.target, settings.moment)
+
+
+def lake_ranges(settings: ReplaySettings, lake: ReadLake | ReadTable) -> list[QueueRange]:
     """The ranges in the lake, by topics and times."""
-    lake = ReadLake(settings.lake or "", spark)
-    if lake.form.columns and Name.VALUE not in lake.form.columns and not settings.select:
+    if lake.columns and Name.VALUE not in lake.columns and not settings.select:
         raise InvalidSetting(
-            f"the lake has no column value, as it was archived with other columns: {', '.join(lake.form.columns)}; make the body by "
+            f"the lake has no column value, as it was archived with other columns: {', '.join(lake.columns)}; make the body by "
             "--select '… AS value'"
         )
-    if unknown := sorted(set(settings.topics) - set(lake.manifest.topics)):
-        raise InvalidSetting(f"the lake has no topic {unknown[0]!r}; its topics are {', '.join(lake.manifest.topics)}")
-    topics = settings.topics or lake.manifest.topics
+    if unknown := sorted(set(settings.topics) - set(lake.topics)):
+        raise InvalidSetting(f"the lake has no topic {unknown[0]!r}; its topics are {', '.join(lake.topics)}")
+    topics = settings.topics or lake.topics
     if settings.since is None and settings.until is None:
         return lake.ranges_of(topics)
-    start, end = settings.since or 0, settings.until or _LATEST
-    return _ranges_of([file for topic in topics for file in lake.manifest.at_time(topic, start, end)])
+    return lake.ranges_between(topics, settings.since or 0, settings.until or _LATEST)
 
 
-def _ranges_of(files: Sequence[DataFile]) -> list[QueueRange]:
-    """One range for each queue, around all ranges in these files."""
-    found: dict[MessageQueue, tuple[int, int]] = {}
-    for span in (span for file in files for span in file.spans):
-        low, high = found.get(span.range.queue, (span.range.start, span.range.end))
-        found[span.range.queue] = (min(low, span.range.start), max(high, span.range.end))
-    return [QueueRange(queue, *ends) for queue, ends in sorted(found.items())]
-
-
-def _messages(spark: SparkSession, settings: ReplaySettings, piece: Piece) -> DataFrame:
-    if not settings.lake:
-        return read_piece(spark, settings, piece)
-    rows = ReadLake(settings.lake, spark).rows(spark, piece.ranges)
+def _messages(spark: SparkSession, settings: ReplaySettings, piece: Piece, lake: ReadLake | ReadTable) -> DataFrame:
+    rows = lake.rows(spark, piece.ranges) if isinstance(lake, ReadLake) else lake.rows(piece.ranges)
     stored = functions.unix_millis("storeTimestamp")
     if settings.since is not None:
         rows = rows.where(stored >= settings.since)
     if settings.until is not None:
         rows = rows.where(stored < settings.until)
     # By queue, whatever the files: a piece that is run again must have the same rows in each partition.
-    queue = ["topic", "brokerName", "queueId"]
-    return rows.repartition(piece.partitions, *queue).sortWithinPartitions(*queue, "queueOffset", "storeTimestamp")
+    queue, order = PLACE[:3], [name for name in (*PLACE, Name.STORE_TIMESTAMP) if name in rows.columns]
+    return rows.repartition(piece.partitions, *queue).sortWithinPartitions(*order)
 
 
 def _queues(settings: ReplaySettings) -> tuple[QueuePlan, ...]:
-    """What is to be sent. Only Spark knows what a lake on a file system of Hadoop has."""
+    """What is to be sent. Only Spark knows what a table has, and a lake on a file system of Hadoop."""
+    if settings.needs_spark:
+        return ()
     if not settings.lake:
         return batch_queues(settings.reading)
     return tuple(
         QueuePlan(
             topic=one.queue.topic, broker=one.queue.broker_name, queue=one.queue.queue_id, start=one.start, end=one.end
         )
-        for one in ([] if settings.is_far else lake_ranges(settings))
+        for one in lake_ranges(settings, opened(settings, None))
     )
 
 
