@@ -94,30 +94,38 @@ class Examined(NamedTuple):
 
 def examined(spark: SparkSession, target: Target, schema: types.StructType) -> Examined:
     """Examine the table without changing it; InvalidSetting if rows with this schema cannot be written to it."""
-    if not target.name:
-        return Examined(target, None)
-    try:
-        known = spark.table(target.name).schema if spark.catalog.tableExists(target.name) else None
-    except SPARK_ERRORS as error:
-        raise _unknown(spark, target.name, error) from None
+    known = _known(spark, target)
     if known is None:
-        _check_namespace(spark, target.name)
+        if target.name:
+            _check_namespace(spark, target.name)
         return Examined(target, None)
     columns = {field.name.lower(): field for field in known.fields}
     for field in schema.fields:
         column = columns.get(field.name.lower())
         if column is not None and _plain(column.dataType) != _plain(field.dataType):
             raise InvalidSetting(
-                f"the table {target.name} has the column {column.name} as {column.dataType.simpleString()}, and the rows have "
+                f"{target} has the column {column.name} as {column.dataType.simpleString()}, and the rows have "
                 f"{field.dataType.simpleString()}: cast it by --select, or use another table"
             )
     own = {field.name.lower() for field in schema.fields}
     if needed := [field.name for field in known.fields if not field.nullable and field.name.lower() not in own]:
         raise InvalidSetting(
-            f"the table {target.name} needs the column {needed[0]}, which the rows do not have: add it by --select, or use another table"
+            f"{target} needs the column {needed[0]}, which the rows do not have: add it by --select, or use another table"
         )
     missing = [field for field in schema.fields if field.name.lower() not in columns]
-    return Examined(target._replace(format=_format(spark, target.name)), known, missing)
+    found = target._replace(format=_format(spark, target.name)) if target.name else target
+    return Examined(found, known, missing)
+
+
+def _known(spark: SparkSession, target: Target) -> types.StructType | None:
+    """The columns of the table; None if it does not exist, or is of files whose format decides about columns."""
+    if not target.name:
+        table = target.opened(spark)
+        return spark.table(target.sql_name).schema if table is not None and table.exists else None
+    try:
+        return spark.table(target.name).schema if spark.catalog.tableExists(target.name) else None
+    except SPARK_ERRORS as error:
+        raise _unknown(spark, target.name, error) from None
 
 
 Made = Callable[[Sequence[QueueRange]], AbstractContextManager[DataFrame]]
