@@ -16,7 +16,7 @@ from tests.spark.versions import environment
 
 from conformance.apache import ROOT
 from conformance.report import Scenario, Trial
-from pocketmq.pipelines.archive.form import LIBRARIES
+from pocketmq.pipelines.core.sessions import LIBRARIES
 
 COLUMNS: Final = tuple(
     f"{name.capitalize()}, Spark {version}" for name, library in LIBRARIES.items() for version in library.packages

@@ -22,7 +22,7 @@ from pocketmq.errors import InvalidSetting, MissingLibrary, NetworkError
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines.archive import avro_bodies, protobuf_bodies
 from pocketmq.pipelines.archive.bodies import DecodedBodies, bodies_of
-from pocketmq.pipelines.archive.body_types import BadBody
+from pocketmq.pipelines.archive.registry import BadBody
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,10 +11,16 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pocketmq.errors import PipelineFailed
 from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.contents import Record
+from pocketmq.pipelines.archive.form import Slot
 from pocketmq.pipelines.archive.formats import State, is_conflict
 from pocketmq.pipelines.archive.lake import Batch
+from pocketmq.pipelines.archive.shape import Shape
+from pocketmq.pipelines.archive.sinks import SinkSettings, TableSink
 from pocketmq.pipelines.archive.table import ATTEMPTS, Target, add_batch
 from pocketmq.spark.read.offsets import Cause, Lost
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -44,17 +50,21 @@ class TableInMemory:
         return True
 
 
-def add(table: TableInMemory, *batches: Batch) -> list[list[QueueRange]]:
+def target(table: TableInMemory) -> Target:
     class Opened(Target):
         def opened(self, spark: Any) -> Any:
             return table
 
+    return Opened("delta", path="/lake")
+
+
+def add(table: TableInMemory, *batches: Batch) -> list[list[QueueRange]]:
     @contextmanager
     def made(ranges: Sequence[QueueRange]) -> Iterator[Any]:
         yield list(ranges)
 
     spark: Any = None
-    return [add_batch(spark, Opened("delta", path="/lake"), batch, made) for batch in batches]
+    return [add_batch(spark, target(table), batch, made) for batch in batches]
 
 
 def test_a_batch_is_written_once_whatever_its_checkpoint_says() -> None:
@@ -73,7 +83,7 @@ def test_a_batch_is_written_once_whatever_its_checkpoint_says() -> None:
     assert table.records[-1].batches == {"first": 0, "second": 0}
 
 
-def test_a_batch_goes_on_top_of_what_another_writer_committed_first() -> None:
+def test_a_batch_is_written_without_what_another_writer_committed_first() -> None:
     other = Record().next("x", "other", 0, [part(0, 4)], (), is_filtered=False)
     table = TableInMemory([other])
 
@@ -104,6 +114,36 @@ def test_a_batch_without_rows_records_its_losses_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("select", "columns"),
+    [
+        (["string(value) AS text"], ["text"]),
+        (["value", "queueOffset + 100 AS queueOffset", "upper(topic) AS topic"], ["value", "queueOffset", "topic"]),
+        (["queueOffset", "explode(array(1)) AS one"], ["queueOffset", "one"]),
+        ([], ["topic", "brokerName", "queueId", "queueOffset", "value", "storeTimestamp", "day"]),
+    ],
+)
+def test_a_part_of_a_batch_is_found_whatever_columns_are_selected(
+    spark: "SparkSession", select: list[str], columns: list[str]
+) -> None:
+    messages = spark.range(10).selectExpr(
+        "'orders' AS topic", "'broker-a' AS brokerName", "0 AS queueId", "id AS queueOffset", "string(id) AS value"
+    )
+    messages = messages.selectExpr("*", "timestamp_millis(queueOffset) AS storeTimestamp")
+    table = TableInMemory()
+    table.records.append(Record().next("x", "other", 0, [part(0, 6)], (), is_filtered=False))
+    shape = Shape(Slot.DAY, select=select, has_offsets=True)
+    sink = TableSink(target(table), SinkSettings(lake="/lake", format="delta", select=select), shape, "writer")
+
+    sink.add(shape.prepared(messages), Batch("own", 0, (part(0, 10),)))
+
+    (written,) = table.rows
+    assert written.columns == columns
+    assert written.count() == 4
+    assert table.records[-1].added_ranges == [part(6, 10)]
+    assert table.records[-1].is_filtered == any("explode" in text for text in select), "an array may be empty"
+
+
+@pytest.mark.parametrize(
     ("text", "is_one"),
     [
         ("[DELTA_CONCURRENT_TRANSACTION] ConcurrentTransactionException: …", True),
@@ -112,5 +152,5 @@ def test_a_batch_without_rows_records_its_losses_once() -> None:
         ("No space left on device", False),
     ],
 )
-def test_a_conflict_is_told_apart_from_other_failures(text: str, is_one: bool) -> None:
+def test_a_conflict_is_recognised_among_other_failures(text: str, is_one: bool) -> None:
     assert is_conflict(Exception(text)) == is_one

@@ -5,8 +5,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 from pocketmq.errors import InvalidSetting
-from pocketmq.pipelines.archive.form import LIBRARIES, PACKAGES, catalog_of, table_in, with_library
 from pocketmq.pipelines.archive.settings import ArchiveSettings
+from pocketmq.pipelines.archive.table import catalog_of, table_in
+from pocketmq.pipelines.core.sessions import LIBRARIES, PACKAGES, with_library
 
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 

@@ -24,16 +24,15 @@ Modules in reading order:
 
     manifest          the manifest: files, their offsets, lost ranges, next offset of each queue
     contents          the record of a table: which offsets it holds
-    form              file names, columns and formats of a lake, and the libraries of formats
+    form              file names, columns and formats of a lake
     formats           tables of Delta and Iceberg: records in commits, compaction, expiry
     hadoop            where a lake is: a disk, or a file system of Hadoop
     staging           stages a batch with Spark, publishes it, removes the files of a killed run
     parquet_files     --engine direct: stages a batch as Parquet files that the task itself writes
     lake              commits and publishes batches; compacts small files
-    body_types        what decoders of bodies share
+    registry          --schema: a small client of a schema registry; bodies that do not fit
     avro_bodies       --schema: bodies in Avro
     protobuf_bodies   --schema: bodies in Protobuf
-    registry          --schema: a small client of a schema registry
     bodies            --schema: typed columns from bodies
     shape             --where and --select: the rows of a lake or a table
     table             tables of catalogs, created, evolved and appended to

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.errors import InvalidSetting, MissingLibrary
-from pocketmq.pipelines.archive.body_types import BadBody, Convert, bad_body, fields_of, items_of, values_of
+from pocketmq.pipelines.archive.registry import BadBody, bad_body
 from pocketmq.pipelines.core.libraries import types
 
 try:
@@ -37,6 +37,7 @@ _LOGICAL: Final[dict[str, Callable[[], types.DataType]]] = {
     "time-millis": types.StringType,
     "time-micros": types.StringType,
 }
+Convert = Callable[[Any], Any]
 _AS_TEXT: Final = ("uuid", "time-millis", "time-micros")
 _ERRORS: Final = (EOFError, ValueError, IndexError, TypeError, KeyError, OverflowError, AttributeError, StopIteration)
 """The errors of fastavro for bytes that are not of a schema."""
@@ -109,10 +110,10 @@ def _described(schema: Any, known: dict[str, Any], within: tuple[str, ...]) -> t
         return _SIMPLE[kind](), None
     if kind == "array":
         item, convert = _described(schema["items"], known, within)
-        return types.ArrayType(item), None if convert is None else items_of(convert)
+        return types.ArrayType(item), None if convert is None else _items_of(convert)
     if kind == "map":
         value, convert = _described(schema["values"], known, within)
-        return types.MapType(types.StringType(), value), None if convert is None else values_of(convert)
+        return types.MapType(types.StringType(), value), None if convert is None else _values_of(convert)
     if kind in ("record", "error"):
         return _of_record(schema, known, within)
     raise InvalidSetting(f"--schema: the Avro type {kind} has no equivalent in Spark")
@@ -130,7 +131,7 @@ def _of_record(schema: Any, known: dict[str, Any], within: tuple[str, ...]) -> t
         fields.append(types.StructField(field["name"], kind))
         if convert is not None:
             converts[field["name"]] = convert
-    return types.StructType(fields), fields_of(converts) if converts else None
+    return types.StructType(fields), _fields_of(converts) if converts else None
 
 
 def _of_union(
@@ -146,3 +147,24 @@ def _of_union(
 
 def _text(value: Any) -> Any:
     return None if value is None else str(value)
+
+
+def _values_of(convert: Convert) -> Convert:
+    """Converts the values of a dict."""
+    return lambda value: None if value is None else {name: convert(one) for name, one in value.items()}
+
+
+def _items_of(convert: Convert) -> Convert:
+    return lambda value: None if value is None else [convert(one) for one in value]
+
+
+def _fields_of(converts: dict[str, Convert]) -> Convert:
+    """Converts some fields of a dict in place."""
+
+    def convert(value: Any) -> Any:
+        if value is not None:
+            for name, one in converts.items():
+                value[name] = one(value[name])
+        return value
+
+    return convert

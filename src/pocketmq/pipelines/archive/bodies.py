@@ -20,7 +20,6 @@ import msgspec
 from pocketmq.errors import InvalidSetting
 from pocketmq.files import Files
 from pocketmq.pipelines.archive.avro_bodies import AvroDecoder, avro_type
-from pocketmq.pipelines.archive.body_types import BadBody, Decoder
 from pocketmq.pipelines.archive.protobuf_bodies import (
     ProtobufDecoder,
     message_type,
@@ -28,7 +27,7 @@ from pocketmq.pipelines.archive.protobuf_bodies import (
     of_set,
     protobuf_type,
 )
-from pocketmq.pipelines.archive.registry import MAGIC_BYTES, Registry, Subject, schema_id
+from pocketmq.pipelines.archive.registry import MAGIC_BYTES, BadBody, Registry, Subject, schema_id
 from pocketmq.pipelines.core.libraries import DataFrame, functions, types
 from pocketmq.pipelines.core.rows import MESSAGE, REASON, parse_json, parse_schema
 from pocketmq.spark.schema import Name
@@ -36,6 +35,9 @@ from pocketmq.spark.schema import Name
 BODY: Final = "body"
 _DECODED: Final = "__decoded"
 _SUBJECT: Final = re.compile(r"(?P<registry>https?://.+)/subjects/(?P<subject>[^/]+)(?:/versions/latest)?/?")
+
+Decoder = Callable[[bytes], Any]
+"""The columns of a body as a dict; BadBody if it does not fit."""
 
 
 class Bodies(Protocol):

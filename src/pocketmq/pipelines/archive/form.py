@@ -8,24 +8,23 @@ Readers of the folder ignore names that begin with `_` or `.`. The number of the
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 
 from pocketmq.errors import InvalidSetting, StoreDamaged
 from pocketmq.files import DiskFiles, NamedFiles, may_write_in, write_atomically
-from pocketmq.pipelines.core.checkpoint import is_local
 from pocketmq.pipelines.core.libraries import Column, DataFrame, functions, pyspark_folder, pyspark_version
 from pocketmq.spark.schema import COLUMNS, Name, type_of
 
 MANIFEST: Final = "_manifest"
 STAGING: Final = "_staging"
 CHECKPOINT: Final = "_checkpoint"
-PLACE: Final = (Name.TOPIC, Name.BROKER_NAME, Name.QUEUE_ID, Name.QUEUE_OFFSET)
+OFFSET_COLUMNS: Final = (Name.TOPIC, Name.BROKER_NAME, Name.QUEUE_ID, Name.QUEUE_OFFSET)
 """The columns that say which message a row is."""
 _DIGITS: Final = 10
 
@@ -304,122 +303,3 @@ def _sources(folder: Path, files: NamedFiles) -> Iterator[str]:
             if _SERVICE in archive.NameToInfo:
                 lines = (line.partition("#")[0].strip() for line in archive.read(_SERVICE).decode().splitlines())
                 yield from filter(None, lines)
-
-
-class Library(NamedTuple):
-    """The library of a format: its packages by the version of Spark, and the settings of a session."""
-
-    word: str
-    """A part of the names of its files and packages."""
-    packages: Mapping[str, str]
-    extension: str
-    settings: Mapping[str, str] = {}
-    excluded: str = ""
-    """What the packages need and Spark has already, perhaps in another version."""
-
-
-_OF_SPARK: Final = (
-    "com.fasterxml.jackson.core",
-    "com.fasterxml.jackson.datatype",
-    "com.github.luben",
-    "com.google.code.findbugs",
-    "commons-logging",
-    "commons-pool",
-    "io.airlift",
-    "javax.annotation",
-    "org.apache.hadoop",
-    "org.apache.logging.log4j",
-    "org.apache.parquet",
-    "org.locationtech.jts",
-    "org.roaringbitmap",
-    "org.scala-lang",
-    "org.slf4j",
-    "org.xerial.snappy",
-)
-"""Libraries that Delta names, and that Spark has, or that only parts of Delta need which Spark does not use."""
-LIBRARIES: Final = {
-    "delta": Library(
-        "delta-spark",
-        {version: f"io.delta:delta-spark_{version}_2.13:4.4.0" for version in ("4.0", "4.1", "4.2")},
-        "io.delta.sql.DeltaSparkSessionExtension",
-        {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
-        ",".join(f"{group}:*" for group in _OF_SPARK),
-    ),
-    "iceberg": Library(
-        "iceberg-spark",
-        {
-            "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
-            "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-        },
-        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    ),
-}
-"""The newest libraries of Maven Central for each version of Spark."""
-PACKAGES: Final = "spark.jars.packages"
-EXTENSIONS: Final = "spark.sql.extensions"
-_JARS: Final = (PACKAGES, "spark.jars", "spark.driver.extraClassPath")
-_FEW_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
-CATALOG: Final = "pocketmq"
-"""The catalog of Iceberg tables that are named by a folder."""
-
-
-def table_in(folder: str) -> str:
-    """The name in SQL of an Iceberg table in a folder."""
-    return f"{CATALOG}.`{folder.rstrip('/').rpartition('/')[2]}`"
-
-
-def catalog_of(folder: str) -> dict[str, str]:
-    """Settings of Spark for the catalog of an Iceberg table in a folder: it has all tables beside this one."""
-    found = f"file://{Path(folder).absolute()}" if is_local(folder) else folder.rstrip("/")
-    name = f"spark.sql.catalog.{CATALOG}"
-    return {
-        name: "org.apache.iceberg.spark.SparkCatalog",
-        f"{name}.type": "hadoop",
-        f"{name}.warehouse": found.rpartition("/")[0],
-    }
-
-
-def with_library(
-    name: str,
-    given: Mapping[str, str],
-    version: str,
-    installed: Iterable[str] = (),
-    environ: Mapping[str, str] = os.environ,
-) -> dict[str, str]:
-    """Settings of Spark with those that a format needs. `given` are the user's, `installed` the names of Spark's libraries."""
-    library = LIBRARIES.get(name.lower())
-    if library is None:
-        return dict(given)
-    settings = {**library.settings, **given, EXTENSIONS: _with(given.get(EXTENSIONS, ""), library.extension)}
-    if name.lower() == "delta":
-        settings.setdefault(_FEW_PARTITIONS, "4")  # for its log; the default of 50 is for thousands of commits
-    if _has(library, given, installed, environ):
-        return settings
-    minor = ".".join(version.split(".")[:2])
-    if minor not in library.packages and any(key in given for key in _JARS):
-        return settings  # the user knows a library
-    if minor not in library.packages:
-        known = ", ".join(library.packages)
-        raise InvalidSetting(
-            f"--format {name}: there is no library of {name.capitalize()} for Spark {version}, only for {known}; install one of these "
-            f"by pip install 'pyspark=={max(library.packages)}.*', or name a library by --spark {PACKAGES}=…"
-        )
-    if library.excluded and PACKAGES not in given:  # else the user's packages may need them
-        settings.setdefault("spark.jars.excludes", library.excluded)
-    return {**settings, PACKAGES: _with(given.get(PACKAGES, ""), library.packages[minor])}
-
-
-def _has(library: Library, given: Mapping[str, str], installed: Iterable[str], environ: Mapping[str, str]) -> bool:
-    named = " ".join(given.get(key, "") for key in _JARS)
-    is_elsewhere = any(environ.get(key) for key in ("SPARK_HOME", "SPARK_CONF_DIR"))
-    return (
-        library.word in named
-        or "extraClassPath" in " ".join(given)
-        or is_elsewhere
-        or any(library.word in one for one in installed)
-    )
-
-
-def _with(listed: str, more: str) -> str:
-    known = [one for one in listed.split(",") if one]
-    return ",".join(known if more in known else [*known, more])

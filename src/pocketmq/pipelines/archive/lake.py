@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Self
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import StoreFull, WrongState
 from pocketmq.model import QueueRange
-from pocketmq.pipelines.archive.form import PLACE, Form, keep_form, staging_of
+from pocketmq.pipelines.archive.form import OFFSET_COLUMNS, Form, keep_form, staging_of
 from pocketmq.pipelines.archive.hadoop import Location
 from pocketmq.pipelines.archive.manifest import (
     Commit,
@@ -234,7 +234,7 @@ def frame_stage(rows: DataFrame, ranges: Sequence[QueueRange]) -> Stage:
     return stage
 
 
-def within(wanted: Iterable[QueueRange], names: Sequence[str] = PLACE) -> Column:
+def within(wanted: Iterable[QueueRange], names: Sequence[str] = OFFSET_COLUMNS) -> Column:
     """Whether a row is in one of these ranges. `names` are its columns with topic, broker, queue and offset."""
     topic, broker, queue_id, offset = map(functions.col, names)
     parts = [

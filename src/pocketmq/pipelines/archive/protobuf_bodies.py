@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from pocketmq.errors import InvalidSetting, MissingLibrary
-from pocketmq.pipelines.archive.body_types import bad_body
+from pocketmq.pipelines.archive.registry import bad_body
 from pocketmq.pipelines.core.libraries import types
 
 try:

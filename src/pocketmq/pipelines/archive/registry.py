@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from pocketmq.errors import InvalidSetting, NetworkError
-from pocketmq.pipelines.archive.body_types import BadBody
 
 MAGIC_BYTES: Final = 5
 """The bytes before the body: a zero, and the id."""
@@ -24,6 +23,18 @@ TIMEOUT_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 _NOT_FOUND: Final = 404
 _OK: Final = 200
+
+_SHOWN_CHARS: Final = 120
+
+
+class BadBody(Exception):
+    """A body that does not fit its schema. The text is the reason in the dead letter."""
+
+
+def bad_body(kind: str, error: BaseException) -> BadBody:
+    """A BadBody for an error of a library."""
+    text = str(error).strip().partition("\n")[0][:_SHOWN_CHARS]
+    return BadBody(f"the body is not {kind} of this schema: {text or type(error).__name__}")
 
 
 class Reference(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@
 Spark checks the columns before the first batch, with an empty DataFrame of the same columns: nothing is read.
 
 A lake with a manifest keeps some columns of each row, whatever is selected: the manifest records the offsets in each file. Rows for a
-table that records its offsets keep the place of their message until they are written, as the table may have a part of a batch.
+table that records its offsets keep topic, broker, queue and offset until they are written, as the table may have a part of a batch.
 """
 
 import re
@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.pipelines.archive.bodies import BODY, Bodies
-from pocketmq.pipelines.archive.form import PLACE, Slot, archive_rows, columns_of, schema_of, stored_day
+from pocketmq.pipelines.archive.form import OFFSET_COLUMNS, Slot, archive_rows, columns_of, schema_of, stored_day
 from pocketmq.pipelines.core.checkpoint import is_classic
 from pocketmq.pipelines.core.libraries import SPARK_ERRORS, DataFrame, SparkSession, error_text, functions, types
 from pocketmq.pipelines.core.rows import REASON
 from pocketmq.spark.schema import Name
 
-POSITION: Final = (*PLACE, Name.STORE_TIMESTAMP)
+POSITION: Final = (*OFFSET_COLUMNS, Name.STORE_TIMESTAMP)
 """The columns that a manifest needs."""
 _GENERATOR: Final = re.compile(r"(?i)\b(pos)?explode|\binline|\bstack|\bjson_tuple|\bvariant_explode")
 """Functions that make several rows of one, or none."""
@@ -37,7 +37,7 @@ class Split(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """How messages become rows. `kept` are columns that rows have in any case; `has_place`: they keep topic, broker, queue and offset."""
+    """How messages become rows. `kept` are columns that rows have in any case; `has_offsets`: they keep topic, broker, queue and offset."""
 
     slot: Slot
     properties: bool = True
@@ -46,7 +46,7 @@ class Shape(NamedTuple):
     partitions: Sequence[str] = ()
     bodies: Bodies | None = None
     kept: Sequence[str] = ()
-    has_place: bool = False
+    has_offsets: bool = False
 
     def typed(self, messages: DataFrame) -> DataFrame:
         """Messages with the columns of their folders and, with a schema, `body` and `reason`."""
@@ -75,7 +75,7 @@ class Shape(NamedTuple):
     def schema(self, spark: SparkSession) -> types.StructType:
         """The columns of the rows; InvalidSetting for a wrong column or expression."""
         messages = spark.createDataFrame([], schema_of(properties=self.properties))
-        rows = self._replace(has_place=False).split(self.typed(messages)).rows
+        rows = self._replace(has_offsets=False).split(self.typed(messages)).rows
         schema = rows.schema
         if missing := [name for name in self.partitions if name not in schema.names]:
             raise InvalidSetting(
@@ -108,16 +108,16 @@ class Shape(NamedTuple):
         return bool(self.where or self.bodies) or any(_GENERATOR.search(text) for text in self.select)
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """The columns with the place of a message in what `prepared` returns: those that are unchanged, and added ones."""
+    def offset_columns(self) -> tuple[str, ...]:
+        """The columns with topic, broker, queue and offset in what `prepared` returns: those that are unchanged, and added ones."""
         unchanged = {text.strip("`") for text in self.select}
         is_all = not self.select or "*" in unchanged or self.bodies is not None
-        return tuple(name.value if is_all or name in unchanged else f"_place_{name}" for name in PLACE)
+        return tuple(name.value if is_all or name in unchanged else f"_source_{name}" for name in OFFSET_COLUMNS)
 
     @property
-    def added_places(self) -> tuple[str, ...]:
+    def added_columns(self) -> tuple[str, ...]:
         """Those of them that are not written."""
-        return tuple(place for place in self.places if self.has_place and place not in tuple(PLACE))
+        return tuple(name for name in self.offset_columns if self.has_offsets and name not in tuple(OFFSET_COLUMNS))
 
     @property
     def is_plain(self) -> bool:
@@ -140,12 +140,9 @@ class Shape(NamedTuple):
             names = rows.selectExpr(*chosen).columns
             _check_names(names, chosen, self.kept)
             kept = [name for name in self.kept if name not in names]
-            places = [
-                f"{name} AS {place}"
-                for name, place in zip(PLACE, self.places, strict=True)
-                if place in self.added_places
-            ]
-            return rows.selectExpr(*kept, *chosen, *places)
+            named = zip(OFFSET_COLUMNS, self.offset_columns, strict=True)
+            added = [f"{name} AS {other}" for name, other in named if other in self.added_columns]
+            return rows.selectExpr(*kept, *chosen, *added)
         except SPARK_ERRORS as error:
             raise InvalidSetting(f"--select {', '.join(chosen)}: {error_text(error)}") from None
 

@@ -20,24 +20,21 @@ from pocketmq.files import DiskFiles, may_write_in
 from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.bodies import bodies_of
 from pocketmq.pipelines.archive.form import (
-    PLACE,
+    OFFSET_COLUMNS,
     Form,
     Slot,
-    catalog_of,
     check_columns,
     check_form,
     check_format,
     joined_form,
     read_form,
-    table_in,
-    with_library,
 )
 from pocketmq.pipelines.archive.hadoop import check_folder, check_scheme, located
 from pocketmq.pipelines.archive.lake import Batch, Lake, frame_stage, within
 from pocketmq.pipelines.archive.manifest import Commit, DataFile
 from pocketmq.pipelines.archive.shape import POSITION, Shape, ddl_columns
 from pocketmq.pipelines.archive.staging import Stage, StagingFolder, stage_ranges
-from pocketmq.pipelines.archive.table import ONCE, Target, add_batch, examined, prepare_table
+from pocketmq.pipelines.archive.table import ONCE, Target, add_batch, catalog_of, examined, prepare_table, table_in
 from pocketmq.pipelines.core.checkpoint import is_classic, is_local
 from pocketmq.pipelines.core.libraries import (
     SPARK_ERRORS,
@@ -50,6 +47,7 @@ from pocketmq.pipelines.core.libraries import (
 )
 from pocketmq.pipelines.core.plan import beginnings, ensure_topics
 from pocketmq.pipelines.core.rows import write_dead_letters
+from pocketmq.pipelines.core.sessions import with_library
 from pocketmq.spark.options.read_options import ReadOptions
 
 FILE_FORMATS: Final = ("parquet", "orc", "json", "avro")
@@ -269,13 +267,13 @@ class TableSink(NamedTuple):
         is_filtered = batch.is_filtered or self.shape.may_omit
         known = batch._replace(query=batch.query or self.writer, is_filtered=is_filtered)
         if not batch.ranges and not batch.lost and self.target.format.lower() in ONCE:
-            known = known._replace(ranges=ranges_in(messages, self.shape.places))
+            known = known._replace(ranges=ranges_in(messages, self.shape.offset_columns))
 
         @contextmanager
         def made(wanted: Sequence[QueueRange]) -> Iterator[DataFrame]:
             whole = list(wanted) == list(known.ranges)
-            chosen = messages if whole else messages.where(within(wanted, self.shape.places))
-            own = chosen.drop(*self.shape.added_places)
+            chosen = messages if whole else messages.where(within(wanted, self.shape.offset_columns))
+            own = chosen.drop(*self.shape.added_columns)
             with shaped(own, self.shape, self.settings, self.writer, batch.number) as rows:
                 yield rows
 
@@ -283,9 +281,9 @@ class TableSink(NamedTuple):
         return ()
 
 
-def ranges_in(messages: DataFrame, places: Sequence[str] = PLACE) -> tuple[QueueRange, ...]:
+def ranges_in(messages: DataFrame, offset_columns: Sequence[str] = OFFSET_COLUMNS) -> tuple[QueueRange, ...]:
     """The ranges of a batch that was planned behind Spark Connect, which reads it once more."""
-    *queue, offset = map(functions.col, places)
+    *queue, offset = map(functions.col, offset_columns)
     rows = messages.groupBy(*queue).agg(functions.min(offset), functions.max(offset)).collect()
     return tuple(
         QueueRange(MessageQueue(topic, broker, queue_id), first, last + 1)
@@ -318,7 +316,7 @@ def table_sink(spark: SparkSession, sink: SinkSettings, writer: str) -> TableSin
     shape = sink.shape()
     schema = shape.schema(spark)
     target = prepare_table(spark, sink.target(schema.names), schema)
-    return TableSink(target, sink, shape._replace(has_place=target.format.lower() in ONCE), writer)
+    return TableSink(target, sink, shape._replace(has_offsets=target.format.lower() in ONCE), writer)
 
 
 @contextmanager

@@ -11,20 +11,23 @@ A commit on top of an older record than the newest is refused by the format, and
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from pocketmq.errors import InvalidSetting, NotFound, PipelineFailed
 from pocketmq.model import QueueRange
-from pocketmq.pipelines.archive.form import CATALOG
 from pocketmq.pipelines.archive.formats import DeltaTable, IcebergTable, State, TableFormat
 from pocketmq.pipelines.archive.lake import Batch
+from pocketmq.pipelines.core.checkpoint import is_local
 from pocketmq.pipelines.core.libraries import SPARK_ERRORS, DataFrame, SparkSession, error_text, functions, types
 
 ONCE: Final = ("delta", "iceberg")
 """Formats whose commits say which batches they have."""
 ATTEMPTS: Final = 20
 """Attempts to commit a batch while other writers commit to the same table."""
+CATALOG: Final = "pocketmq"
+"""The catalog of Iceberg tables that are named by a folder."""
 _NO_CATALOG: Final = (
     "CATALOG_NOT_FOUND",
     "CANNOT_LOAD_CATALOG",
@@ -251,3 +254,19 @@ def _existing(spark: SparkSession, target: Target) -> TableFormat:
     if table is None or not table.exists:
         raise NotFound(f"{target} does not exist; `pocketmq pipeline archive` creates one")
     return table
+
+
+def table_in(folder: str) -> str:
+    """The name in SQL of an Iceberg table in a folder."""
+    return f"{CATALOG}.`{folder.rstrip('/').rpartition('/')[2]}`"
+
+
+def catalog_of(folder: str) -> dict[str, str]:
+    """Settings of Spark for the catalog of an Iceberg table in a folder: it has all tables beside this one."""
+    found = f"file://{Path(folder).absolute()}" if is_local(folder) else folder.rstrip("/")
+    name = f"spark.sql.catalog.{CATALOG}"
+    return {
+        name: "org.apache.iceberg.spark.SparkCatalog",
+        f"{name}.type": "hadoop",
+        f"{name}.warehouse": found.rpartition("/")[0],
+    }

@@ -6,6 +6,8 @@ The address of a Spark master is checked first, because Spark takes more than a 
              spark://host:port   one of its addresses must accept a connection
              yarn, k8s://…       found by their own configuration
     --remote sc://host[:port]    must accept a connection
+
+Delta and Iceberg are libraries of their own: `with_library` adds the one for this version of Spark, which Spark gets from Maven Central.
 """
 
 import os
@@ -16,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pocketmq.errors import InvalidSetting, MissingLibrary, NetworkError, PocketMQError
 from pocketmq.files import captured_errors
@@ -183,3 +185,103 @@ def _made(builder: Any, where: str, settings: Mapping[str, str]) -> SparkSession
         raise
     except Exception as error:  # from the launcher, the network or Java: each has its own type
         raise PocketMQError(f"Spark does not start on {where}: {error_text(error)}") from error
+
+
+class Library(NamedTuple):
+    """The library of a format: its packages by the version of Spark, and the settings of a session."""
+
+    word: str
+    """A part of the names of its files and packages."""
+    packages: Mapping[str, str]
+    extension: str
+    settings: Mapping[str, str] = {}
+    excluded: str = ""
+    """What the packages need and Spark has already, perhaps in another version."""
+
+
+_OF_SPARK: Final = (
+    "com.fasterxml.jackson.core",
+    "com.fasterxml.jackson.datatype",
+    "com.github.luben",
+    "com.google.code.findbugs",
+    "commons-logging",
+    "commons-pool",
+    "io.airlift",
+    "javax.annotation",
+    "org.apache.hadoop",
+    "org.apache.logging.log4j",
+    "org.apache.parquet",
+    "org.locationtech.jts",
+    "org.roaringbitmap",
+    "org.scala-lang",
+    "org.slf4j",
+    "org.xerial.snappy",
+)
+"""Libraries that Delta names, and that Spark has, or that only parts of Delta need which Spark does not use."""
+LIBRARIES: Final = {
+    "delta": Library(
+        "delta-spark",
+        {version: f"io.delta:delta-spark_{version}_2.13:4.4.0" for version in ("4.0", "4.1", "4.2")},
+        "io.delta.sql.DeltaSparkSessionExtension",
+        {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+        ",".join(f"{group}:*" for group in _OF_SPARK),
+    ),
+    "iceberg": Library(
+        "iceberg-spark",
+        {
+            "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+            "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        },
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    ),
+}
+"""The newest libraries of Maven Central for each version of Spark."""
+EXTENSIONS: Final = "spark.sql.extensions"
+_JARS: Final = (PACKAGES, "spark.jars", "spark.driver.extraClassPath")
+_FEW_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
+
+
+def with_library(
+    name: str,
+    given: Mapping[str, str],
+    version: str,
+    installed: Iterable[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """Settings of Spark with those that a format needs. `given` are the user's, `installed` the names of Spark's libraries."""
+    library = LIBRARIES.get(name.lower())
+    if library is None:
+        return dict(given)
+    settings = {**library.settings, **given, EXTENSIONS: _with(given.get(EXTENSIONS, ""), library.extension)}
+    if name.lower() == "delta":
+        settings.setdefault(_FEW_PARTITIONS, "4")  # for its log; the default of 50 is for thousands of commits
+    if _has(library, given, installed, environ):
+        return settings
+    minor = ".".join(version.split(".")[:2])
+    if minor not in library.packages and any(key in given for key in _JARS):
+        return settings  # the user knows a library
+    if minor not in library.packages:
+        known = ", ".join(library.packages)
+        raise InvalidSetting(
+            f"--format {name}: there is no library of {name.capitalize()} for Spark {version}, only for {known}; install one of these "
+            f"by pip install 'pyspark=={max(library.packages)}.*', or name a library by --spark {PACKAGES}=…"
+        )
+    if library.excluded and PACKAGES not in given:  # else the user's packages may need them
+        settings.setdefault("spark.jars.excludes", library.excluded)
+    return {**settings, PACKAGES: _with(given.get(PACKAGES, ""), library.packages[minor])}
+
+
+def _has(library: Library, given: Mapping[str, str], installed: Iterable[str], environ: Mapping[str, str]) -> bool:
+    named = " ".join(given.get(key, "") for key in _JARS)
+    is_elsewhere = any(environ.get(key) for key in ("SPARK_HOME", "SPARK_CONF_DIR"))
+    return (
+        library.word in named
+        or "extraClassPath" in " ".join(given)
+        or is_elsewhere
+        or any(library.word in one for one in installed)
+    )
+
+
+def _with(listed: str, more: str) -> str:
+    known = [one for one in listed.split(",") if one]
+    return ",".join(known if more in known else [*known, more])

@@ -17,7 +17,7 @@ from pocketmq.clock import SystemClock
 from pocketmq.errors import InvalidSetting
 from pocketmq.model import DLQ_PREFIX, QueueRange
 from pocketmq.model.human import parse_time, time_ms
-from pocketmq.pipelines.archive.form import PLACE
+from pocketmq.pipelines.archive.form import OFFSET_COLUMNS
 from pocketmq.pipelines.archive.formats import AsOf
 from pocketmq.pipelines.archive.hadoop import check_scheme
 from pocketmq.pipelines.archive.reading import NamedLake, ReadLake, ReadTable, named_lake
@@ -252,7 +252,10 @@ def _messages(spark: SparkSession, settings: ReplaySettings, piece: Piece, lake:
     if settings.until is not None:
         rows = rows.where(stored < settings.until)
     # By queue, whatever the files: a piece that is run again must have the same rows in each partition.
-    queue, order = PLACE[:3], [name for name in (*PLACE, Name.STORE_TIMESTAMP) if name in rows.columns]
+    queue, order = (
+        OFFSET_COLUMNS[:3],
+        [name for name in (*OFFSET_COLUMNS, Name.STORE_TIMESTAMP) if name in rows.columns],
+    )
     return rows.repartition(piece.partitions, *queue).sortWithinPartitions(*order)
 
 
