@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
-from pocketmq.errors import InvalidSetting, PocketMQError
+from pocketmq.errors import InvalidSetting, MissingLibrary, PocketMQError
 from pocketmq.pipelines.core import sessions
-from pocketmq.pipelines.core.sessions import session, spark_session
+from pocketmq.pipelines.core.sessions import PACKAGES, session, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,6 +115,24 @@ def test_a_quiet_session_prints_nothing_unless_it_does_not_start(
     with_builder(monkeypatch, Saying(RuntimeError("Java ended")))
     with pytest.raises(PocketMQError, match=r"Spark does not start on local\[\*\]: Java ended\nno such heap"):
         spark_session("x", is_quiet=True)
+
+
+def test_packages_that_cannot_be_downloaded_are_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    ivy = b"\t\t::          UNRESOLVED DEPENDENCIES         ::\n\t\t:: io.delta#delta-spark_4.1_2.13;4.4.0: not found\n"
+
+    class Downloading(Builder):
+        def getOrCreate(self) -> object:
+            os.write(2, ivy)
+            return super().getOrCreate()
+
+    with_builder(monkeypatch, Downloading(RuntimeError("Java gateway process exited")))
+
+    with pytest.raises(
+        MissingLibrary,
+        match=r"cannot get the packages io\.delta:delta-spark_4\.1_2\.13:4\.4\.0: connect this machine to Maven Central once, or "
+        r"name their files .*spark\.jars=….*Missing: io\.delta#delta-spark_4\.1_2\.13;4\.4\.0: not found",
+    ):
+        spark_session("x", settings={PACKAGES: "io.delta:delta-spark_4.1_2.13:4.4.0"}, is_quiet=True)
 
 
 def test_a_missing_library_of_spark_connect_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
