@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pocketmq.errors import StoreDamaged, WrongState
 from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive.contents import (
+    ABSENT,
     LEFT_OUT,
     NOT_READ,
     Record,
@@ -77,18 +78,30 @@ def test_a_queue_that_was_created_again_begins_empty() -> None:
     assert again.ranges == [part(0, 3), part(0, 10, 1)]
 
 
-def test_what_is_missing_has_a_reason() -> None:
+def test_offsets_that_are_used_again_after_a_lost_end_are_added_again() -> None:
+    record = Record().next("a", "query", 0, [part(0, 10)], [], is_filtered=False)
+    lost = (Lost(part(6, 10), Cause.TRUNCATION),)
+
+    assert record.missing([part(6, 8)], lost) == [part(6, 8)]
+    again = record.next("b", "query", 1, [part(6, 8)], lost, is_filtered=False)
+    assert again.ranges == [part(0, 8)]
+    assert again.missing([part(8, 12)], ()) == [part(8, 12)], "later batches have new messages, too"
+
+
+@pytest.mark.parametrize(("is_filtered", "why"), [(False, ABSENT), (True, LEFT_OUT)])
+def test_what_is_missing_has_a_reason(is_filtered: bool, why: str) -> None:
     found = explained(
         [part(0, 30)],
         present=[part(5, 10), part(12, 20)],
         held=[part(0, 22)],
         lost=[Lost(part(0, 5), Cause.RETENTION)],
+        is_filtered=is_filtered,
     )
 
     assert [(one.range.start, one.range.end, one.why) for one in found] == [
         (0, 5, "lost: retention"),
-        (10, 12, LEFT_OUT),
-        (20, 22, LEFT_OUT),
+        (10, 12, why),
+        (20, 22, why),
         (22, 30, NOT_READ),
     ]
 

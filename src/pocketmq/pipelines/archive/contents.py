@@ -7,6 +7,8 @@
 
     {"orders": {"broker-a": {"0": [[0, 620]], "1": [[0, 90], [200, 300]]}}}
 
+Lost messages whose offsets may be used again, by a re-created topic or after the end of a queue was lost, are not held any more.
+
 A batch is written without the ranges that the table holds. So a checkpoint that was deleted, a batch that runs again and a second writer
 add no row twice.
 """
@@ -111,9 +113,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return () if self.batches.get(query, -1) >= batch else lost
 
     def missing(self, wanted: Iterable[QueueRange], lost: Iterable[Lost]) -> list[QueueRange]:
-        """The parts of ranges that the table does not have. Queues that were re-created count as empty."""
-        recreated = _recreated(lost)
-        return without(wanted, (one for one in self.ranges if one.queue not in recreated))
+        """The parts of ranges that the table does not have. Offsets that were used again count as not held."""
+        return without(wanted, _kept(self.ranges, lost))
 
     def starts(self) -> dict[MessageQueue, int]:
         """Where a new checkpoint starts to read: behind the first range of each queue."""
@@ -133,8 +134,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         is_filtered: bool,
     ) -> "Record":
         """The record of the commit after this one."""
-        more, recreated = list(added), _recreated(lost)
-        kept = (one for one in self.ranges if one.queue not in recreated)
+        more, kept = list(added), _kept(self.ranges, lost)
         return Record(
             number=self.number + 1,
             attempt=attempt,
@@ -178,19 +178,28 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 NOT_READ: Final = "not archived yet"
-LEFT_OUT: Final = "left out by a filter, or deleted from the table"
+LEFT_OUT: Final = "left out by a filter, lost before it was read, or deleted from the table"
+ABSENT: Final = "lost before it was read, or deleted from the table"
 
 
 def explained(
-    wanted: Iterable[QueueRange], present: Iterable[QueueRange], held: Iterable[QueueRange], lost: Iterable[Lost]
+    wanted: Iterable[QueueRange],
+    present: Iterable[QueueRange],
+    held: Iterable[QueueRange],
+    lost: Iterable[Lost],
+    *,
+    is_filtered: bool,
 ) -> list[Missing]:
-    """The parts of ranges that are not `present`, with the reason that the records give."""
+    """The parts of ranges that are not `present`, with the reason that the records give.
+
+    A batch holds what was planned: messages that brokers deleted between its plan and its read are held and absent.
+    """
     absent, known = without(wanted, present), list(lost)
     found = [Missing(part, f"lost: {one.cause}") for one in known for part in _common(absent, one.range)]
     others = without(absent, (one.range for one in known))
     not_read = without(others, held)
     found += [Missing(one, NOT_READ) for one in not_read]
-    found += [Missing(one, LEFT_OUT) for one in without(others, not_read)]
+    found += [Missing(one, LEFT_OUT if is_filtered else ABSENT) for one in without(others, not_read)]
     return sorted(found, key=lambda one: (one.range, one.why))
 
 
@@ -203,5 +212,9 @@ def _common(ranges: Iterable[QueueRange], other: QueueRange) -> list[QueueRange]
     return [one for one in parts if len(one)]
 
 
-def _recreated(lost: Iterable[Lost]) -> set[MessageQueue]:
-    return {one.range.queue for one in lost if one.cause is Cause.RECREATION}
+def _kept(held: Iterable[QueueRange], lost: Iterable[Lost]) -> list[QueueRange]:
+    """The ranges whose messages still have these offsets."""
+    losses = list(lost)
+    recreated = {one.range.queue for one in losses if one.cause is Cause.RECREATION}
+    ends = [one.range for one in losses if one.cause is Cause.TRUNCATION]
+    return without((one for one in held if one.queue not in recreated), ends)

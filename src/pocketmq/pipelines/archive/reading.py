@@ -70,7 +70,7 @@ class ReadLake:
     def missing(self, wanted: Iterable[QueueRange]) -> list[Missing]:
         """The parts of ranges that are in no file, and why."""
         present = [span.range for file in self.manifest.files.values() for span in file.spans]
-        return explained(wanted, present, self.manifest.ranges, self.manifest.lost)
+        return explained(wanted, present, self.manifest.ranges, self.manifest.lost, is_filtered=True)
 
     def ranges_of(self, topics: Iterable[str] | None = None) -> list[QueueRange]:
         """The ranges in the lake, by queue. Those of a topic that was re-created since are one with the new ones."""
@@ -226,7 +226,8 @@ class ReadTable:
 
     def missing(self, wanted: Sequence[QueueRange]) -> list[Missing]:
         """The parts of ranges that have no row, and why. It reads the offsets of these ranges."""
-        return explained(wanted, unbroken_ranges(self.rows(wanted)), self.record.ranges, self.record.lost)
+        present, record = unbroken_ranges(self.rows(wanted)), self.record
+        return explained(wanted, present, record.ranges, record.lost, is_filtered=record.is_filtered)
 
     def _rows_of(self, topic: str | None) -> DataFrame:
         rows = self._all(*_QUEUE, Name.QUEUE_OFFSET, Name.STORE_TIMESTAMP)
