@@ -26,13 +26,14 @@ from pocketmq.clock import SystemClock
 from pocketmq.errors import InvalidSetting, NotFound, PipelineFailed
 from pocketmq.model import MessageQueue, QueueRange
 from pocketmq.pipelines.archive import sinks
-from pocketmq.pipelines.archive.contents import LEFT_OUT, NOT_READ, Missing
+from pocketmq.pipelines.archive.contents import ABSENT, NOT_READ, Missing
 from pocketmq.pipelines.archive.job import run_archive
 from pocketmq.pipelines.archive.reading import ReadTable
 from pocketmq.pipelines.archive.settings import ArchiveSettings, check_archive
 from pocketmq.pipelines.archive.table import Target, add_batch, compact_table, expire_table
 from pocketmq.pipelines.core.running import Run
 from pocketmq.pipelines.core.sessions import session
+from pocketmq.pipelines.jobs.backfill import BackfillSettings, run_backfill
 from pocketmq.pipelines.jobs.replay import ReplaySettings, run_replay
 
 FORMAT = os.environ.get("LAKE_FORMAT", "delta")
@@ -212,7 +213,7 @@ def test_what_is_missing_is_found(spark: SparkSession, broker: Broker, told: Arc
     spark.sql(f"DELETE FROM {target(told).sql_name} WHERE queueId = 0 AND queueOffset BETWEEN 2 AND 3")
 
     found = ReadTable(spark, target(told)).missing([QueueRange(place, 1, 9)])
-    assert found == [Missing(QueueRange(place, 2, 4), LEFT_OUT), Missing(QueueRange(place, 6, 9), NOT_READ)]
+    assert found == [Missing(QueueRange(place, 2, 4), ABSENT), Missing(QueueRange(place, 6, 9), NOT_READ)]
 
 
 def test_compaction_and_expiry_keep_rows_and_record(spark: SparkSession, broker: Broker, told: ArchiveSettings) -> None:
@@ -269,6 +270,27 @@ def test_a_table_is_replayed_as_it_was_with_keys_tags_properties_and_order(
     for rows in (old, new):
         evens = [int(row["keys"]) for row in rows if row["keys"] != "later" and int(row["keys"]) % 2 == 0]
         assert evens == sorted(evens), "each queue in its order"
+
+
+def test_a_part_of_a_batch_is_written_with_few_columns(
+    spark: SparkSession, broker: Broker, told: ArchiveSettings
+) -> None:
+    topic, select = told.topics[0], ["value"]
+    run_archive(spark, settings(broker.name_server, topic, Path(told.lake), select=select), Run())
+    fill(broker, topic, bodies(12, 15))
+    again = BackfillSettings(
+        namesrv=broker.name_server,
+        topics=[topic],
+        lake=told.lake,
+        format=FORMAT,
+        checkpoint=f"{told.lake}_backfill",
+        select=select,
+    )
+
+    run_backfill(spark, again, Run())
+
+    assert values(spark, told) == once(0, 15)
+    assert ReadTable(spark, target(told)).columns == select
 
 
 def test_another_schema_is_refused_and_nothing_is_written(
