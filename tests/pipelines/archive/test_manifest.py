@@ -80,6 +80,19 @@ def test_a_recreated_topic_continues_in_its_new_offsets() -> None:
     assert manifest.ends() == {QUEUE: 3}
 
 
+def test_new_messages_with_the_offsets_of_a_lost_end_are_added() -> None:
+    manifest = filled()
+    lost = Lost(stretch(14, 20), Cause.TRUNCATION)
+
+    assert missing_ranges([stretch(14, 17)], manifest.current(), [lost]) == [stretch(14, 17)]
+    manifest.add(commit(3, lost=(lost,), ends=(stretch(14, 17),)))
+    assert (manifest.current(), manifest.ends()) == ([stretch(0, 17)], {QUEUE: 17})
+    assert missing_ranges([stretch(17, 22)], manifest.current(), ()) == [stretch(17, 22)]
+    manifest.add(commit(4, ends=(stretch(17, 22),)))
+    assert manifest.ranges == [stretch(0, 22), stretch(14, 20)]
+    assert manifest.current() == [stretch(0, 22)]
+
+
 def test_ranges_of_any_order_are_joined() -> None:
     manifest = Manifest()
 
@@ -88,7 +101,7 @@ def test_ranges_of_any_order_are_joined() -> None:
 
     assert manifest.ranges == [stretch(10, 50), stretch(0, 3)]
     assert manifest.ends() == {QUEUE: 50}
-    assert missing_ranges([stretch(0, 60)], manifest.current(), set()) == [stretch(3, 10), stretch(50, 60)]
+    assert missing_ranges([stretch(0, 60)], manifest.current(), ()) == [stretch(3, 10), stretch(50, 60)]
 
 
 def test_committed_messages_are_skipped() -> None:
@@ -96,10 +109,10 @@ def test_committed_messages_are_skipped() -> None:
 
     both = [stretch(0, 15), stretch(0, 3, OTHER)]
 
-    assert missing_ranges(wanted, [stretch(0, 10)], set()) == [stretch(10, 15), stretch(0, 3, OTHER)]
-    assert missing_ranges(wanted, both, set()) == []
-    assert missing_ranges(wanted, both, {QUEUE}) == [stretch(5, 15)]
-    parts = missing_ranges(wanted, [stretch(7, 9), stretch(11, 12)], set())
+    assert missing_ranges(wanted, [stretch(0, 10)], ()) == [stretch(10, 15), stretch(0, 3, OTHER)]
+    assert missing_ranges(wanted, both, ()) == []
+    assert missing_ranges(wanted, both, [Lost(stretch(15, 15), Cause.RECREATION)]) == [stretch(5, 15)]
+    parts = missing_ranges(wanted, [stretch(7, 9), stretch(11, 12)], ())
     assert in_rounds(parts) == [
         [stretch(5, 7), stretch(0, 3, OTHER)],
         [stretch(9, 11)],

@@ -114,7 +114,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     def missing(self, wanted: Iterable[QueueRange], lost: Iterable[Lost]) -> list[QueueRange]:
         """The parts of ranges that the table does not have. Offsets that were used again count as not held."""
-        return without(wanted, _kept(self.ranges, lost))
+        return without(wanted, kept_after(self.ranges, lost))
 
     def starts(self) -> dict[MessageQueue, int]:
         """Where a new checkpoint starts to read: behind the first range of each queue."""
@@ -134,7 +134,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         is_filtered: bool,
     ) -> "Record":
         """The record of the commit after this one."""
-        more, kept = list(added), _kept(self.ranges, lost)
+        more, kept = list(added), kept_after(self.ranges, lost)
         return Record(
             number=self.number + 1,
             attempt=attempt,
@@ -212,8 +212,8 @@ def _common(ranges: Iterable[QueueRange], other: QueueRange) -> list[QueueRange]
     return [one for one in parts if len(one)]
 
 
-def _kept(held: Iterable[QueueRange], lost: Iterable[Lost]) -> list[QueueRange]:
-    """The ranges whose messages still have these offsets."""
+def kept_after(held: Iterable[QueueRange], lost: Iterable[Lost]) -> list[QueueRange]:
+    """The parts of ranges whose messages still have these offsets; others may have those of a new topic, or of a lost end."""
     losses = list(lost)
     recreated = {one.range.queue for one in losses if one.cause is Cause.RECREATION}
     ends = [one.range for one in losses if one.cause is Cause.TRUNCATION]

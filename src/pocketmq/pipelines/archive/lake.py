@@ -34,7 +34,6 @@ from pocketmq.pipelines.archive.manifest import (
     in_rounds,
     missing_ranges,
     not_covered,
-    recreated_in,
 )
 from pocketmq.pipelines.archive.staging import (
     Stage,
@@ -119,7 +118,7 @@ class Lake:
         """Add the part of a batch that the lake does not have yet, in one commit unless it fills several gaps of a queue."""
         # Spark plans a batch again if its checkpoint was lost: then only the messages that are not in the lake count.
         lost = () if self.manifest.has_batch(batch.query, batch.number) else batch.lost
-        missing = missing_ranges(batch.ranges, self.manifest.current(), recreated_in(lost))
+        missing = missing_ranges(batch.ranges, self.manifest.current(), lost)
         done: list[Commit] = []
         for wanted in in_rounds(missing) or ([[]] if lost else []):
             done.append(self._added(batch, wanted, () if done else lost, stage))

@@ -22,6 +22,7 @@ import msgspec
 from pocketmq.errors import StoreDamaged, StoreLocked, WrongState
 from pocketmq.files import DiskFiles, NamedFiles, WrittenFile, write_atomically
 from pocketmq.model import MessageQueue, QueueRange
+from pocketmq.pipelines.archive.contents import kept_after
 from pocketmq.pipelines.archive.form import MANIFEST, padded
 from pocketmq.spark.read.offsets import Cause, Lost
 
@@ -81,7 +82,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     ranges: list[QueueRange] = []
     """The ranges that were read of each queue, including lost messages; adjacent ranges are joined."""
     former: list[QueueRange] = []
-    """Those of topics that were re-created since: their offsets count from the beginning again."""
+    """Those whose offsets new messages have, or will have: of topics that were re-created since, and of lost ends of queues."""
     batches: dict[str, int] = {}
     """The last batch of each query."""
     version: int = VERSION
@@ -134,11 +135,25 @@ class Manifest(msgspec.Struct, kw_only=True):
         recreated = recreated_in(commit.lost)
         if recreated:
             self.former += [one for one in self.current() if one.queue in recreated]
+        for one in commit.lost:
+            if one.cause is Cause.TRUNCATION:
+                self._end_at(one.range)
         for done in commit.ends:
             self._extend(done)
         if commit.batch is not None:
             self.batches[commit.query] = commit.batch
         self.number = commit.number
+
+    def _end_at(self, lost: QueueRange) -> None:
+        """Make the lost end of a queue a former range: new messages get its offsets."""
+        for at in self._current():
+            one = self.ranges[at]
+            if one.queue == lost.queue and one.start < lost.end and lost.start < one.end:
+                end = QueueRange(one.queue, max(one.start, lost.start), one.end)
+                self.former.append(end)
+                if end != one:
+                    self.ranges[at] = QueueRange(one.queue, one.start, end.start)
+                    self.ranges.append(end)
 
     def _extend(self, done: QueueRange) -> None:
         own = [at for at in self._current() if self.ranges[at].queue == done.queue]
@@ -182,11 +197,9 @@ def recreated_in(lost: Iterable[Lost]) -> set[MessageQueue]:
     return {one.range.queue for one in lost if one.cause is Cause.RECREATION}
 
 
-def missing_ranges(
-    wanted: Iterable[QueueRange], known: Iterable[QueueRange], recreated: set[MessageQueue]
-) -> list[QueueRange]:
-    """The parts of ranges that are not in the lake. Queues in `recreated` count as empty."""
-    return _without(wanted, (one for one in known if one.queue not in recreated))
+def missing_ranges(wanted: Iterable[QueueRange], known: Iterable[QueueRange], lost: Iterable[Lost]) -> list[QueueRange]:
+    """The parts of ranges that are not in the lake, after a batch with these losses."""
+    return _without(wanted, kept_after(known, lost))
 
 
 def in_rounds(ranges: Iterable[QueueRange]) -> list[list[QueueRange]]:
