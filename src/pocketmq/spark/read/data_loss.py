@@ -245,6 +245,11 @@ class LastMessages:
         found = brokers.offsets_at({queue: store_ms + 1 for queue, store_ms in times.items() if store_ms is not None})
         return {queue: min(at, marks[queue].offset) for queue, at in found.items()}
 
+    def forget(self, losses: Iterable[Lost]) -> None:
+        """These queues have other messages now, maybe at the same offsets."""
+        for lost in losses:
+            self._marks.pop(lost.range.queue, None)
+
     def record(self, offsets: QueueOffsets, brokers: StoreTimes) -> None:
         """The query has planned to read up to these offsets."""
         last = {queue: offset - 1 for queue, offset in offsets.items() if offset > 0}

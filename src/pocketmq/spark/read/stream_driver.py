@@ -355,6 +355,7 @@ class StreamDriver:
         losses = find_losses(known, facts, before.seen_ms)
         first = {queue: bounds[queue].min for queue in queue_changes(before, present).added}
         first |= settle(losses, facts, self._options.on_data_loss)
+        self._last.forget(losses)
         for lost in losses:
             log.warning("Messages were deleted before they were read: %s", lost)
         offsets = known | first
