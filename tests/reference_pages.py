@@ -76,6 +76,7 @@ OPTION_CLASSES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "push": consumers.PushSettings,
     "lite-pull": consumers.LitePullSettings,
     "pull": consumers.PullSettings,
+    "simple": consumers.SimpleSettings,
     "admin": AdminSettings,
 }
 

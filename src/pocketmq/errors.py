@@ -171,6 +171,24 @@ class PartlySent(PocketMQError, fault=Fault.NETWORK):
         return f"{stored} of {len(self.results)} messages were stored before one failed; `results` says which"
 
 
+class LeaseLost(PocketMQError, fault=Fault.CALLER):
+    """The leases of some messages are over, or the messages were acknowledged before. The others of the call are done.
+
+    `message_ids` has the ids of these messages. They may be delivered again.
+    """
+
+    def __init__(self, message_ids: tuple[str, ...]) -> None:
+        super().__init__(message_ids)
+        self.message_ids = message_ids
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.message_ids[:3]) + (", …" if len(self.message_ids) > 3 else "")
+        return (
+            f"{len(self.message_ids)} messages are not leased to this consumer any more ({shown}): their invisible time "
+            "is over, or they were acknowledged before"
+        )
+
+
 class DataLost(PocketMQError):
     """Unread messages no longer exist: deleted, truncated, or of a re-created topic. The text names them."""
 

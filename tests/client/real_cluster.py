@@ -20,6 +20,7 @@ from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
+from pocketmq.client.consumer.simple_consumer import AsyncSimpleConsumer
 from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.client.producer.results import SendResult
 from pocketmq.model.message import Message, StoredMessage
@@ -130,6 +131,11 @@ class RealCluster:
 
     def pull_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncPullConsumer:
         return AsyncPullConsumer(
+            str(NAME_SERVER), dependencies=self.dependencies(host), **self._own(group, host, options)
+        )
+
+    def simple_consumer(self, group: str = "G", *, host: str = "10.0.2.1", **options: Any) -> AsyncSimpleConsumer:
+        return AsyncSimpleConsumer(
             str(NAME_SERVER), dependencies=self.dependencies(host), **self._own(group, host, options)
         )
 

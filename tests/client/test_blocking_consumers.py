@@ -13,18 +13,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pocketmq.client.cluster.brokers import BrokerConnections
-from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
+from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer, SimpleConsumer
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.pulling import PullStatus
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
+from pocketmq.client.consumer.simple_consumer import AsyncSimpleConsumer
 from pocketmq.client.producer.blocking_producer import Producer
 from pocketmq.client.producer.producer import AsyncProducer
 from pocketmq.embedded import Server
-from pocketmq.errors import UsageError, WrongState
+from pocketmq.errors import LeaseLost, UsageError, WrongState
 from pocketmq.model import MessageQueue, StoredMessage
 
 DEADLINE_S = 20.0
@@ -457,3 +459,39 @@ def test_the_number_of_threads_changes_while_a_blocking_consumer_runs(server: Se
         assert met.wait(DEADLINE_S)
         with pytest.raises(UsageError, match="workers = 'x' must be"):
             consumer.set_workers("x")  # type: ignore[arg-type]
+
+
+def test_a_simple_consumer_receives_renews_and_acknowledges(server: Server) -> None:
+    options: dict[str, Any] = {"group": "simple", "start_at": "first", "invisible_ms": 1000, "auto_renew": True}
+    send(server, "simple", b"0", b"1", b"2")
+    with pytest.raises(WrongState, match="was not started"):
+        SimpleConsumer(server.name_server, group="simple").receive()
+
+    consumer = SimpleConsumer(server.name_server, **options)
+    consumer.subscribe("simple")  # before the start: it is repeated there
+    with consumer:
+        messages = [*consumer.receive(2, wait_s=DEADLINE_S)]
+        for message in consumer:
+            messages.append(message)
+            if len(messages) == 3:
+                break
+        assert sorted(message.body for message in messages) == [b"0", b"1", b"2"]
+        assert consumer.receive(wait_s=2) == []  # twice the time of a lease
+        consumer.ack(messages)
+        assert consumer.open_leases == 0
+        with pytest.raises(LeaseLost):
+            consumer.change_invisible(messages[0], 5)
+
+
+def test_an_async_simple_consumer_works_in_its_own_thread(server: Server) -> None:
+    send(server, "own", b"0")
+
+    async def main() -> None:
+        async with AsyncSimpleConsumer(server.name_server, group="own", start_at="first", auto_renew=True) as consumer:
+            await consumer.subscribe("own")
+            async for message in consumer:
+                await consumer.ack(message)
+                assert message.body == b"0"
+                break
+
+    asyncio.run(main())

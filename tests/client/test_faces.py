@@ -13,11 +13,13 @@ from pocketmq.client import (
     AsyncProducer,
     AsyncPullConsumer,
     AsyncPushConsumer,
+    AsyncSimpleConsumer,
     BlockingTransaction,
     LitePullConsumer,
     Producer,
     PullConsumer,
     PushConsumer,
+    SimpleConsumer,
     Transaction,
 )
 
@@ -26,6 +28,7 @@ FACES = [
     (AsyncPushConsumer, PushConsumer),
     (AsyncLitePullConsumer, LitePullConsumer),
     (AsyncPullConsumer, PullConsumer),
+    (AsyncSimpleConsumer, SimpleConsumer),
     (AsyncAdmin, Admin),
     (Transaction, BlockingTransaction),
 ]
@@ -34,6 +37,7 @@ ONLY_ASYNC = {
     "dependencies": "virtual time and networks are for a loop of your own",
     "wait_for_capacity": "a thread that submits waits for capacity by itself",
     "poll_messages": "how the blocking face polls",
+    "next_message": "how the blocking face iterates",
     "finish_polled": "how the blocking face is left",
     "deliver": "how the blocking face sends",
     "submit_from_thread": "how the blocking face submits",

@@ -17,6 +17,7 @@ from pocketmq.protocol.pop import (
     BatchAck,
     CheckPoint,
     Handle,
+    PoppedQueues,
     QueuePart,
     encode_bits,
     flag_of,
@@ -225,3 +226,19 @@ def test_the_order_of_a_pop_is_a_text() -> None:
     header = PopMessage.decode(ext | {"pollTime": "0", "initMode": "1", "order": "false"})
 
     assert (header.order, header.born_time, header.exp) == (False, 0, None)
+
+
+def test_an_answer_says_where_the_leases_of_its_messages_start() -> None:
+    queues = PoppedQueues.parse("0 3 100;1 0 7", "0 3 100,102;1 0 9")
+
+    assert (queues.start(0, 3, 102), queues.start(1, 0, 9)) == (100, 7)
+    for flag, queue_id, offset in ((0, 3, 101), (2, 0, 9), (0, 4, 100)):
+        with pytest.raises(BodyError, match="without a lease"):
+            queues.start(flag, queue_id, offset)
+    assert PoppedQueues.parse(None, None).start(0, 1, 5) == 5
+
+
+@pytest.mark.parametrize(("starts", "offsets"), [("0 3", ""), ("0 3 x", ""), ("", "0 3 1,,2"), ("0 1 2 3", "")])
+def test_malformed_offsets_of_an_answer_are_refused(starts: str, offsets: str) -> None:
+    with pytest.raises(BodyError, match="malformed"):
+        PoppedQueues.parse(starts, offsets)

@@ -4,6 +4,7 @@
     AsyncPushConsumer, PushConsumer           call listeners with messages
     AsyncLitePullConsumer, LitePullConsumer   return messages from poll(), or are iterated over
     AsyncPullConsumer, PullConsumer           pull from a queue and offset of the caller's choice
+    AsyncSimpleConsumer, SimpleConsumer       receive messages that brokers lease, and acknowledge each
     AsyncAdmin, Admin                         query and change the cluster
     ClientMetrics                             metrics of all of these
     Instance                                  connections, routes and heartbeats, shared by all clients of one loop
@@ -19,7 +20,7 @@ Modules in reading order:
     cluster/     connections to brokers and name servers, routes, heartbeats
     telemetry/   metrics and message traces
     producer/    producers
-    consumer/    push, lite pull and pull consumers
+    consumer/    push, lite pull, pull and simple consumers
     admin/       the administrator's client
     blocking     base of all blocking clients: an async client on the loop thread
     running      runs clients as a program until SIGINT or SIGTERM

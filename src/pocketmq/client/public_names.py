@@ -4,7 +4,7 @@ from pocketmq.client.admin.admin import Admin, AsyncAdmin
 from pocketmq.client.admin.targets import AdminSettings
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.allocation import AllocationStrategy, strategy_named
-from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer
+from pocketmq.client.consumer.blocking_consumers import LitePullConsumer, PullConsumer, PushConsumer, SimpleConsumer
 from pocketmq.client.consumer.consume_result import (
     COMMIT,
     LATER,
@@ -21,7 +21,8 @@ from pocketmq.client.consumer.offsets import OffsetStore
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.pulling import PullResult, PullStatus
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer
-from pocketmq.client.consumer.settings import LitePullSettings, PullSettings, PushSettings
+from pocketmq.client.consumer.settings import LitePullSettings, PullSettings, PushSettings, SimpleSettings
+from pocketmq.client.consumer.simple_consumer import AsyncSimpleConsumer
 from pocketmq.client.hooks import (
     ConsumeEvent,
     DecisionEvent,
@@ -60,6 +61,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncPullConsumer",
     "AsyncPushConsumer",
+    "AsyncSimpleConsumer",
     "BlockingTransaction",
     "ClientMetrics",
     "ClientSettings",
@@ -96,6 +98,8 @@ __all__ = [
     "SendEvent",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
+    "SimpleSettings",
     "Suspend",
     "Transaction",
     "TransactionListener",

@@ -57,7 +57,15 @@ def received(records: bytes, queue: MessageQueue, next_offset: int) -> tuple[Seq
     return split_inner_batches(messages, next_offset), next_offset
 
 
-def _decodable_records(records: bytes, queue: MessageQueue) -> tuple[list[StoredMessage], bool]:
+def popped(records: bytes) -> list[StoredMessage]:
+    """The messages of a response to a pop, of several queues. Raises ProtocolError as `received` does."""
+    try:
+        return decode_records(records)
+    except ProtocolError:
+        return _decodable_records(records, None)[0]
+
+
+def _decodable_records(records: bytes, queue: MessageQueue | None) -> tuple[list[StoredMessage], bool]:
     """The messages up to the first malformed record, and whether these are all. Damaged bodies are marked."""
     messages: list[StoredMessage] = []
     at = 0

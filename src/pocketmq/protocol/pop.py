@@ -128,6 +128,39 @@ class QueuePart(NamedTuple):
         yield f"{self.flag} {self.queue_id} {min((counts.get(offset, 0) for offset in self.offsets), default=0)}"
 
 
+class PoppedQueues(NamedTuple):
+    """Start offsets and message offsets of an answer, by flag and queue. Very old brokers send no start offsets."""
+
+    starts: dict[tuple[int, int], int]
+    offsets: dict[tuple[int, int], set[int]]
+
+    @classmethod
+    def parse(cls, starts: str | None, offsets: str | None) -> "PoppedQueues":
+        """BodyError if a text is malformed."""
+        try:
+            begins = {(flag, queue_id): _number(start) for flag, queue_id, start in _entries(starts)}
+            found = {(flag, queue_id): {*map(_number, some.split(","))} for flag, queue_id, some in _entries(offsets)}
+        except ValueError:
+            raise BodyError(f"the offsets of a pop are malformed: {starts!r:.80}, {offsets!r:.80}") from None
+        return cls(begins, found)
+
+    def start(self, flag: int, queue_id: int, offset: int) -> int:
+        """The start of the lease of a message. BodyError if the answer does not lease it."""
+        key = flag, queue_id
+        if not self.starts:
+            return offset
+        if key not in self.starts or (key in self.offsets and offset not in self.offsets[key]):
+            raise BodyError(f"a pop returned offset {offset} of queue {queue_id} without a lease")
+        return self.starts[key]
+
+
+def _entries(text: str | None) -> Iterable[tuple[int, int, str]]:
+    for entry in (text or "").split(";"):
+        if entry:
+            flag, queue_id, rest = entry.split(" ")
+            yield _number(flag), _number(queue_id), rest
+
+
 class CheckPoint(Body, frozen=True):
     """The body of a check point. `distances` are the offsets of its messages after `start`."""
 

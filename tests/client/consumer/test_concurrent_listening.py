@@ -10,12 +10,11 @@ from tests.client.real_cluster import real_cluster, until
 from pocketmq.client.cluster.calls import OffsetCalls
 from pocketmq.client.consumer.assignment import OwnedQueues
 from pocketmq.client.consumer.concurrent_listening import ConcurrentListening
-from pocketmq.client.consumer.consume_events import ConsumeEvents
 from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.jobs import Job
 from pocketmq.client.consumer.listener import Listener, ListenerTable
-from pocketmq.client.consumer.listening import ListeningParts
+from pocketmq.client.consumer.listening import ConsumeEvents, ListeningParts
 from pocketmq.client.consumer.offsets import Offsets, RemoteOffsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, RetrySender

@@ -6,7 +6,7 @@ import os
 import pytest
 from tests.client.real_cluster import real_cluster, until
 
-from pocketmq.client.consumer.consume_events import user_frames
+from pocketmq.client.consumer.consume_result import user_frames
 from pocketmq.client.consumer.dispatch import _picklable
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import run

@@ -2,6 +2,7 @@
 
     OffsetCalls   smallest, largest and committed offsets; commits and resets of group offsets
     MessageCalls  pull, query by key or log offset, send back, end a transaction, recall
+    LeaseCalls    pop messages, acknowledge them, change their invisible time
     MemberCalls   connected clients, queue locks, and requests that a broker forwards to a client
     GroupCalls    settings and lag of consumer groups
     TopicCalls    create, change, list and delete topics
@@ -27,6 +28,7 @@ from pocketmq.protocol.bodies.properties_text import read_properties, write_prop
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.java_json import Body
+from pocketmq.protocol.pop import BatchAck
 from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, decode_records
 
 B = TypeVar("B", bound=Body)
@@ -307,6 +309,46 @@ class MessageCalls(Calls):
         await self._ask(target, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
 
+_NOTHING_POPPED: Final = frozenset(
+    {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT}
+)
+
+
+class LeaseCalls(Calls):
+    """Leases of messages (POP). Only masters serve them."""
+
+    __slots__ = ()
+
+    batch_ack = post(RequestCode.BATCH_ACK_MESSAGE, BatchAck)
+    """Acknowledge messages of several leases. The response does not say which leases were over."""
+
+    async def pop(self, broker_name: str, header: messages.PopMessage) -> tuple[messages.PopReply, bytes] | None:
+        """The leases of the response and its records; None without messages."""
+        command = self._brokers.command(RequestCode.POP_MESSAGE, header, extra=named(broker_name))
+        answer = await self._brokers.call(broker_name, command)
+        if answer.code in _NOTHING_POPPED:
+            return None
+        if (error := answer.error()) is not None:
+            raise error
+        return messages.PopReply.decode(answer.ext), answer.body
+
+    async def wait(
+        self, broker_name: str, header: messages.Notification, *, timeout_s: float
+    ) -> messages.NotificationReply:
+        """Wait for messages without a lease."""
+        extra = named(broker_name)
+        answer = await self._ask(broker_name, RequestCode.NOTIFICATION, header, extra=extra, timeout_s=timeout_s)
+        return messages.NotificationReply.decode(answer.ext)
+
+    async def ack(self, broker_name: str, header: messages.AckMessage) -> None:
+        await self._ask(broker_name, RequestCode.ACK_MESSAGE, header, extra=named(broker_name))
+
+    async def change(self, broker_name: str, header: messages.ChangeInvisibleTime) -> messages.ChangeInvisibleTimeReply:
+        extra = named(broker_name)
+        answer = await self._ask(broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, extra=extra)
+        return messages.ChangeInvisibleTimeReply.decode(answer.ext)
+
+
 class MemberCalls(Calls):
     __slots__ = ()
 
@@ -442,6 +484,7 @@ class Brokers(BrokerConnections):
         super().__init__(rpc, on_connected)
         self.offsets = OffsetCalls(self)
         self.messages = MessageCalls(self)
+        self.leases = LeaseCalls(self)
         self.members = MemberCalls(self)
         self.topics = TopicCalls(self)
         self.groups = GroupCalls(self)

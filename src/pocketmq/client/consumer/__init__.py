@@ -1,4 +1,4 @@
-"""Consumers: push, lite pull and pull.
+"""Consumers: push, lite pull, pull and simple.
 
 Modules in reading order:
 
@@ -8,8 +8,10 @@ Modules in reading order:
     push_consumer          AsyncPushConsumer
     lite_pull_consumer     AsyncLitePullConsumer
     pull_consumer          AsyncPullConsumer
+    simple_consumer        AsyncSimpleConsumer, and its group member
+    leases                 messages that brokers lease to a simple consumer
     async_consumer         base of the async consumers
-    blocking_consumers     PushConsumer, LitePullConsumer and PullConsumer
+    blocking_consumers     PushConsumer, LitePullConsumer, PullConsumer and SimpleConsumer
     group_member           base of the group members of push and lite pull consumers
     lite_pull_member       the group member of a lite pull consumer
     allocation             allocation strategies: pure functions of members and queues
@@ -24,11 +26,10 @@ Modules in reading order:
     direct_pulls           pulls over blocking sockets, for threads that read megabytes
     dispatch               worker threads, loops and processes that call listeners
     jobs                   batches of listener calls for one worker
-    listening              base of concurrent and orderly listening
+    listening              base of concurrent and orderly listening, and their events for hooks and the log
     concurrent_listening   concurrent consumption
     orderly_listening      orderly consumption, under the broker's queue lock
     consume_result         what a listener returns, and what follows for each message
-    consume_events         events of consumption for hooks and the log
     retry_sender           sends failed messages back to the broker, or to the retry topic
     offsets                stores offsets: at the broker, or in a local file when broadcasting
     consume_stats          statistics and running info of a consumer

@@ -25,6 +25,12 @@ but not started may be started in the child: the calls before the start are repe
             ...
             consumer.commit({queue: result.next_offset})
 
+    with SimpleConsumer("127.0.0.1:9876", group="billing") as consumer:
+        consumer.subscribe("orders")
+        for message in consumer:                        # or: messages = consumer.receive()
+            ...
+            consumer.ack(message)
+
 The network has its own thread, plain listeners run in a pool of threads, and `async def` listeners on a separate event loop. So a slow
 listener does not cost the consumer its queues. Only one thread at a time may poll a LitePullConsumer.
 """
@@ -50,7 +56,10 @@ from pocketmq.client.consumer.settings import (
     PullSettings,
     PushOptions,
     PushSettings,
+    SimpleOptions,
+    SimpleSettings,
 )
+from pocketmq.client.consumer.simple_consumer import AsyncSimpleConsumer
 from pocketmq.client.hooks import Hooks, checked_hooks
 from pocketmq.client.running import run
 from pocketmq.client.settings import checked_seconds
@@ -381,3 +390,37 @@ class LitePullConsumer(BlockingConsumer[AsyncLitePullConsumer, LitePullSettings]
         self.call(core.resume(list(queues)))
 
     running_info = blocking(AsyncLitePullConsumer.running_info)
+
+
+class SimpleConsumer(BlockingConsumer[AsyncSimpleConsumer, SimpleSettings]):
+    """A member of a consumer group to which brokers lease messages. The options are those of `AsyncSimpleConsumer`."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        hooks: Iterable[Hooks] = (),
+        **options: Unpack[SimpleOptions],
+    ) -> None:
+        hooks = checked_hooks(hooks)
+        _use_shared_thread(options)
+        super().__init__(lambda: AsyncSimpleConsumer(name_servers, hooks=hooks, **options))
+
+    subscribe = configuring(AsyncSimpleConsumer.subscribe)
+    unsubscribe = configuring(AsyncSimpleConsumer.unsubscribe)
+    receive = blocking(AsyncSimpleConsumer.receive)
+    ack = blocking(AsyncSimpleConsumer.ack)
+    change_invisible = blocking(AsyncSimpleConsumer.change_invisible)
+
+    @property
+    def open_leases(self) -> int:
+        """Received messages that are neither acknowledged nor over."""
+        return self.core().open_leases
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        """The messages one by one, until the consumer is stopped. Acknowledge each of them."""
+        core = self.core()
+        while core.is_running:
+            message = self.call(core.next_message())
+            if message is not None:
+                yield message

@@ -23,6 +23,7 @@ from enum import Enum
 from math import isnan
 from pathlib import PurePath
 from traceback import walk_tb
+from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from pocketmq.errors import UnreadableMessage, UsageError
@@ -261,3 +262,17 @@ def traced_outcome(result: ListenerResult | BaseException, took_ms: float, timeo
         return Outcome.FAILED
     count = len(result) if isinstance(result, Sequence) and not isinstance(result, AckIndex) else 1
     return Outcome.SUCCESS if all(verdict.is_done for verdict in verdicts(result, count)) else Outcome.FAILED
+
+
+_OURS: Final = ("pocketmq.client.", "pocketmq.net.")
+"""Modules whose frames are removed from tracebacks of listeners."""
+
+
+def user_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this client; None if it has no others."""
+    if traceback is None:
+        return None
+    rest = user_frames(traceback.tb_next)
+    if traceback.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
+        return rest
+    return TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)

@@ -24,8 +24,15 @@ from multiprocessing import get_context
 from typing import Any
 
 from pocketmq.client.blocking import Mailbox
-from pocketmq.client.consumer.consume_events import user_frames
-from pocketmq.client.consumer.consume_result import AckIndex, ConsumeResult, DeadLetter, RetryLater, Suspend, text_of
+from pocketmq.client.consumer.consume_result import (
+    AckIndex,
+    ConsumeResult,
+    DeadLetter,
+    RetryLater,
+    Suspend,
+    text_of,
+    user_frames,
+)
 from pocketmq.client.consumer.jobs import Job, grouped, is_plain_success
 from pocketmq.client.consumer.listener import Listener, Unit
 from pocketmq.clock import Clock, SystemClock

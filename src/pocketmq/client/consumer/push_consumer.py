@@ -28,14 +28,13 @@ from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.assignment import QueueLocks
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.concurrent_listening import ConcurrentListening
-from pocketmq.client.consumer.consume_events import ConsumeEvents
 from pocketmq.client.consumer.consume_result import direct_outcome, text_of
 from pocketmq.client.consumer.dispatch import Dispatch
 from pocketmq.client.consumer.flow_limits import PauseCause
 from pocketmq.client.consumer.group_member import AssignedMember, MemberParts
 from pocketmq.client.consumer.jobs import Job, setting_result
 from pocketmq.client.consumer.listener import Listener, ListenerTable, require_picklable
-from pocketmq.client.consumer.listening import Listening, ListeningParts
+from pocketmq.client.consumer.listening import ConsumeEvents, Listening, ListeningParts
 from pocketmq.client.consumer.orderly_listening import OrderlyListening
 from pocketmq.client.consumer.pull_loop import PullLoopSettings
 from pocketmq.client.consumer.pulling import Pulling

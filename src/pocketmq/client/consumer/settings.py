@@ -48,6 +48,8 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "max_reconsume_times": (-1, _INT),
     "suspend_ms": (MIN_SUSPEND_MS, MAX_SUSPEND_MS),
     "processes": (1, 1000),
+    "invisible_ms": (1_000, 12 * 3_600_000),
+    "max_hold_ms": (1_000, 24 * 3_600_000),
 }
 """RocketMQ's limits (`checkConfig`), and those of 32-bit numbers in requests."""
 _EFFECT: Final[dict[str, tuple[str, bool]]] = {
@@ -56,6 +58,7 @@ _EFFECT: Final[dict[str, tuple[str, bool]]] = {
     "suspend_ms": ("ordered", True),
     "max_span": ("ordered", False),
     "auto_commit_ms": ("auto_commit", True),
+    "max_hold_ms": ("auto_renew", True),
 }
 """Options that have an effect only with this value of another one."""
 WORKERS: Final = (1, 1000)
@@ -185,6 +188,16 @@ class PullOptions(GroupOptions, total=False):
     pull_timeout_ms: int
     block_timeout_ms: int
     max_reconsume_times: int | None
+
+
+class SimpleOptions(GroupOptions, total=False):
+    """The keyword arguments of a simple consumer; see `SimpleSettings`."""
+
+    start_at: str
+    invisible_ms: int
+    wait_ms: int
+    auto_renew: bool
+    max_hold_ms: int
 
 
 class GroupSettings(ClientSettings, frozen=True, kw_only=True):
@@ -424,3 +437,40 @@ class PullSettings(GroupSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_longer_timeout(self.pull_wait_ms, "block_timeout_ms", self.block_timeout_ms)
+
+
+class SimpleSettings(GroupSettings, frozen=True, kw_only=True):
+    """The options of a simple consumer."""
+
+    start_at: str = "last"
+    """Where the broker starts a new group: `"first"` or `"last"`. With `"last"`, the broker begins a queue at its first
+    message while that is in memory, or else at its last one."""
+    invisible_ms: int = 30_000
+    """How long a received message is leased: it returns if it is not acknowledged by then."""
+    wait_ms: int = 15_000
+    """How long `receive` waits for a message."""
+    auto_renew: bool = False
+    """Extend the leases of received messages until they are acknowledged or the consumer stops, up to `max_hold_ms`."""
+    max_hold_ms: int = 15 * 60_000
+    """With `auto_renew`: after this time the lease of a message is not extended any more."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start_at not in _WORDS:
+            raise InvalidSetting(
+                f"start_at = {self.start_at!r} must be 'first' or 'last': brokers lease from there only"
+            )
+        if self.max_hold_ms < self.invisible_ms and self.auto_renew:
+            raise InvalidSetting(
+                f"max_hold_ms = {self.max_hold_ms} must not be below invisible_ms = {self.invisible_ms}: "
+                "leases would never be extended"
+            )
+        for name in ("broadcast", "local_offsets", "offset_store"):
+            if getattr(self, name):
+                raise InvalidSetting(
+                    f"option {name} has no effect on a simple consumer: brokers lease messages, and keep the offsets"
+                )
+
+    @property
+    def from_where(self) -> ConsumeFromWhere:
+        return _WORDS[self.start_at]
