@@ -7,9 +7,19 @@ from typing import Any
 import pytest
 from tests.client.real_cluster import RealCluster, real_cluster, until
 
-from pocketmq.client import AsyncSimpleConsumer, FilterEvent, Hooks
+from pocketmq.client import (
+    AsyncSimpleConsumer,
+    ClientMetrics,
+    ConsumeEvent,
+    FilterEvent,
+    Hooks,
+    MetricsInMemory,
+    PullEvent,
+)
 from pocketmq.errors import InvalidSetting, LeaseLost, UsageError
 from pocketmq.model import Message, MessageQueue, StoredMessage
+from pocketmq.protocol.trace_text import Outcome
+from pocketmq.store.settings import FlushMode
 from pocketmq.testing import run
 
 
@@ -364,5 +374,81 @@ def test_impossible_arguments_are_refused() -> None:
             await consumer.ack([message, message])
             with pytest.raises(LeaseLost):
                 await consumer.ack(message)
+
+    run(main())
+
+
+def test_hooks_see_pops_acks_and_leases_that_end() -> None:
+    class Notes(Hooks):
+        def __init__(self) -> None:
+            self.pulled: list[tuple[int, int]] = []
+            self.begun: list[bytes] = []
+            self.ended: list[tuple[bytes, object, str]] = []
+
+        def after_pull(self, event: PullEvent) -> None:
+            self.pulled.append((event.queue.queue_id, event.messages))
+
+        def before_consume(self, event: ConsumeEvent) -> None:
+            self.begun += [message.body for message in event.messages]
+
+        def after_consume(self, event: ConsumeEvent) -> None:
+            error = "" if event.error is None else type(event.error).__name__
+            self.ended.append((event.messages[0].body, event.outcome, error))
+
+    async def main() -> None:
+        notes, memory = Notes(), MetricsInMemory()
+        hooks = [notes, ClientMetrics(memory)]
+        async with real_cluster(queues=1) as c:
+            async with c.simple_consumer(start_at="first", hooks=hooks) as consumer:
+                await consumer.subscribe("T")
+                await c.send("T", b"0", b"1", b"2")
+                first, *_ = await drained(consumer, 3, invisible_s=5)
+                await consumer.ack(first)
+                await asyncio.sleep(6)
+                assert notes.begun == [b"0", b"1", b"2"]
+                assert notes.ended == [
+                    (b"0", Outcome.SUCCESS, ""),
+                    (b"1", Outcome.RAISED, "LeaseLost"),
+                    (b"2", Outcome.RAISED, "LeaseLost"),
+                ]
+                assert notes.pulled == [(-1, 3)]
+                await drained(consumer, 2)
+            assert len(notes.ended) == len(notes.begun) == 5  # the stop ends the others
+
+    run(main())
+
+
+def test_trace_records_are_those_of_a_consumer() -> None:
+    async def main() -> None:
+        async with real_cluster(topics=("T", "traces"), queues=1) as c:
+            async with c.simple_consumer(start_at="first", trace=True, trace_topic="traces") as consumer:
+                await consumer.subscribe("T")
+                (sent,) = await c.send("T", b"x")
+                await consumer.ack(await drained(consumer, 1))
+            records = b"".join(message.body for message in c.stored("traces"))
+            assert b"SubBefore" in records
+            assert b"SubAfter" in records
+            assert sent.message_id.encode() in records
+
+    run(main())
+
+
+def test_a_power_loss_of_the_broker_returns_exactly_what_was_not_acknowledged() -> None:
+    async def main() -> None:
+        store = {"flush": FlushMode.SYNC}
+        async with real_cluster(store=store) as c, c.simple_consumer(start_at="first") as consumer:
+            await consumer.subscribe("T")
+            await c.send("T", *(b"%d" % number for number in range(8)))
+            messages = await drained(consumer, 8, invisible_s=60)
+            acked, others = messages[:5], messages[5:]
+            await consumer.ack(acked)
+            await c.lose_power(store=store)
+
+            again = await drained(consumer, 3, wait_s=30)
+            assert bodies(again) == bodies(others)
+            assert {message.reconsume_times for message in again} == {1}
+            await consumer.ack(again)
+            await asyncio.sleep(120)
+            assert await consumer.receive(wait_s=0) == []
 
     run(main())

@@ -16,9 +16,11 @@ from typing import Final, NamedTuple
 
 from pocketmq.client.cluster.calls import LeaseCalls
 from pocketmq.client.cluster.instance import Instance
+from pocketmq.client.consumer.listening import ConsumeEvents
 from pocketmq.client.consumer.pulling import PullEvents, PullResult, PullStatus
 from pocketmq.client.consumer.settings import SimpleSettings
 from pocketmq.client.consumer.subscriptions import SubscriptionTable, matching_messages
+from pocketmq.client.hooks import ConsumeEvent
 from pocketmq.client.received import popped, readable
 from pocketmq.clock import Clock
 from pocketmq.errors import (
@@ -71,6 +73,7 @@ class Lease:
 
     __slots__ = (
         "changing",
+        "event",
         "handle",
         "hold_until",
         "invisible_s",
@@ -78,6 +81,7 @@ class Lease:
         "key",
         "message_id",
         "renew_at",
+        "since",
         "topic",
         "until",
     )
@@ -90,6 +94,9 @@ class Lease:
         self.handle = handle
         self.hold_until = 0.0 if hold_s is None else since + hold_s
         self.is_acked = False
+        self.since = since
+        self.event: ConsumeEvent | None = None
+        """Exists from the time when the user gets the message, if there are hooks for it."""
         self.changing: asyncio.Event | None = None
         """Exists while the handle changes."""
         self.extend(since, handle.invisible_ms / 1000)
@@ -117,8 +124,9 @@ class Lease:
 class LeaseTable:
     """All messages that the user of one consumer holds."""
 
-    def __init__(self, calls: LeaseCalls, clock: Clock, group: str) -> None:
+    def __init__(self, calls: LeaseCalls, clock: Clock, group: str, events: ConsumeEvents) -> None:
         self._calls = calls
+        self._events = events
         self._clock = clock
         self._group = group
         self._open: dict[Key, Lease] = {}
@@ -141,6 +149,9 @@ class LeaseTable:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        for lease in self._open.values():
+            self._finished(lease, LeaseLost((lease.message_id,)))
+        self._open.clear()
 
     def add(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
@@ -151,6 +162,17 @@ class LeaseTable:
         """Whether the lease of the message is not over."""
         lease = self._open.get(key_of(message))
         return lease is not None and self._clock.monotonic() < lease.until
+
+    def reached_user(self, message: StoredMessage) -> None:
+        """The user gets the message: its consumption begins for hooks, and ends with its lease."""
+        lease = self._open.get(key_of(message))
+        if lease is not None and self._events.are_watched:
+            lease.event = self._events.before(message.queue, [message])
+
+    def _finished(self, lease: Lease, result: LeaseLost | None) -> None:
+        event, lease.event = lease.event, None
+        if event is not None:
+            self._events.after(event, result, self._clock.monotonic() - lease.since)
 
     def forget(self, message: StoredMessage) -> None:
         """Let a message return when its time is over."""
@@ -203,6 +225,8 @@ class LeaseTable:
                 lease.is_acked = False
             raise
         done = set(acked)
+        for lease in leases:
+            self._finished(lease, None if lease in done else LeaseLost((lease.message_id,)))
         return [lease.message_id for lease in leases if lease not in done]
 
     def _is_live(self, lease: Lease) -> bool:
@@ -295,7 +319,7 @@ class LeaseTable:
 
     def _lose(self, lease: Lease) -> None:
         lease.until = self._clock.monotonic()
-        self._open.pop(lease.key, None)
+        self._end(lease)
 
     # time
 
@@ -325,6 +349,7 @@ class LeaseTable:
 
     def _end(self, lease: Lease) -> None:
         self._open.pop(lease.key, None)
+        self._finished(lease, LeaseLost((lease.message_id,)))
         if lease.hold_until and not lease.is_acked:
             log.warning(
                 "Group %s: message %s was not acknowledged in time (max_hold_ms); the broker delivers it again",
@@ -441,6 +466,7 @@ class Popping:
         for message in result.messages:
             try:
                 chosen.append(readable(message, self._namespace))
+                self._leases.reached_user(chosen[-1])
             except PocketMQError as error:
                 self._leases.forget(message)
                 log.error(

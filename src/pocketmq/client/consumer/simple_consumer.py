@@ -20,17 +20,20 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
+from math import inf
 from typing import Final, Never, Unpack
 
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.group_member import GroupMember, MemberParts
 from pocketmq.client.consumer.leases import ALL_QUEUES, LeaseTable, Popping, Source
+from pocketmq.client.consumer.listening import ConsumeEvents
 from pocketmq.client.consumer.pulling import PullEvents
 from pocketmq.client.consumer.settings import BOUNDS, SimpleOptions, SimpleSettings, refuse_subscribe_arguments
 from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
-from pocketmq.client.hooks import HookList, Hooks
+from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.settings import checked_seconds
+from pocketmq.client.telemetry.tracing import Traced, Tracer
 from pocketmq.codes import Version
 from pocketmq.errors import PocketMQError, RequestNotSupported, TopicNotFound, UsageError
 from pocketmq.files import Files
@@ -66,6 +69,7 @@ class SimpleMember(GroupMember):
         instance: Instance,
         files: Files,
         subscriptions: SubscriptionTable,
+        tracer: Tracer | None,
     ) -> None:
         super().__init__(MemberParts(settings, instance, files, subscriptions, hooks), ConsumeType.CONSUME_POP)
         self._turn = 0
@@ -74,7 +78,9 @@ class SimpleMember(GroupMember):
         self._ready: deque[StoredMessage] = deque()
         """Received messages that no caller has: the rest of an iteration, or of a `receive` that was cancelled."""
         self._logged: dict[str, str] = {}
-        self.leases = LeaseTable(instance.brokers.leases, instance.clock, self._group)
+        self._tracer = tracer
+        consumption = ConsumeEvents(hooks, settings.group, settings.namespace, instance.clock, timeout_ms=inf)
+        self.leases = LeaseTable(instance.brokers.leases, instance.clock, self._group, consumption)
         events = PullEvents(hooks, settings.group, settings.namespace)
         self._popping = Popping(instance, settings, subscriptions, self.leases, events)
 
@@ -84,6 +90,9 @@ class SimpleMember(GroupMember):
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._instance.leave)
             undo.push_async_callback(self._instance.remove_consumer, self)
+            if self._tracer is not None:
+                self._tracer.start()
+                undo.push_async_callback(self._tracer.stop)
             await self._sources()
             self._instance.add_consumer(self)
             await self._instance.heartbeats.send_to_all(self._instance.brokers)
@@ -100,6 +109,8 @@ class SimpleMember(GroupMember):
         if tasks:
             await asyncio.wait(tasks)
         await self.leases.stop()
+        if self._tracer is not None:
+            await self._tracer.stop()
         await self._instance.remove_consumer(self)
         await self._instance.leave()
 
@@ -287,7 +298,7 @@ def _too_old(broker_name: str) -> RequestNotSupported:
 
 class AsyncSimpleConsumer(AsyncConsumer[SimpleMember, SimpleSettings]):
     """A member of a consumer group to which brokers lease messages. The options are those of `SimpleSettings`; `group` is
-    required. `hooks` are called for pops, and may filter.
+    required. `hooks` are called for pops, and may filter; and for the time from `receive` to the ack or the end of the lease.
     """
 
     def __init__(
@@ -300,12 +311,16 @@ class AsyncSimpleConsumer(AsyncConsumer[SimpleMember, SimpleSettings]):
     ) -> None:
         refuse_subscribe_arguments(options, ("tags", "sql"), "subscribe()")
         super().__init__(SimpleSettings, name_servers, options, dependencies, is_stream=True)
-        self._hooks = HookList(hooks)
+        settings = self._settings
+        self._tracer = (
+            Tracer(settings, settings.group, Traced.CONSUMPTION, self._dependencies) if settings.trace else None
+        )
+        self._hooks = HookList(hooks if self._tracer is None else (*checked_hooks(hooks), self._tracer))
         self._subscriptions = SubscriptionTable(self._settings.wire_group, 0, with_retries=False)
 
     def _make_member(self, instance: Instance) -> SimpleMember:
         files = self._dependencies.files
-        return SimpleMember(self._settings, self._hooks, instance, files, self._subscriptions)
+        return SimpleMember(self._settings, self._hooks, instance, files, self._subscriptions, self._tracer)
 
     # subscriptions
 
