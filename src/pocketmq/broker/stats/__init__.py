@@ -6,13 +6,11 @@
 Modules in reading order:
 
     rows            counters and their history, for each topic or each group of a topic
-    broker_stats    all statistics under RocketMQ's names
-    unread_drops    unread messages that retention deleted
+    broker_stats    all statistics under RocketMQ's names; unread messages that retention deleted
     runtime_info    the table of texts that code 28 returns
 """
 
-from pocketmq.broker.stats.broker_stats import SAMPLE_SECONDS, BrokerStats
+from pocketmq.broker.stats.broker_stats import SAMPLE_SECONDS, BrokerStats, UnreadDrops
 from pocketmq.broker.stats.rows import Tally
-from pocketmq.broker.stats.unread_drops import UnreadDrops
 
 __all__ = ["SAMPLE_SECONDS", "BrokerStats", "Tally", "UnreadDrops"]
