@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.codes import ResponseCode
-from pocketmq.protocol.api.messages import HeartbeatReply, OffsetReply, PullReply, SendReply
+from pocketmq.protocol.api.messages import HeartbeatReply, OffsetReply, PopReply, PullReply, SendReply
 from pocketmq.protocol.command import RESPONSE, Command, encode_command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.frames import join_frame
@@ -17,7 +17,7 @@ from pocketmq.protocol.hot_headers import (
     PullReplies,
     SendReplies,
     offset_reply,
-    opaques_of,
+    pop_reply,
     with_code,
 )
 
@@ -68,7 +68,6 @@ def test_an_answer_made_for_success_can_get_another_code(
     made = b"".join(replies.encode(opaque, b"AB", 2, 3, transaction_id) for opaque in opaques)
 
     assert with_code(made, code) == b"".join(general(opaque, header, code) for opaque in opaques)
-    assert opaques_of(made) == opaques
 
 
 @given(region=TEXTS, trace_on=st.booleans())
@@ -137,3 +136,18 @@ def test_offset_updates_and_heartbeats_are_answered_as_by_rocketmq_5(opaque: int
     assert HEARTBEAT_REPLIES_UNCHANGED.encode(opaque) == general(
         opaque, HeartbeatReply(support_heartbeat_v2=True, sub_change=False)
     )
+
+
+@given(
+    opaque=OPAQUES,
+    numbers=st.tuples(OFFSETS, OFFSETS, QUEUE_IDS, OFFSETS),
+    starts=st.from_regex(r"[0-2] [0-9] [0-9]{1,9}", fullmatch=True),
+    counts=st.none() | st.from_regex(r"0 qo[0-9]%[0-9]{1,9} 1;0 [0-9] 1", fullmatch=True),
+    body=st.binary(max_size=40),
+)
+def test_a_pop_reply_equals_that_of_the_general_encoder(
+    opaque: int, numbers: tuple[int, int, int, int], starts: str, counts: str | None, body: bytes
+) -> None:
+    reply = PopReply(*numbers, starts, f"{starts},7;{starts}", counts)
+
+    assert pop_reply(opaque, reply, len(body)) + body == general(opaque, reply, remark="FOUND", body=body)

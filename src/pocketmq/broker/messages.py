@@ -23,8 +23,10 @@ transactional, retried, dead or due) are drafts: their properties are a mapping 
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -125,8 +127,16 @@ class Forward(NamedTuple):
     properties: bytes
 
 
+class Effect(Protocol):
+    """What follows from staged messages: exactly one of its methods is called when their turn ends."""
+
+    def stored(self) -> None: ...
+
+    def failed(self) -> None: ...
+
+
 class Appender:
-    """Stores drafts. Do not use it while a turn of sends is staged: `Turns` ends that turn first."""
+    """Stores drafts. Do not append while a turn of requests is staged: `Turns` ends that turn first."""
 
     def __init__(self, store: MessageStore, settings: SettingsInUse, clock: Clock) -> None:
         self._store = store
@@ -135,6 +145,8 @@ class Appender:
         self._levels = store.settings.delay_levels
         self.timers_full = False
         """Whether timed messages are refused because too many wait; set by `Timers`."""
+        self.effects: list[Effect] = []
+        """What follows from this turn."""
 
     def append(self, draft: Draft) -> StoredPosition:
         """Store one message. It is readable on return, unless the disk is slow or a transient pool is used."""
@@ -145,10 +157,39 @@ class Appender:
         try:
             positions = [self.stage(draft) for draft in drafts]
         except BaseException:
-            self._store.abandon_turn()
+            self.abandon_turn()
             raise
         self._end_turn()
         return positions
+
+    # turns
+
+    def follow(self, effect: Effect) -> None:
+        """This follows from what is staged."""
+        self.effects.append(effect)
+
+    def take_effects(self) -> Callable[[bool], None]:
+        """For the caller that ends the turn, and then calls this with whether it is stored."""
+        effects, self.effects = self.effects, []
+        return partial(_settle, effects)
+
+    def abandon_turn(self) -> None:
+        """Drop all that is staged."""
+        self._store.abandon_turn()
+        self.take_effects()(False)
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """An error in the block takes back what the block staged; the rest of the turn stays."""
+        mark, count = self._store.mark(), len(self.effects)
+        try:
+            yield
+        except BaseException:
+            self._store.take_back(mark)
+            effects = self.effects[count:]
+            del self.effects[count:]
+            _settle(effects, is_stored=False)
+            raise
 
     def stage(self, draft: Draft) -> StoredPosition:
         """Add a message to the store's turn. It is stored when the turn ends. May change the draft."""
@@ -243,6 +284,15 @@ class Appender:
         synced: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._store.when_synced(self._store.end, lambda done: None if synced.done() else synced.set_result(done))
         return await synced
+
+
+def _settle(effects: Sequence[Effect], is_stored: bool) -> None:
+    """Their turn is stored, or nothing of it."""
+    for effect in effects if is_stored else reversed(effects):
+        try:
+            effect.stored() if is_stored else effect.failed()
+        except Exception:
+            log.exception("Unexpected error in what follows from a turn (%s); continuing", type(effect).__name__)
 
 
 def route(draft: Draft, clock: Clock, levels: DelayLevels, timer: TimerSettings) -> None:

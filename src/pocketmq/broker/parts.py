@@ -43,6 +43,7 @@ from pocketmq.broker.pop.popping import PopHandlers
 from pocketmq.broker.pop.reading import Reading
 from pocketmq.broker.pop.revive import Revival
 from pocketmq.broker.registration import Registration
+from pocketmq.broker.requests.log_turn import Stage
 from pocketmq.broker.requests.turns import Serve, Turns
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.snapshots import OFFSETS_FILE, adopt_topics, lower_offsets
@@ -61,6 +62,7 @@ from pocketmq.protocol.hot_headers import (
     HEARTBEAT_REPLIES_UNCHANGED,
     HeartbeatHead,
     LitePullHead,
+    PopHead,
     PullHead,
     QueryOffsetHead,
     UpdateOffsetHead,
@@ -111,7 +113,8 @@ class BrokerParts:
         self.sending = Sending(state, self._destinations, self._retries)
         self.clients = ClientHandlers(state, self.announce)
         self.checked = CheckedPulls(state, signed=self.authentication is not None)
-        self.turns = Turns(state, self.sending, self._hot_handlers(), self.checked, check)
+        stages: dict[type[object], Stage] = {PopHead: self._pops.stage, **self.acks.stages()}
+        self.turns = Turns(state, self.sending, self._hot_handlers(), self.checked, stages, self.acks.stage_run, check)
         self.dispatcher = Dispatcher(self._tables(), ACCESS)
 
     def follow_accounts(self) -> None:
@@ -182,7 +185,6 @@ class BrokerParts:
             MaintenanceHandlers(state).table(),
             SettingHandlers(state, self.apply).table(),
             self._pops.table(),
-            self.acks.table(),
             AssignmentHandlers(state, self.request_modes).table(),
         ]
 

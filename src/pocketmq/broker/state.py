@@ -84,6 +84,7 @@ class BrokerState:
 
     def _arrived(self, arrivals: Iterator[Arrival]) -> None:
         """Messages became readable: wake who waits for them. Called once per turn that stored any."""
+        self.waiting_pops.wakes += 1
         pops = [held for held in (self.waiting_pops, self.waiting_notifications) if held.count]
         if pops:
             arrived = tuple(arrivals)

@@ -24,14 +24,18 @@ Send responses, for clients: decoded in one step.
 import re
 import struct
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import field
 
 from pocketmq.codes import VERSION, HeaderEncoding, Language, RequestCode, ResponseCode
 from pocketmq.protocol.api.messages import (
+    AckMessage,
+    ChangeInvisibleTime,
     HeartbeatReply,
+    PopMessage,
+    PopReply,
     PullMessage,
     QueryConsumerOffset,
     SendMessage,
@@ -40,7 +44,7 @@ from pocketmq.protocol.api.messages import (
     UpdateConsumerOffset,
 )
 from pocketmq.protocol.command import RESPONSE, Command, decode_command, encode_command, header_template
-from pocketmq.protocol.fields import Int32, language_of, number_fields
+from pocketmq.protocol.fields import Int32, NoFields, language_of, number_fields
 from pocketmq.protocol.frames import Frame, join_frame, split_frames
 from pocketmq.protocol.header_encodings import DECODE_ERRORS
 
@@ -89,6 +93,28 @@ class UpdateOffsetHead(_Head, tag=int(RequestCode.UPDATE_CONSUMER_OFFSET), gc=Fa
     ext: UpdateConsumerOffset = field(name="extFields")
 
 
+class PopHead(_Head, tag=int(RequestCode.POP_MESSAGE), gc=False):
+    code: ClassVar = RequestCode.POP_MESSAGE
+    ext: PopMessage = field(name="extFields")
+
+
+class AckHead(_Head, tag=int(RequestCode.ACK_MESSAGE), gc=False):
+    code: ClassVar = RequestCode.ACK_MESSAGE
+    ext: AckMessage = field(name="extFields")
+
+
+class BatchAckHead(_Head, tag=int(RequestCode.BATCH_ACK_MESSAGE), gc=False):
+    """A batch ack has a body, and no ext fields of its own."""
+
+    code: ClassVar = RequestCode.BATCH_ACK_MESSAGE
+    ext: NoFields | None = field(name="extFields", default=None)
+
+
+class ChangeHead(_Head, tag=int(RequestCode.CHANGE_MESSAGE_INVISIBLETIME), gc=False):
+    code: ClassVar = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+    ext: ChangeInvisibleTime = field(name="extFields")
+
+
 class HeartbeatHead(_Head, tag=int(RequestCode.HEART_BEAT), gc=False):
     """A heartbeat has no ext fields, but the broker needs the language of the client."""
 
@@ -100,15 +126,42 @@ class HeartbeatHead(_Head, tag=int(RequestCode.HEART_BEAT), gc=False):
         return language_of(self.sent_language)
 
 
-Head = (
-    SendHead | SendV2Head | SendBatchHead | PullHead | LitePullHead | QueryOffsetHead | UpdateOffsetHead | HeartbeatHead
-)
+_Send = SendHead | SendV2Head | SendBatchHead
+_Lease = PopHead | AckHead | BatchAckHead | ChangeHead
+Head = _Send | PullHead | LitePullHead | QueryOffsetHead | UpdateOffsetHead | _Lease | HeartbeatHead
 """Any frequent request; `code`, `opaque`, `flag` and `version` are in all of them, `ext` in all but the heartbeat."""
+HEADS: Final[dict[int, Any]] = {
+    head.code: head
+    for head in (
+        SendHead,
+        SendV2Head,
+        SendBatchHead,
+        PullHead,
+        LitePullHead,
+        QueryOffsetHead,
+        UpdateOffsetHead,
+        PopHead,
+        AckHead,
+        BatchAckHead,
+        ChangeHead,
+    )
+}
+"""Those with ext fields, by request code."""
+LEASE_CODES: Final = frozenset({PopHead.code, AckHead.code, BatchAckHead.code, ChangeHead.code})
 
 _JSON: Final = int(HeaderEncoding.JSON)
 _NUMBERS: Final = frozenset(
     name.encode()
-    for header in (SendMessage, SendMessageV2, PullMessage, QueryConsumerOffset, UpdateConsumerOffset)
+    for header in (
+        SendMessage,
+        SendMessageV2,
+        PullMessage,
+        QueryConsumerOffset,
+        UpdateConsumerOffset,
+        PopMessage,
+        AckMessage,
+        ChangeInvisibleTime,
+    )
     for name in number_fields(header)
 )
 _PADDED: Final = re.compile(rb'":"0+(?=[0-9])')
@@ -212,11 +265,6 @@ def with_code(replies: bytes, code: int) -> bytes:
     return b"".join(map(encode_command, commands))
 
 
-def opaques_of(replies: bytes) -> list[int]:
-    """The request numbers of encoded responses."""
-    return [decode_command(frame).opaque for frame in split_frames(replies)]
-
-
 class PullReplies:
     """Responses to pulls with one code and remark, such as 0 `FOUND` or 19 `OFFSET_OVERFLOW_ONE`.
 
@@ -256,6 +304,19 @@ class FixedReplies:
         return _pack_prefix(4 + size, size) + header
 
 
+def pop_reply(opaque: int, reply: PopReply, body_size: int) -> bytes:
+    """Prefix and header of the response with popped messages. No field needs an escape."""
+    counts = "" if reply.order_count_info is None else f'","orderCountInfo":"{reply.order_count_info}'
+    header = (
+        f'{{"code":0,"extFields":{{"popTime":"{reply.pop_time}","invisibleTime":"{reply.invisible_time}",'
+        f'"reviveQid":"{reply.revive_qid}","restNum":"{reply.rest_num}","startOffsetInfo":"{reply.start_offset_info}",'
+        f'"msgOffsetInfo":"{reply.msg_offset_info}{counts}{_BEFORE_OPAQUE}{opaque},"remark":"FOUND"{_END}'
+    ).encode()
+    size = len(header)
+    return _pack_prefix(4 + size + body_size, size) + header
+
+
+ACKED: Final = FixedReplies()
 OFFSET_UPDATED: Final = FixedReplies({})
 HEARTBEAT_REPLIES: Final = FixedReplies(HeartbeatReply(support_heartbeat_v2=True, sub_change=True).encode())
 """Responses to heartbeats. RocketMQ sets `subChange` for every client that sends its whole subscription each time."""

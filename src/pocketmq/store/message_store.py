@@ -34,7 +34,7 @@ from pocketmq.protocol.record import (
     pack_ipv4_head,
     pack_short,
 )
-from pocketmq.store.log.commit_log import DiskBlocks, Pieces
+from pocketmq.store.log.commit_log import DiskBlocks, Mark, Pieces
 from pocketmq.store.log.log_scan import looks_cut, moved_on
 from pocketmq.store.log.log_writer import Store
 from pocketmq.store.parts import StoreParts
@@ -210,7 +210,6 @@ class MessageStore(ReadableStore):
         stored_before: bool = False,
     ) -> tuple[int, int]:
         """Add a message to this turn. Returns its queue offset and log offset. It is not stored before `end_turn`.
-
         `stored_before` skips the size limits: the broker moves a message that it accepted under an earlier limit.
         """
         if (len(body) > self._max_body_bytes and not stored_before) or len(properties) > MAX_PROPERTIES_BYTES:
@@ -253,9 +252,7 @@ class MessageStore(ReadableStore):
 
     def _moved_on(self, properties: bytes, log_offset: int, size: int) -> bytes | None:
         """Shifted properties, if their zeros would look like a record truncated by a crash; the reservation is then
-        cancelled.
-
-        None if no change is necessary.
+        cancelled. None if no change is necessary.
         """
         at = (log_offset + size - len(properties)) % self._file_bytes
         stays = False
@@ -273,18 +270,26 @@ class MessageStore(ReadableStore):
         self, queue: ConsumeQueue, items: Iterable[BatchItem], sys_flag: int, born_ms: int, born_host: bytes
     ) -> tuple[int, list[int]]:
         """Add all messages of a batch to this turn, or none. Returns the first queue offset, and the log offsets."""
-        first, last_staged, staged = queue.next_offset, self.last_staged, len(self._staged)
-        mark = self._log.mark()
+        first, mark = queue.next_offset, self.mark()
         try:
             return first, [
                 self.stage(queue, body, properties, flag, sys_flag, born_ms, born_host)[1]
                 for flag, body, properties in items
             ]
         except BaseException:
-            del self._staged[staged:]
-            queue.next_offset, self.last_staged = first, last_staged
-            self._log.take_back(mark)
+            self.take_back(mark)
             raise
+
+    def mark(self) -> tuple[int, int, Mark]:
+        """The point in the turn, for `take_back`."""
+        return self.last_staged, len(self._staged), self._log.mark()
+
+    def take_back(self, mark: tuple[int, int, Mark]) -> None:
+        """Roll back everything staged since `mark`; the rest of the turn stays."""
+        self.last_staged, staged, log_mark = mark
+        give_back(self._staged[staged:])
+        del self._staged[staged:]
+        self._log.take_back(log_mark)
 
     def run_bounds(self) -> tuple[int, int, int]:
         """For `stage_run`: the store time of this turn, the log offset of the next record, and the limit of records."""
@@ -292,9 +297,7 @@ class MessageStore(ReadableStore):
 
     def stage_run(self, records: bytes, end: int, entered: Sequence[Entered]) -> None:
         """Add records to this turn that were encoded from the offset of `run_bounds` up to `end`, with their queue
-        entries.
-
-        Each entry is of another queue. Adds all or none.
+        entries. Each entry is of another queue. Adds all or none.
         """
         moves = [(queue, queue.next_offset + len(entries) // ENTRY_BYTES) for queue, entries in entered]
         last_staged, staged = newest_log_offset(entered), len(self._staged)
@@ -482,7 +485,6 @@ class MessageStore(ReadableStore):
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic, between two turns. Its messages stay in the log until retention deletes them.
-
         Waits for the disk: the topic stays deleted after a crash.
         """
         if self._staged:

@@ -32,7 +32,7 @@ LeaseKey = tuple[str, str, int, int, int]
 class Lease:
     """The messages of one queue that one pop returned. `ends_ms` is in uptime, which no step of the wall clock changes."""
 
-    __slots__ = ("check_point", "ends_ms", "in_revive_topic", "offsets", "records", "revive_queue", "unacked")
+    __slots__ = ("acking", "check_point", "ends_ms", "in_revive_topic", "offsets", "records", "revive_queue", "unacked")
 
     def __init__(self, check_point: CheckPoint, revive_queue: int, ends_ms: int) -> None:
         self.check_point = check_point
@@ -40,6 +40,8 @@ class Lease:
         self.ends_ms = ends_ms
         self.offsets = check_point.offsets()
         self.unacked = dict.fromkeys(self.offsets)
+        self.acking: set[int] = set()
+        """Those of them whose ack is in a turn that is not stored yet."""
         self.records: list[int] = []
         """Log offsets of its check point and its acks."""
         self.in_revive_topic = False
@@ -95,6 +97,7 @@ class Leases:
         before = len(lease.unacked)
         for offset in offsets:
             lease.unacked.pop(offset, None)
+            lease.acking.discard(offset)
         self.in_flight[lease.queue] -= before - len(lease.unacked)
         if not lease.unacked:
             self._finish(lease)
@@ -150,7 +153,7 @@ class Leases:
         self._settled.discard(record)
 
 
-class _Move(NamedTuple):
+class Move(NamedTuple):
     """A group read up to `offset`, with a check point at the log offset `start`. The log ends at `end` after it."""
 
     start: int
@@ -165,7 +168,7 @@ class Positions:
 
     def __init__(self, offsets: OffsetTable) -> None:
         self._offsets = offsets
-        self._moves: deque[_Move] = deque()
+        self._moves: deque[Move] = deque()
         self._ahead: dict[QueueOfGroup, tuple[int, int, int]] = {}
         """The position, how many moves lead to it, and their generation."""
         self._generation = 0
@@ -175,12 +178,34 @@ class Positions:
         ahead = self._ahead.get(queue)
         return self._offsets.stored(*queue) if ahead is None else ahead[0]
 
-    def move(self, queue: QueueOfGroup, offset: int, start: int, end: int) -> None:
-        """The group popped the messages before `offset`."""
+    def move(self, queue: QueueOfGroup, offset: int, start: int, end: int) -> Move:
+        """The group pops the messages before `offset`."""
         self._generation += 1
         _, count, generation = self._ahead.get(queue, (0, 0, self._generation))
         self._ahead[queue] = offset, count + 1, generation
-        self._moves.append(_Move(start, end, queue, offset, generation))
+        move = Move(start, end, queue, offset, generation)
+        self._moves.append(move)
+        return move
+
+    def undo(self, move: Move) -> None:
+        """The pop was not stored: the group is where it was before. Later moves of the queue began at this one."""
+        ahead = self._ahead.get(move.queue)
+        if ahead is None or ahead[2] != move.generation:
+            return
+        kept: deque[Move] = deque()
+        own: list[Move] = []
+        is_undone = False
+        for one in self._moves:
+            is_own = one.queue == move.queue and one.generation == move.generation
+            is_undone |= one is move
+            if not (is_own and is_undone):
+                kept.append(one)
+                own += [one] if is_own else []
+        self._moves = kept
+        if own:
+            self._ahead[move.queue] = own[-1].offset, len(own), move.generation
+        else:
+            del self._ahead[move.queue]
 
     def set(self, queue: QueueOfGroup, offset: int) -> None:
         """The group begins there, whatever it popped before."""

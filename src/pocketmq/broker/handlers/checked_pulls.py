@@ -19,6 +19,7 @@ from pocketmq.broker.stats.rows import Tally
 from pocketmq.codes import PullFlag
 from pocketmq.errors import PocketMQError
 from pocketmq.model import Subscription
+from pocketmq.net import Peer
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import LitePullHead, PullHead
 from pocketmq.store.queues.consume_queue import ConsumeQueue
@@ -129,6 +130,13 @@ class CheckedPulls:
         count, rows, answers = run
         self._record(count, rows, began)
         return count, answers
+
+    def answer_run(self, peer: Peer, frames: list[Frame], at: int) -> int:
+        """Answer consecutive pulls from `at` on. Return how many."""
+        count, replies = self.serve_run(frames, at, peer.connection.answer_capacity)
+        for piece in replies:
+            peer.connection.write(piece)
+        return count
 
     def _record(self, count: int, rows: list[compiled.PulledRow], began: float) -> None:
         """Record offsets, subscriptions and statistics of answered pulls."""

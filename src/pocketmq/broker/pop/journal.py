@@ -5,7 +5,10 @@
     renew         ck of one message, ack of the old  a change of the invisible time
     lapse         retries and dead letters, ack      the lease is over
 
-Each is one write to the log, so that a crash leaves all of it or a beginning: never an ack without what came before it.
+Each is staged in the turn of its request: all requests of a turn share one write, after which leases and acks count. A
+crash leaves all of it or a beginning: never an ack without what came before it. A turn that fails leaves nothing. Only
+the end of a lease is a write by itself, because it belongs to no request.
+
 A handle of a lease that this table had, and that is finished, changes nothing; nor does one of another broker. Handles
 from before the start, and beyond the limit of leases, are written without a look: their check points are in the log.
 """
@@ -14,11 +17,11 @@ import logging
 from collections.abc import Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pocketmq.broker.groups.leases import Lease
+from pocketmq.broker.groups.leases import Lease, Move
 from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.messages import Draft
 from pocketmq.broker.state import BrokerState
-from pocketmq.errors import InvalidParameter, StoreDamaged
+from pocketmq.errors import InvalidParameter, StoreBusy, StoreDamaged
 from pocketmq.model import StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.protocol.pop import (
@@ -54,8 +57,57 @@ def copy_of(point: CheckPoint, offset: int) -> str:
     return f"{point.topic}@{point.queue_id}@{point.start}@{point.pop_ms}@{offset}"
 
 
+class _Began:
+    """Leases that begin when their turn is stored."""
+
+    __slots__ = ("_leases", "_moves", "_state")
+
+    def __init__(self, state: BrokerState, leases: Sequence["_NewLease"], moves: Sequence[Move] = ()) -> None:
+        self._state = state
+        self._leases = leases
+        self._moves = moves
+
+    def stored(self) -> None:
+        for lease, record, is_due in self._leases:
+            if not self._state.store.was_deleted(lease.check_point.topic, record):
+                self._state.leases.add(lease, record, is_due=is_due)
+
+    def failed(self) -> None:
+        for move in reversed(self._moves):
+            self._state.positions.undo(move)
+
+
+class _Acked:
+    """An ack that counts when its turn is stored."""
+
+    __slots__ = ("_lease", "_offsets", "_record", "_state")
+
+    def __init__(self, state: BrokerState, lease: Lease, offsets: Sequence[int], record: int) -> None:
+        self._state = state
+        self._lease = lease
+        self._offsets = offsets
+        self._record = record
+        lease.acking.update(offsets)
+
+    def stored(self) -> None:
+        self._state.leases.acknowledged(self._lease, self._offsets, self._record)
+
+    def failed(self) -> None:
+        self._lease.acking.difference_update(self._offsets)
+
+
+class _NewLease(NamedTuple):
+    """A lease, the log offset of its check point, and whether that is in the revive topic at once."""
+
+    lease: Lease
+    record: int
+    is_due: bool
+
+
 class Journal:
-    """Writes to the log, and to the leases and positions what was written."""
+    """Writes to the log, and to the leases and positions what was written. Call `begin`, `acknowledge` and `renew` in a turn
+    of requests, within `Appender.all_or_none`.
+    """
 
     def __init__(self, state: BrokerState, retries: Retries) -> None:
         self._state = state
@@ -76,16 +128,14 @@ class Journal:
     # leases
 
     def begin(self, group: str, parts: Sequence[Popped], pop_ms: int, invisible_ms: int, revive_queue: int) -> None:
-        """Lease messages. An error of the store changes nothing."""
+        """Lease messages, and move the group behind them."""
         points = [self._point(group, part, pop_ms, invisible_ms) for part in parts if part.offsets]
-        drafts = [self._check_point(point, revive_queue) for point in points]
-        stored = self._state.appender.append_all(drafts) if drafts else []
+        leases = [self._stage(point, revive_queue, self._check_point(point, revive_queue)) for point in points]
         end = self._state.store.end
-        first = stored[0].log_offset if stored else end
-        for part in parts:
-            self._state.positions.move((group, part.topic, part.queue_id), part.next_offset, first, end)
-        for point, draft, position in zip(points, drafts, stored, strict=True):
-            self._add(point, revive_queue, draft, position.log_offset)
+        first = leases[0].record if leases else end
+        positions = self._state.positions
+        moves = [positions.move((group, part.topic, part.queue_id), part.next_offset, first, end) for part in parts]
+        self._state.appender.follow(_Began(self._state, leases, moves))
 
     def _point(self, group: str, part: Popped, pop_ms: int, invisible_ms: int) -> CheckPoint:
         return CheckPoint(
@@ -101,26 +151,38 @@ class Journal:
             revive_ms=pop_ms + invisible_ms,
         )
 
-    def _add(self, point: CheckPoint, revive_queue: int, draft: Draft, log_offset: int) -> None:
+    def _stage(self, point: CheckPoint, revive_queue: int, draft: Draft) -> _NewLease:
         lease = Lease(point, revive_queue, self._state.clock.uptime_ms() + point.invisible_ms)
-        self._state.leases.add(lease, log_offset, is_due=draft.topic == self._topic)
+        stored = self._state.appender.stage(draft)
+        return _NewLease(lease, stored.log_offset, draft.topic == self._topic)
 
     # acks
 
     def acknowledge(self, group: str, topic: str, handle: Handle, offsets: Iterable[int]) -> int:
-        """Acknowledge messages of a lease. Return how many were not acknowledged before, as far as it is known."""
+        """Acknowledge messages of a lease. Return how many were not acknowledged before, as far as it is known.
+
+        StoreBusy while a slow disk writes an earlier ack of the same message: whether that counts is not known yet.
+        """
         lease = self._find(group, topic, handle)
         if lease is None:
             if not self._may_be_in_log(handle):
                 return 0
-            wanted = list(offsets)
+            wanted = list(dict.fromkeys(offsets))
         else:
-            wanted = [offset for offset in offsets if offset in lease.unacked]
+            wanted = [offset for offset in dict.fromkeys(offsets) if self._is_open(lease, offset)]
         if wanted:
-            (position,) = self._state.appender.append_all((self._ack(group, topic, handle, wanted),))
+            stored = self._state.appender.stage(self._ack(group, topic, handle, wanted))
             if lease is not None:
-                self._state.leases.acknowledged(lease, wanted, position.log_offset)
+                self._state.appender.follow(_Acked(self._state, lease, wanted, stored.log_offset))
         return len(wanted)
+
+    def _is_open(self, lease: Lease, offset: int) -> bool:
+        """Whether a message is not acknowledged, also not in this turn."""
+        if offset not in lease.acking:
+            return offset in lease.unacked
+        if self._state.store.busy_since is not None:
+            raise StoreBusy("a slow disk writes an earlier ack of the message")
+        return False
 
     def renew(self, group: str, topic: str, handle: Handle, invisible_ms: int) -> Handle:
         """Lease one message for a new time from now on. Return its new handle."""
@@ -130,13 +192,13 @@ class Journal:
         if lease is not None or self._may_be_in_log(handle):
             part = Popped(topic, handle.queue_id, offset, offset + 1, (offset,))
             point = self._point(group, part, now_ms, invisible_ms)
-            if lease is None or offset in lease.unacked:
-                renewed = self._check_point(point, self._revive_queue_of(handle), renews=handle)
-                drafts = renewed, self._ack(group, topic, handle, (offset,))
-                first, second = self._state.appender.append_all(drafts)
-                self._add(point, handle.revive_queue, renewed, first.log_offset)
+            if lease is None or self._is_open(lease, offset):
+                revive_queue, appender = self._revive_queue_of(handle), self._state.appender
+                renewed = self._stage(point, revive_queue, self._check_point(point, revive_queue, renews=handle))
+                appender.follow(_Began(self._state, (renewed,)))
+                acked = appender.stage(self._ack(group, topic, handle, (offset,)))
                 if lease is not None:
-                    self._state.leases.acknowledged(lease, (offset,), second.log_offset)
+                    appender.follow(_Acked(self._state, lease, (offset,), acked.log_offset))
         return handle._replace(start=offset, pop_ms=now_ms, invisible_ms=invisible_ms, flag=flag_of(topic))
 
     def _find(self, group: str, topic: str, handle: Handle) -> Lease | None:

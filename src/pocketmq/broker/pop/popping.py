@@ -1,7 +1,7 @@
 """POP, PEEK, NOTIFICATION and POLLING_INFO.
 
     pop ── access ── filter ── read ─┬─ messages ──► check points written ──► 0 and the records
-                                     ├─ nothing, and it may wait ──► held ── woken ──► the same again
+                                     ├─ nothing, and it may wait ──► held ── woken ──► the same again, in a later turn
                                      ├─ nothing, and too many wait ──► 209
                                      └─ nothing, or its time is over ──► 210
 
@@ -12,6 +12,7 @@ client, so a pop that came late is answered at once.
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from pocketmq.broker.pop.acks import StagedLease, encoded, failed_with_numbers
 from pocketmq.broker.pop.journal import Journal
 from pocketmq.broker.pop.reading import Found, PopQuery, Reading
 from pocketmq.broker.reads.filters import EVERYTHING, Filter
@@ -23,12 +24,11 @@ from pocketmq.errors import (
     InvalidParameter,
     NoPermission,
     PocketMQError,
-    RemoteError,
     StoreBusy,
     TopicNotFound,
 )
 from pocketmq.model import Subscription
-from pocketmq.net import Handler, Reply, Request
+from pocketmq.net import Handler, Peer, Reply, Request
 from pocketmq.protocol.api.messages import (
     Notification,
     NotificationReply,
@@ -38,6 +38,7 @@ from pocketmq.protocol.api.messages import (
     PopMessage,
     PopReply,
 )
+from pocketmq.protocol.hot_headers import PopHead, pop_reply
 from pocketmq.protocol.pop import ORDERLY_QUEUE
 
 MAX_MESSAGES: Final = 32
@@ -65,23 +66,27 @@ class PopHandlers:
 
     def table(self) -> dict[RequestCode, Handler]:
         return {
-            RequestCode.POP_MESSAGE: self.pop,
             RequestCode.PEEK_MESSAGE: self.peek,
             RequestCode.NOTIFICATION: self.notify,
             RequestCode.POLLING_INFO: self.polling_info,
         }
 
-    def pop(self, request: Request[PopMessage]) -> Outcome:
+    def stage(self, peer: Peer, head: PopHead, body: bytes) -> StagedLease:
+        """The answer for when the check points are stored; or how long the pop is held, then it is served again."""
         try:
-            return self._pop(request.header)
+            with self._state.appender.all_or_none():
+                return self._pop(head)
+        except StoreBusy:
+            raise  # it waits for the log
         except PocketMQError as error:
-            return _failed(error)
+            return failed_with_numbers(head.opaque, PopReply(0, 0, 0, 0), error), False
 
-    def _pop(self, header: PopMessage) -> Outcome:
-        now_ms = self._state.clock.steady_ms()
-        born_ms = header.born_time or now_ms
+    def _pop(self, head: PopHead) -> StagedLease:
+        now_ms, header = self._state.clock.steady_ms(), head.ext
+        born_ms = header.born_time = header.born_time or now_ms
         if now_ms - born_ms - header.poll_time > LATE_MS:
-            return Reply(PopReply(0, 0, 0, 0), code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
+            late = Reply(PopReply(0, 0, 0, 0), code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
+            return encoded(head.opaque, late), False
         if header.max_msg_nums > MAX_MESSAGES:
             raise InvalidParameter(f"the broker's pop message limit is {MAX_MESSAGES}, requested {header.max_msg_nums}")
         if not self._state.settings.now.timer.enabled:
@@ -97,7 +102,8 @@ class PopHandlers:
             order=bool(header.order),
             attempt_id=header.attempt_id,
         )
-        return self._pop_now(header, query) or self._hold(header, query, born_ms + header.poll_time - EARLY_MS - now_ms)
+        answer = self._pop_now(head.opaque, header, query)
+        return answer or self._hold(head.opaque, header, query, born_ms + header.poll_time - EARLY_MS - now_ms)
 
     def _check_access(self, group_name: str, topic_name: str, queue_id: int) -> None:
         """The checks of a pull, in RocketMQ's order for pops."""
@@ -140,8 +146,8 @@ class PopHandlers:
         self._state.subscriptions.record(group, cached[0], self._state.clock.monotonic())
         return cached[1]
 
-    def _pop_now(self, header: PopMessage, query: PopQuery) -> Reply | None:
-        """The answer with messages; None if there are none. An error of the store leases nothing."""
+    def _pop_now(self, opaque: int, header: PopMessage, query: PopQuery) -> tuple[bytes, bool] | None:
+        """The answer with messages; None if there are none."""
         now_ms = self._state.clock.steady_ms()
         invisible_ms = self._journal.longest_lease_ms(header.invisible_time)
         found = self._reading.read(query)
@@ -160,7 +166,7 @@ class PopHandlers:
         if found.rest:
             self._state.waiting_pops.wake(WaitingKey(query.topic, query.group, query.queue_id))
         parts = self._reading.parts(found)
-        answer = PopReply(
+        reply = PopReply(
             now_ms,
             invisible_ms,
             revive_queue,
@@ -169,7 +175,8 @@ class PopHandlers:
             ";".join([part.offsets_text() for part in parts]),
             counts,
         )
-        return Reply(answer, self._reading.body(query, found, invisible_ms, revive_queue), remark="FOUND")
+        pieces, size = self._reading.body(query, found, invisible_ms, revive_queue)
+        return b"".join((pop_reply(opaque, reply, size), *pieces)), False
 
     def _unused_ms(self, query: PopQuery, found: Found, now_ms: int) -> int:
         """The time of the pop. After a reset, another lease of the same millisecond may begin at the same offset."""
@@ -181,8 +188,9 @@ class PopHandlers:
     def _begin_orderly(self, query: PopQuery, found: Found, invisible_ms: int) -> str:
         """The counts of an orderly pop. Its offsets are committed by acks; entries before the first message are skipped."""
         texts: list[str] = []
-        for read, part in zip(found.reads, found.reads, strict=True):
-            popped, queue = read.popped, (query.group, part.popped.topic, part.popped.queue_id)
+        for read in found.reads:
+            popped = read.popped
+            queue = query.group, popped.topic, popped.queue_id
             if not popped.offsets:
                 self._state.positions.set(queue, popped.next_offset)
                 continue
@@ -200,42 +208,27 @@ class PopHandlers:
 
     # holding
 
-    def _hold(self, header: PopMessage, query: PopQuery, wait_ms: int) -> Outcome:
+    def _hold(self, opaque: int, header: PopMessage, query: PopQuery, wait_ms: int) -> StagedLease:
         settings, held = self._state.settings.now, self._state.waiting_pops
         self._state.stats.missed += 1
-        if header.poll_time <= 0 or wait_ms <= 0 or not settings.long_polling:
-            return _nothing(header, ResponseCode.POLLING_TIMEOUT)
+        if header.poll_time <= 0 or wait_ms <= 0 or not settings.long_polling or held.is_stopped:
+            return _nothing(opaque, header, ResponseCode.POLLING_TIMEOUT), False
         key = WaitingKey(query.topic, query.group, query.queue_id)
         if not held.has_capacity(key, settings.pop.max_waiting_per_queue, settings.pop.max_waiting):
-            code = ResponseCode.POLLING_TIMEOUT if held.is_stopped else ResponseCode.POLLING_FULL
-            return _nothing(header, code)
-        return self._answer_later(header, query, min(wait_ms, MAX_HOLD_MS) / 1000)
+            return _nothing(opaque, header, ResponseCode.POLLING_FULL), False
+        seconds = self._until_free(query, min(wait_ms, MAX_HOLD_MS) / 1000)
+        return self._wait(opaque, header, key, query.filter, seconds, held.wakes)
 
-    async def _answer_later(self, header: PopMessage, query: PopQuery, seconds: float) -> Reply:
-        held, monotonic = self._state.waiting_pops, self._state.clock.monotonic
-        deadline = monotonic() + seconds
-        key = WaitingKey(query.topic, query.group, query.queue_id)
-        # Since the first look, others may have sent, or the limit of held pops may be reached.
-        settings = self._state.settings.now.pop
-        if not held.has_capacity(key, settings.max_waiting_per_queue, settings.max_waiting):
-            return _nothing(header, ResponseCode.POLLING_FULL)
-        while True:
-            answer = self._try(header, query)
-            left_s = self._until_free(query, deadline - monotonic())
-            if answer is not None or left_s <= 0:
-                return answer or _nothing(header, ResponseCode.POLLING_TIMEOUT)
-            await held.wait(key, query.filter, left_s)
-            if held.is_stopped:
-                return _nothing(header, ResponseCode.POLLING_TIMEOUT)
-
-    def _try(self, header: PopMessage, query: PopQuery) -> Reply | None:
-        try:
-            self._check_access(query.group, query.topic, query.queue_id)
-            return self._pop_now(header, query)
-        except StoreBusy:
-            return None  # the next message, or the end of its time, wakes it again
-        except PocketMQError as error:
-            return _failed(error)
+    async def _wait(
+        self, opaque: int, header: PopMessage, key: WaitingKey, wanted: Filter, seconds: float, wakes: int
+    ) -> bytes | None:
+        """None: serve the pop again. Since the pop, others may have sent, or the limit of held pops may be reached."""
+        held, settings = self._state.waiting_pops, self._state.settings.now.pop
+        if wakes == held.wakes:
+            if not held.has_capacity(key, settings.max_waiting_per_queue, settings.max_waiting):
+                return _nothing(opaque, header, ResponseCode.POLLING_FULL)
+            await held.wait(key, wanted, seconds)
+        return None
 
     def _until_free(self, query: PopQuery, left_s: float) -> float:
         """How long to wait: an orderly queue may be free before a message arrives."""
@@ -270,7 +263,7 @@ class PopHandlers:
         answer = PopReply(self._state.clock.steady_ms(), 0, 0, found.rest + found.count)
         if not found.count:
             return Reply(answer, code=ResponseCode.PULL_NOT_FOUND, remark=_NOTHING)
-        body = b"".join(b"".join(read.bodies) for read in found.reads)
+        body = b"".join(piece for read in found.reads for piece in read.bodies)
         return Reply(answer, body, remark="FOUND")
 
     def notify(self, request: Request[Notification]) -> Outcome:
@@ -316,12 +309,5 @@ class PopHandlers:
         return Reply(PollingInfoReply(self._state.waiting_pops.waiting(key)))
 
 
-def _nothing(header: PopMessage, code: ResponseCode) -> Reply:
-    return Reply(PopReply(0, header.invisible_time, 0, 0, "", ""), code=code, remark=_NOTHING)
-
-
-def _failed(error: PocketMQError) -> Reply:
-    """Java needs the numbers of the answer in failures too."""
-    if isinstance(error, RemoteError):
-        return Reply(PopReply(0, 0, 0, 0), code=error.response_code, remark=error.remark)
-    return Reply(PopReply(0, 0, 0, 0), code=error.code, remark=str(error))
+def _nothing(opaque: int, header: PopMessage, code: ResponseCode) -> bytes:
+    return encoded(opaque, Reply(PopReply(0, header.invisible_time, 0, 0, "", ""), code=code, remark=_NOTHING))

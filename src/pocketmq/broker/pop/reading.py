@@ -205,15 +205,17 @@ class Reading:
             if popped.offsets
         ]
 
-    def body(self, query: PopQuery, found: Found, invisible_ms: int, revive_queue: int) -> bytes:
-        """The records of the answer. Those of a retry topic get their handle."""
+    def body(
+        self, query: PopQuery, found: Found, invisible_ms: int, revive_queue: int
+    ) -> tuple[list[memoryview | bytes], int]:
+        """The records of the answer, and their size. Those of a retry topic get their handle."""
         pieces: list[memoryview | bytes] = []
         for read in found.reads:
             if read.popped.topic == query.topic:
                 pieces += read.bodies
             else:
                 pieces += self._renamed(query.topic, read, found.pop_ms, invisible_ms, revive_queue)
-        return b"".join(pieces)
+        return pieces, sum(map(len, pieces))
 
     def _renamed(self, topic: str, read: Read, pop_ms: int, invisible_ms: int, revive_queue: int) -> Iterator[bytes]:
         popped, data = read.popped, b"".join(read.bodies)

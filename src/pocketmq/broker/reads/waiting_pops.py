@@ -57,6 +57,8 @@ class WaitingPops:
         self._by_topic: dict[str, dict[WaitingKey, None]] = {}
         self._stopped = False
         self.count = 0
+        self.wakes = 0
+        """How often something happened that may wake a pop, whether one was held or not."""
 
     def __len__(self) -> int:
         return self.count
@@ -132,6 +134,7 @@ class WaitingPops:
 
     def wake(self, key: WaitingKey) -> None:
         """There may be messages for one of these."""
+        self.wakes += 1
         for pop in self._in_order(key):
             if pop.wake():
                 return
@@ -149,6 +152,7 @@ class WaitingPops:
 
     def wake_topic(self, topic: str) -> None:
         """A topic was deleted or reset: all its readers look again."""
+        self.wakes += 1
         for key in tuple(self._by_topic.get(topic, ())):
             for pop in self._pops[key]:
                 pop.wake()
@@ -156,6 +160,7 @@ class WaitingPops:
     def stop(self) -> None:
         """Wake all; none waits from now on."""
         self._stopped = True
+        self.wakes += 1
         for waiting in self._pops.values():
             for pop in waiting:
                 pop.wake()

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.codes import RequestCode
-from pocketmq.errors import StoreBusy, SystemBusy
+from pocketmq.errors import PoolEmpty, StoreBusy, SystemBusy
 from pocketmq.net import Peer
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.frames import Frame
@@ -57,6 +57,11 @@ _KINDS: dict[int, Kind] = {
     RequestCode.UNREGISTER_CLIENT: Kind.HEARTBEAT,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Kind.HEARTBEAT,
 }
+
+
+def may_pass(error: StoreBusy) -> bool:
+    """Whether waiting helps. An empty pool does not: waiting requests would fill it again at once."""
+    return not isinstance(error, PoolEmpty)
 
 
 def kind_of(head: Head | Command) -> Kind:

@@ -28,8 +28,9 @@ from typing import Any, Final
 from pocketmq.broker.handlers.checked_pulls import CheckedPulls
 from pocketmq.broker.handlers.destinations import TopicIsNew
 from pocketmq.broker.handlers.sending import Sending
+from pocketmq.broker.requests import flow
 from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, WaitingRequest, WaitingRequests, kind_of
-from pocketmq.broker.requests.log_turn import LogTurn
+from pocketmq.broker.requests.log_turn import LogTurn, Resumed, Stage, StageRun
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.state import BrokerState
 from pocketmq.errors import ConnectionLost, PocketMQError, PoolEmpty, StoreBusy
@@ -38,14 +39,12 @@ from pocketmq.protocol.api import request_header
 from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_command
 from pocketmq.protocol.frames import Frame
 from pocketmq.protocol.hot_headers import (
+    HEADS,
+    LEASE_CODES,
     Head,
-    LitePullHead,
-    PullHead,
-    QueryOffsetHead,
     SendBatchHead,
     SendHead,
     SendV2Head,
-    UpdateOffsetHead,
     decode_head,
 )
 from pocketmq.protocol.pending_calls import failure_reply
@@ -55,20 +54,16 @@ log = logging.getLogger("pocketmq.broker")
 Serve = Callable[[Peer, Any, bytes], bytes | None]
 """Answers a hot request with a whole frame; None if the answer follows later, or never."""
 
-Stage = Callable[[Peer, Any, bytes], tuple[bytes, bool]]
-"""Stages a send. Returns the answer for when it is stored, and whether that waits for the disk."""
-
 Run = Callable[[Peer, list[Frame], int], int]
 """Handles requests from an index on, and returns how many. 0: handle the first by itself."""
 
-_HEADS: dict[int, Any] = {
-    head.code: head
-    for head in (SendHead, SendV2Head, SendBatchHead, PullHead, LitePullHead, QueryOffsetHead, UpdateOffsetHead)
-}
 _PLAIN_PULLS = b'{"code":11,', b'{"code":361'
+_LEASES = b'{"code":200'
+"""Requests about leases, and a few others."""
 BEGINNING: Final = 11
 """Length of the first bytes of a header, which contain the request code in the form of all clients."""
 PLAIN_SENDS: Final = b'{"code":310', b'{"code":320'
+_DEFERRED: Final = frozenset({*PLAIN_SENDS, _LEASES})
 MAX_DEFERRED_BYTES: Final = 32 * 1024
 """Turns with larger bodies are not deferred."""
 _CHECK_EVERY = 16
@@ -78,7 +73,9 @@ _CHECK_EVERY_BYTES = 256 * 1024
 
 
 class Turns:
-    """Handles turns for `net.server`. `serve` has a function for each hot head that is not a send."""
+    """Handles turns for `net.server`. `serve` has a function for each hot head that stores nothing, `stages` one for each
+    that stores something, except sends.
+    """
 
     def __init__(
         self,
@@ -86,6 +83,8 @@ class Turns:
         sends: Sending,
         serve: Mapping[type[Any], Serve],
         pulls: CheckedPulls,
+        stages: Mapping[type[Any], Stage],
+        stage_acks: StageRun,
         check: Check | None,
     ) -> None:
         settings = state.settings.now.flow
@@ -101,8 +100,11 @@ class Turns:
             SendV2Head: sends.stage,
             SendBatchHead: sends.stage_batch,
         }
-        self._runs = self._run_handlers(pulls) if check is None else {}
+        self._of_sends = frozenset(self._stage)
+        self._stage |= stages
+        self._runs = self._run_handlers(pulls, stage_acks) if check is None else {}
         self._turn = LogTurn(state, sends)
+        self._resumed = Resumed(self._turn, self._serve_resumed, state.clock, self._budget_s)
         self._deferred: list[Peer] = []
         self._last_sender: Peer | None = None
         self._sweeping: asyncio.Handle | None = None
@@ -132,7 +134,7 @@ class Turns:
         together with other batches it would exceed the CPU cache.
         """
         is_first = not self._deferred
-        if frames[0][1][:BEGINNING] not in PLAIN_SENDS or (is_first and peer is self._last_sender):
+        if frames[0][1][:BEGINNING] not in _DEFERRED or (is_first and peer is self._last_sender):
             return False
         if peer.refusing or peer.connection.ends_after_turn:
             return False
@@ -197,7 +199,7 @@ class Turns:
             head = self._read(peer, frame)
             if head is None:
                 continue
-            if type(head) not in self._stage and peer.connection.should_pause:
+            if type(head) not in self._of_sends and peer.connection.should_pause:
                 peer.connection.put_back(frames[index - 1 :])
                 return
             if self._has_waiting and self._must_wait(peer, head, frame):
@@ -209,25 +211,25 @@ class Turns:
 
     # many requests
 
-    def _run_handlers(self, pulls: CheckedPulls) -> dict[bytes, Run]:
+    def _run_handlers(self, pulls: CheckedPulls, stage_acks: StageRun) -> dict[bytes, Run]:
         """Functions that handle several plain requests of one kind at once, by the first bytes of the header."""
-        runs: dict[bytes, Run] = {}
+        runs: dict[bytes, Run] = {_LEASES: partial(self._stage_run, stage_acks)}
         if self._sends.supports_runs:
-            runs |= dict.fromkeys(PLAIN_SENDS, self._stage_run)
+            runs |= dict.fromkeys(PLAIN_SENDS, partial(self._stage_run, self._sends.stage_run))
         if pulls.in_use:
-            runs |= dict.fromkeys(_PLAIN_PULLS, partial(_serve_pulls, pulls))
+            runs |= dict.fromkeys(_PLAIN_PULLS, pulls.answer_run)
         return runs
 
-    def _stage_run(self, peer: Peer, frames: list[Frame], at: int) -> int:
+    def _stage_run(self, stage: StageRun, peer: Peer, frames: list[Frame], at: int) -> int:
         try:
-            count, replies, waits = self._sends.stage_run(peer, frames, at)
+            count, replies, waits = stage(peer, frames, at)
             if count:
                 self._turn.answer_later(peer.connection, replies, waits)
                 return count
-        except PocketMQError:  # the store accepts nothing now: each send waits or fails by itself
+        except PocketMQError:  # the store accepts nothing now: each request waits or fails by itself
             pass
-        except Exception as error:  # each send is retried by itself
-            log.error("Cannot store sends of %s as one batch; storing them one by one", peer.address, exc_info=error)
+        except Exception as error:  # each request is retried by itself
+            log.error("Cannot store requests of %s as one batch; storing them one by one", peer.address, exc_info=error)
             self._turn.roll_back(error)
         self._turn.roll_back()
         return 0
@@ -241,8 +243,23 @@ class Turns:
             if reply is not None and not head.flag & ONEWAY:
                 peer.connection.write(reply)
             return
-        reply, waits = stage(peer, head, body)
-        self._turn.answer_later(peer.connection, b"" if head.flag & ONEWAY else reply, waits)
+        outcome = stage(peer, head, body)
+        if isinstance(outcome, tuple):
+            reply, waits = outcome
+            self._turn.answer_later(peer.connection, b"" if head.flag & ONEWAY else reply, waits)
+        else:
+            self._turn.answer_later(peer.connection, b"", waits=False)
+            self._resumed.answer_after(WaitingRequest(peer, head, (0, b"", body), 0.0), outcome, self._refuse)
+
+    def _serve_resumed(self, request: WaitingRequest) -> None:
+        peer, head, frame, _ = request
+        if head.code in LEASE_CODES and not peer.is_open:
+            return  # no client would get the messages
+        if not (self._has_waiting and self._must_wait(peer, head, frame)):
+            try:
+                self._serve_one(peer, head, frame[2])
+            except Exception as error:
+                self._failed(request, error)
 
     def _read(self, peer: Peer, frame: Frame) -> Head | Command | None:
         """The head of a hot request, or the command in a frame. None if it needs no further work."""
@@ -255,7 +272,7 @@ class Turns:
         try:
             if self._check is not None:
                 self._check(peer, command)
-            make_head = _HEADS.get(command.code)
+            make_head = HEADS.get(command.code)
             if make_head is None:
                 return command
             ext = request_header(command.code).decode(command.ext)
@@ -276,7 +293,7 @@ class Turns:
         try:
             self._store.check_space(size)
         except StoreBusy as error:
-            return error if _may_pass(error) else None
+            return error if flow.may_pass(error) else None
         except PocketMQError:
             return None
         return None
@@ -287,13 +304,13 @@ class Turns:
         if isinstance(error, TopicIsNew):
             self._wait_for_route(request, error.known)
             return
-        if isinstance(error, StoreBusy) and _may_pass(error):
+        if isinstance(error, StoreBusy) and flow.may_pass(error):
             self._log_is_busy(error, self._clock.monotonic())
             self._wait(kind_of(request.head), request)
             self._schedule_sweep(self._sweep_s)
             return
         if isinstance(error, PoolEmpty):
-            error = self.waiting.refusal(Kind.SEND, Cause.REJECTED, str(error))
+            error = self.waiting.refusal(kind_of(request.head), Cause.REJECTED, str(error))
         elif not isinstance(error, PocketMQError):
             log.error(
                 "Unexpected error in request %d of %s; answering with an error",
@@ -313,12 +330,7 @@ class Turns:
 
         def serve(_: object) -> None:
             self._new_topic_bytes -= request.size
-            try:
-                self._serve_one(request.peer, request.head, request.frame[2])
-            except Exception as error:
-                self._failed(request, error)
-            finally:
-                self._turn.end()
+            self._resumed.serve_soon(request)
 
         known.add_done_callback(serve)
 
@@ -340,7 +352,7 @@ class Turns:
         head = request.head
         if head.flag & ONEWAY:
             return
-        if type(head) in self._stage:
+        if type(head) in self._of_sends:
             request.peer.connection.write(self._sends.failed(head.opaque, error))
         else:
             reply = failure_reply(Command(head.code, opaque=head.opaque), error)
@@ -448,7 +460,7 @@ class Turns:
                 return False
             left -= request.size + _CHECK_EVERY_BYTES // _CHECK_EVERY
             connection = request.peer.connection
-            if connection.should_pause and connection.is_open and type(request.head) not in self._stage:
+            if connection.should_pause and connection.is_open and type(request.head) not in self._of_sends:
                 blocked.append((kind, request))
             else:
                 self._serve_again(kind, request)
@@ -458,7 +470,7 @@ class Turns:
         try:
             self._serve_one(request.peer, request.head, request.frame[2])
         except Exception as error:
-            if isinstance(error, StoreBusy) and _may_pass(error):
+            if isinstance(error, StoreBusy) and flow.may_pass(error):
                 self._turn.roll_back(error)
                 self._log_is_busy(error, self._clock.monotonic())
                 self.waiting.put_first(kind, request)
@@ -478,15 +490,3 @@ class Turns:
         for kind in Kind:
             for request, refusal in self.waiting.pop_all(kind, Cause.REJECTED, now, "the broker is shutting down"):
                 self._refuse(request, refusal)
-
-
-def _may_pass(error: StoreBusy) -> bool:
-    """Whether waiting helps. An empty pool does not: waiting requests would fill it again at once."""
-    return not isinstance(error, PoolEmpty)
-
-
-def _serve_pulls(pulls: CheckedPulls, peer: Peer, frames: list[Frame], at: int) -> int:
-    count, replies = pulls.serve_run(frames, at, peer.connection.answer_capacity)
-    for piece in replies:
-        peer.connection.write(piece)
-    return count
