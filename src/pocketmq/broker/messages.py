@@ -23,8 +23,7 @@ transactional, retried, dead or due) are drafts: their properties are a mapping 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -178,18 +177,9 @@ class Appender:
         self._store.abandon_turn()
         self.take_effects()(False)
 
-    @contextmanager
-    def all_or_none(self) -> Iterator[None]:
-        """An error in the block takes back what the block staged; the rest of the turn stays."""
-        mark, count = self._store.mark(), len(self.effects)
-        try:
-            yield
-        except BaseException:
-            self._store.take_back(mark)
-            effects = self.effects[count:]
-            del self.effects[count:]
-            _settle(effects, is_stored=False)
-            raise
+    def all_or_none(self) -> "_AllOrNone":
+        """For a `with` block: an error in it takes back what the block staged; the rest of the turn stays."""
+        return _AllOrNone(self._store, self.effects)
 
     def stage(self, draft: Draft) -> StoredPosition:
         """Add a message to the store's turn. It is stored when the turn ends. May change the draft."""
@@ -293,6 +283,25 @@ def _settle(effects: Sequence[Effect], is_stored: bool) -> None:
             effect.stored() if is_stored else effect.failed()
         except Exception:
             log.exception("Unexpected error in what follows from a turn (%s); continuing", type(effect).__name__)
+
+
+class _AllOrNone:
+    __slots__ = ("_count", "_effects", "_mark", "_store")
+
+    def __init__(self, store: MessageStore, effects: list[Effect]) -> None:
+        self._store = store
+        self._effects = effects
+
+    def __enter__(self) -> None:
+        self._mark, self._count = self._store.mark(), len(self._effects)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        self._store.take_back(self._mark)
+        effects = self._effects[self._count :]
+        del self._effects[self._count :]
+        _settle(effects, is_stored=False)
 
 
 def route(draft: Draft, clock: Clock, levels: DelayLevels, timer: TimerSettings) -> None:

@@ -368,3 +368,27 @@ async def test_an_extended_lease_is_kept_by_a_turn_that_also_fails_a_request() -
         assert open_messages(broker) == 3
         renewed = await change(client, two, 5_000)
         assert (await ack(client, renewed)).code == DONE
+
+
+@in_virtual_time
+async def test_a_failed_turn_gives_an_orderly_queue_back(slow: Slow) -> None:
+    async with slow() as broker:
+        client = await with_messages(broker)
+        first, second = await pop(client, most=2, order=True, queue_id=0)
+        before = broker.parts.state.orders.find(("G", "T", 0))
+        stall = broker.stall_writes()
+        broker.disk.fail("write", errno.EIO, "*commitlog*")
+        a_send = request(RequestCode.SEND_MESSAGE_V2, sending(), b"lost")
+
+        answers = broker.serve_now(
+            client, a_send, an_ack(first), an_ack(second), a_pop(most=2, order=True, queue_id=0, group="G")
+        )
+        await settled()
+        stall.release()
+
+        assert await codes(answers) == [ERROR] * 4
+        assert broker.parts.state.orders.find(("G", "T", 0)) == before
+        assert broker.parts.state.positions.get(("G", "T", 0)) == 0
+        await asyncio.sleep(1)
+        assert await codes(broker.serve_now(client, an_ack(first), an_ack(second))) == [DONE] * 2
+        assert await bodies(client, order=True, queue_id=0) == [b"2", b"3"]

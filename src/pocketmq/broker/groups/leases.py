@@ -95,9 +95,9 @@ class Leases:
         """An ack of these offsets is stored at the log offset `record`."""
         lease.records.append(record)
         before = len(lease.unacked)
+        lease.acking.difference_update(offsets)
         for offset in offsets:
             lease.unacked.pop(offset, None)
-            lease.acking.discard(offset)
         self.in_flight[lease.queue] -= before - len(lease.unacked)
         if not lease.unacked:
             self._finish(lease)

@@ -134,6 +134,14 @@ class Orders:
         self.is_changed = True
         return True
 
+    def put_back(self, queue: QueueOfGroup, batch: OrderInfo | None) -> None:
+        """The batch is what it was before."""
+        if batch is None:
+            self.forget_queue(queue)
+        else:
+            self._batches[queue] = batch
+            self.is_changed = True
+
     def forget_queue(self, queue: QueueOfGroup) -> None:
         if self._batches.pop(queue, None) is not None:
             self.is_changed = True

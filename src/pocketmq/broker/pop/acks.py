@@ -15,10 +15,19 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
-from pocketmq.broker.pop.journal import Journal
+from pocketmq.broker.groups.leases import QueueOfGroup
+from pocketmq.broker.pop.journal import Journal, OrderedChange
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import HeaderEncoding, ResponseCode
-from pocketmq.errors import ImpossibleRequest, PocketMQError, RemoteError, StoreBusy, TopicNotFound
+from pocketmq.errors import (
+    FlushDiskTimeout,
+    ImpossibleRequest,
+    PocketMQError,
+    RemoteError,
+    StoreBusy,
+    StoreError,
+    TopicNotFound,
+)
 from pocketmq.net import Peer, Reply
 from pocketmq.protocol.api.messages import AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply
 from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, encode_command
@@ -77,8 +86,8 @@ class AckHandlers:
             handle = Handle.parse(header.extra_info)._replace(queue_id=header.queue_id)
             reply = ACKED.encode(head.opaque)
             if handle.revive_queue == ORDERLY_QUEUE:
-                self._ack_orderly(header.consumer_group, header.topic, handle, header.offset)
-                return self._when_saved(reply)
+                change = self._ack_orderly(header.consumer_group, header.topic, handle, [header.offset])
+                return self._when_saved(reply, [change])
             self._acknowledge(header.consumer_group, header.topic, handle, [header.offset])
             return reply, self._waits
 
@@ -129,19 +138,21 @@ class AckHandlers:
         acks = BatchAck.decode(body).acks if body else ()
         if not acks:
             raise RemoteError("there is no ack in the request", ResponseCode.NO_MESSAGE)
-        is_orderly, reply = False, ACKED.encode(head.opaque)
+        changes: list[OrderedChange] = []
+        reply = ACKED.encode(head.opaque)
         with self._state.appender.all_or_none():
             for entry in acks:
                 try:
-                    is_orderly |= self._ack_entry(entry)
+                    if (change := self._ack_entry(entry)) is not None:
+                        changes.append(change)
                 except PocketMQError as error:
                     if error.retriable:
                         raise
                     self.stale += 1
                     log.warning("An entry of a batch ack of %s is left out: %s", peer.address, error)
-        return self._when_saved(reply) if is_orderly else (reply, self._waits)
+        return self._when_saved(reply, changes) if changes else (reply, self._waits)
 
-    def _ack_entry(self, entry: BatchAckEntry) -> bool:
+    def _ack_entry(self, entry: BatchAckEntry) -> OrderedChange | None:
         topic = entry.real_topic()
         low, high = self._check_queue(topic, entry.queue_id)
         offsets = [offset for offset in entry.offsets() if low <= offset <= high]
@@ -156,12 +167,10 @@ class AckHandlers:
             entry.start,
         )
         if handle.revive_queue == ORDERLY_QUEUE:
-            for offset in offsets:
-                self._ack_orderly(entry.group, topic, handle, offset)
-            return True
+            return self._ack_orderly(entry.group, topic, handle, offsets)
         if offsets:
             self._acknowledge(entry.group, topic, handle, offsets)
-        return False
+        return None
 
     def _acknowledge(self, group: str, topic: str, handle: Handle, offsets: Collection[int]) -> None:
         acknowledged = self._journal.acknowledge(group, topic, handle, offsets)
@@ -180,8 +189,14 @@ class AckHandlers:
         store = self._state.store
         return store.min_offset(topic_name, queue_id), store.max_offset(topic_name, queue_id)
 
-    def _ack_orderly(self, group: str, topic: str, handle: Handle, offset: int) -> None:
-        queue = group, topic, handle.queue_id
+    def _ack_orderly(self, group: str, topic: str, handle: Handle, offsets: Sequence[int]) -> OrderedChange:
+        change = OrderedChange(self._state, (group, topic, handle.queue_id))
+        for offset in offsets:
+            self._ack_ordered(change.queue, handle, offset)
+        change.made()
+        return change
+
+    def _ack_ordered(self, queue: QueueOfGroup, handle: Handle, offset: int) -> None:
         if offset < (self._state.offsets.stored(*queue) or 0):
             return
         now_ms = self._state.clock.steady_ms()
@@ -218,7 +233,10 @@ class AckHandlers:
                 f"a lease of {header.invisible_time} ms is too long; the limit is {invisible_ms} ms (timerMaxDelaySec)"
             )
         if handle.revive_queue == ORDERLY_QUEUE:
-            return self._when_saved(encoded(opaque, Reply(self._change_orderly(header, handle, invisible_ms))))
+            change = OrderedChange(self._state, (header.consumer_group, header.topic, header.queue_id))
+            changed = self._change_orderly(header, handle, invisible_ms)
+            change.made()
+            return self._when_saved(encoded(opaque, Reply(changed)), [change])
         renewed = self._journal.renew(header.consumer_group, header.topic, handle, invisible_ms)
         reply = ChangeInvisibleTimeReply(renewed.pop_ms, renewed.invisible_ms, renewed.revive_queue)
         return encoded(opaque, Reply(reply)), self._waits
@@ -235,12 +253,15 @@ class AckHandlers:
 
     # safety
 
-    def _when_saved(self, reply: bytes) -> StagedLease:
+    def _when_saved(self, reply: bytes, changes: Sequence[OrderedChange]) -> StagedLease:
         """Orderly leases are in tables: with sync flush, the answer waits until they are saved."""
-        return self._save(reply) if self._waits else (reply, False)
+        return self._save(reply, changes) if self._waits else (reply, False)
 
-    async def _save(self, reply: bytes) -> bytes:
-        await self._state.appender.safe()
+    async def _save(self, reply: bytes, changes: Sequence[OrderedChange]) -> bytes:
+        if not (await self._state.appender.written() and await self._state.appender.synced()):
+            raise FlushDiskTimeout("the ack counts, but it is not yet synced to disk")
+        if any(change.is_undone for change in changes):
+            raise StoreError("the turn of the ack could not be written")
         await self._state.snapshots.save_parts()
         await self._state.snapshots.save_offsets()
         return reply

@@ -17,7 +17,8 @@ import logging
 from collections.abc import Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pocketmq.broker.groups.leases import Lease, Move
+from pocketmq.broker.groups.leases import Lease, Move, QueueOfGroup
+from pocketmq.broker.groups.orders import OrderInfo
 from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.messages import Draft
 from pocketmq.broker.state import BrokerState
@@ -96,6 +97,39 @@ class _Acked:
         self._lease.acking.difference_update(self._offsets)
 
 
+class OrderedChange:
+    """A change of an orderly queue, which needs no record; undone if its turn fails. Create it before the change, and call
+    `made` after it.
+    """
+
+    __slots__ = ("_after", "_before", "_state", "is_undone", "queue")
+
+    def __init__(self, state: BrokerState, queue: QueueOfGroup) -> None:
+        self._state = state
+        self.queue = queue
+        self._before = self._after = self._now()
+        self.is_undone = False
+        state.appender.follow(self)
+
+    def _now(self) -> tuple[OrderInfo | None, int | None]:
+        return self._state.orders.find(self.queue), self._state.positions.get(self.queue)
+
+    def made(self) -> None:
+        self._after = self._now()
+
+    def stored(self) -> None:
+        """Nothing remains to do."""
+
+    def failed(self) -> None:
+        self.is_undone = True
+        batch, offset = self._now()
+        if self._before == self._after or batch is not self._after[0] or offset != self._after[1]:
+            return  # it was reset or deleted meanwhile
+        self._state.orders.put_back(self.queue, self._before[0])
+        if self._before[1] is not None:
+            self._state.positions.set(self.queue, self._before[1])
+
+
 class _NewLease(NamedTuple):
     """A lease, the log offset of its check point, and whether that is in the revive topic at once."""
 
@@ -168,6 +202,8 @@ class Journal:
             if not self._may_be_in_log(handle):
                 return 0
             wanted = list(dict.fromkeys(offsets))
+        elif not lease.acking:
+            wanted = [offset for offset in dict.fromkeys(offsets) if offset in lease.unacked]
         else:
             wanted = [offset for offset in dict.fromkeys(offsets) if self._is_open(lease, offset)]
         if wanted:

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from pocketmq.broker.pop.acks import StagedLease, encoded, failed_with_numbers
-from pocketmq.broker.pop.journal import Journal
+from pocketmq.broker.pop.journal import Journal, OrderedChange
 from pocketmq.broker.pop.reading import Found, PopQuery, Reading
 from pocketmq.broker.reads.filters import EVERYTHING, Filter
 from pocketmq.broker.reads.waiting_pops import WaitingKey, WaitingPops
@@ -191,11 +191,14 @@ class PopHandlers:
         for read in found.reads:
             popped = read.popped
             queue = query.group, popped.topic, popped.queue_id
+            change = OrderedChange(self._state, queue)
             if not popped.offsets:
                 self._state.positions.set(queue, popped.next_offset)
+                change.made()
                 continue
             self._state.positions.set(queue, popped.offsets[0])
             counts = self._state.orders.begin(queue, popped.offsets, found.pop_ms, invisible_ms, query.attempt_id)
+            change.made()
             (entry,) = self._reading.parts(Found([read]))
             texts += entry.counts_texts(dict(counts))
         return ";".join(texts)

@@ -60,6 +60,7 @@ Run = Callable[[Peer, list[Frame], int], int]
 _PLAIN_PULLS = b'{"code":11,', b'{"code":361'
 _LEASES = b'{"code":200'
 """Requests about leases, and a few others."""
+_PLAIN_ACK = b'{"code":200051,'
 BEGINNING: Final = 11
 """Length of the first bytes of a header, which contain the request code in the form of all clients."""
 PLAIN_SENDS: Final = b'{"code":310', b'{"code":320'
@@ -213,12 +214,15 @@ class Turns:
 
     def _run_handlers(self, pulls: CheckedPulls, stage_acks: StageRun) -> dict[bytes, Run]:
         """Functions that handle several plain requests of one kind at once, by the first bytes of the header."""
-        runs: dict[bytes, Run] = {_LEASES: partial(self._stage_run, stage_acks)}
+        runs: dict[bytes, Run] = {_LEASES: partial(self._stage_acks, stage_acks)}
         if self._sends.supports_runs:
             runs |= dict.fromkeys(PLAIN_SENDS, partial(self._stage_run, self._sends.stage_run))
         if pulls.in_use:
             runs |= dict.fromkeys(_PLAIN_PULLS, pulls.answer_run)
         return runs
+
+    def _stage_acks(self, stage: StageRun, peer: Peer, frames: list[Frame], at: int) -> int:
+        return self._stage_run(stage, peer, frames, at) if frames[at][1].startswith(_PLAIN_ACK) else 0
 
     def _stage_run(self, stage: StageRun, peer: Peer, frames: list[Frame], at: int) -> int:
         try:
