@@ -63,20 +63,19 @@ class LogTurn:
         self._slow_s = state.store.settings.slow_write_ms / 1000
         self._answers: Answers = {}
         self._answered_to = -1
-        self._large_bytes = 0
+        self.large_bytes = 0
+        """The bytes of large answers so far."""
 
     def answer_later(self, connection: Connection, reply: bytes, waits: bool) -> None:
         """Something was staged. Send `reply` when it is stored."""
-        last_staged = self._store.last_staged
+        last_staged, size = self._store.last_staged, len(reply)
         if (own := self._answers.get(connection)) is None:
             own = self._answers[connection] = [], []
         if reply:
             own[1 if waits else 0].append(reply)
         self._answered_to = last_staged
-        if len(reply) > LARGE_ANSWER:
-            self._large_bytes += len(reply)
-            if self._large_bytes > MAX_ANSWER_BYTES:
-                self.end()
+        if size > LARGE_ANSWER:
+            self.large_bytes += size
 
     def end(self) -> None:
         """Write the log once, enter the queues, and answer. Does nothing if nothing is staged."""
@@ -87,7 +86,7 @@ class LogTurn:
         began, upto = 0.0, -1
         if self._appender.effects:
             settle, upto = self._appender.take_effects(), self._store.end
-        self._large_bytes = 0
+        self.large_bytes = 0
         try:
             began = self._clock.monotonic()
             is_written = self._store.end_turn(self._ended, answers, settle, began)

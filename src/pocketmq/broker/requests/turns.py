@@ -30,7 +30,7 @@ from pocketmq.broker.handlers.destinations import TopicIsNew
 from pocketmq.broker.handlers.sending import Sending
 from pocketmq.broker.requests import flow
 from pocketmq.broker.requests.flow import STORING, Cause, Kind, LogGate, WaitingRequest, WaitingRequests, kind_of
-from pocketmq.broker.requests.log_turn import LogTurn, Resumed, Stage, StageRun
+from pocketmq.broker.requests.log_turn import MAX_ANSWER_BYTES, LogTurn, Resumed, Stage, StageRun
 from pocketmq.broker.settings import FlowSettings
 from pocketmq.broker.state import BrokerState
 from pocketmq.errors import ConnectionLost, PocketMQError, PoolEmpty, StoreBusy
@@ -247,6 +247,8 @@ class Turns:
             if reply is not None and not head.flag & ONEWAY:
                 peer.connection.write(reply)
             return
+        if self._turn.large_bytes > MAX_ANSWER_BYTES:
+            self._turn.end()
         outcome = stage(peer, head, body)
         if isinstance(outcome, tuple):
             reply, waits = outcome
