@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.broker.pop.pops import Leased, ack, ack_all, bodies, change, leased, pop, popping
+from tests.broker.pop.pops import Leased, ack, ack_all, batch_of, bodies, change, leased, pop, popping
 from tests.broker.running import Client, RunningBroker, in_virtual_time, request, running, sending, settled
 from tests.broker.turns_kit import asked, sent, timed
 
@@ -392,3 +392,50 @@ async def test_a_failed_turn_gives_an_orderly_queue_back(slow: Slow) -> None:
         await asyncio.sleep(1)
         assert await codes(broker.serve_now(client, an_ack(first), an_ack(second))) == [DONE] * 2
         assert await bodies(client, order=True, queue_id=0) == [b"2", b"3"]
+
+
+@in_virtual_time
+async def test_held_pops_are_answered_when_the_broker_stops() -> None:
+    async with running() as broker:
+        broker.make_topic()
+        client = await broker.connect()
+        waiting = [
+            asyncio.ensure_future(client.ask(RequestCode.POP_MESSAGE, popping(poll_ms=20_000))) for _ in range(20)
+        ]
+        await asyncio.sleep(0.1)
+
+        await broker.broker.stop()
+
+        assert {(await one).code for one in waiting} == {ResponseCode.POLLING_TIMEOUT}
+
+
+@in_virtual_time
+async def test_one_way_acks_count_and_get_no_answer() -> None:
+    async with running() as broker:
+        client = await with_messages(broker)
+        one, two, three, _ = await pop(client)
+
+        for each in (one, two):
+            client.tell(RequestCode.ACK_MESSAGE, AckMessage("G", "T", 0, each.handle.text(), each.handle.offset))
+        client.tell(RequestCode.BATCH_ACK_MESSAGE, body=batch_of([three]).encode())
+        await settled()
+
+        assert open_messages(broker) == 1
+        assert client.peer.unmatched == 0
+
+
+@in_virtual_time
+async def test_a_turn_ends_when_its_pops_have_large_answers() -> None:
+    """So that a client that does not read is not sent more."""
+    async with running(store={"log_file_bytes": 1 << 20, "max_message_bytes": 1 << 18}) as broker:
+        broker.make_topic(queues=1)
+        client = await broker.connect()
+        for number in range(60):
+            await client.sent(b"%d" % number * 50_000)
+        writes = log_writes(broker)
+
+        answers = [await one for one in broker.serve_now(client, *[a_pop(most=1) for _ in range(60)])]
+
+        assert {answer.code for answer in answers} == {DONE}
+        assert len([one for answer in answers for one in leased(answer)]) == 60
+        assert 1 < log_writes(broker) - writes < 6
