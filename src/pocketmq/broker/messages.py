@@ -127,7 +127,7 @@ class Forward(NamedTuple):
 
 
 class Effect(Protocol):
-    """What follows from staged messages: exactly one of its methods is called when their turn ends."""
+    """What follows from staged messages: one of its methods is called when their turn ends, once more if it fails."""
 
     def stored(self) -> None: ...
 
@@ -169,8 +169,9 @@ class Appender:
 
     def take_effects(self) -> Callable[[bool], None]:
         """For the caller that ends the turn, and then calls this with whether it is stored."""
-        effects, self.effects = self.effects, []
-        return partial(_settle, effects)
+        settle = partial(_settle, self.effects)
+        self.effects = []
+        return settle
 
     def abandon_turn(self) -> None:
         """Drop all that is staged."""
@@ -277,12 +278,14 @@ class Appender:
 
 
 def _settle(effects: Sequence[Effect], is_stored: bool) -> None:
-    """Their turn is stored, or nothing of it."""
+    """Their turn is stored, or nothing of it. An effect that fails is repeated once: any call fails if memory is short."""
     for effect in effects if is_stored else reversed(effects):
-        try:
-            effect.stored() if is_stored else effect.failed()
-        except Exception:
-            log.exception("Unexpected error in what follows from a turn (%s); continuing", type(effect).__name__)
+        for _ in range(2):
+            try:
+                effect.stored() if is_stored else effect.failed()
+                break
+            except Exception:
+                log.exception("Unexpected error in what follows from a turn (%s); continuing", type(effect).__name__)
 
 
 class _AllOrNone:

@@ -86,10 +86,11 @@ class Leases:
             self.untracked += 1
             return
         lease.in_revive_topic = is_due
-        lease.records.append(record)
+        lease.records = [record]
+        if lease.key not in self._by_key:
+            self.in_flight[lease.queue] += len(lease.unacked)
         self._by_key[lease.key] = self._by_record[record] = lease
         self.end_at(lease, lease.ends_ms)
-        self.in_flight[lease.queue] += len(lease.unacked)
 
     def acknowledged(self, lease: Lease, offsets: Iterable[int], record: int) -> None:
         """An ack of these offsets is stored at the log offset `record`."""
@@ -182,9 +183,9 @@ class Positions:
         """The group pops the messages before `offset`."""
         self._generation += 1
         _, count, generation = self._ahead.get(queue, (0, 0, self._generation))
-        self._ahead[queue] = offset, count + 1, generation
         move = Move(start, end, queue, offset, generation)
         self._moves.append(move)
+        self._ahead[queue] = offset, count + 1, generation
         return move
 
     def undo(self, move: Move) -> None:

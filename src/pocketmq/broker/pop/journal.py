@@ -88,6 +88,7 @@ class _Acked:
         self._lease = lease
         self._offsets = offsets
         self._record = record
+        state.appender.follow(self)
         lease.acking.update(offsets)
 
     def stored(self) -> None:
@@ -167,9 +168,11 @@ class Journal:
         leases = [self._stage(point, revive_queue, self._check_point(point, revive_queue)) for point in points]
         end = self._state.store.end
         first = leases[0].record if leases else end
-        positions = self._state.positions
-        moves = [positions.move((group, part.topic, part.queue_id), part.next_offset, first, end) for part in parts]
+        moves: list[Move] = []
         self._state.appender.follow(_Began(self._state, leases, moves))
+        for part in parts:
+            queue = group, part.topic, part.queue_id
+            moves.append(self._state.positions.move(queue, part.next_offset, first, end))
 
     def _point(self, group: str, part: Popped, pop_ms: int, invisible_ms: int) -> CheckPoint:
         return CheckPoint(
@@ -209,7 +212,7 @@ class Journal:
         if wanted:
             stored = self._state.appender.stage(self._ack(group, topic, handle, wanted))
             if lease is not None:
-                self._state.appender.follow(_Acked(self._state, lease, wanted, stored.log_offset))
+                _Acked(self._state, lease, wanted, stored.log_offset)
         return len(wanted)
 
     def _is_open(self, lease: Lease, offset: int) -> bool:
@@ -234,7 +237,7 @@ class Journal:
                 appender.follow(_Began(self._state, (renewed,)))
                 acked = appender.stage(self._ack(group, topic, handle, (offset,)))
                 if lease is not None:
-                    appender.follow(_Acked(self._state, lease, (offset,), acked.log_offset))
+                    _Acked(self._state, lease, (offset,), acked.log_offset)
         return handle._replace(start=offset, pop_ms=now_ms, invisible_ms=invisible_ms, flag=flag_of(topic))
 
     def _find(self, group: str, topic: str, handle: Handle) -> Lease | None:

@@ -84,14 +84,15 @@ class LogTurn:
         answers, self._answers = self._answers, {}
         settle: Settle | None = None
         began, upto = 0.0, -1
-        if self._appender.effects:
-            settle, upto = self._appender.take_effects(), self._store.end
         self.large_bytes = 0
         try:
+            if self._appender.effects:
+                upto = self._store.end
+                settle = self._appender.take_effects()
             began = self._clock.monotonic()
             is_written = self._store.end_turn(self._ended, answers, settle, began)
         except BaseException as error:
-            self._store.abandon_turn()
+            self._appender.abandon_turn()
             if settle is not None:
                 settle(self._store.end >= upto)
             self._write_failed(answers, error)
