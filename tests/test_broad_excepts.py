@@ -21,8 +21,10 @@ SPARK: Final = "runs Spark, whose libraries have many kinds of errors"
 
 BROAD: Final[dict[str, dict[str, int]]] = {
     "broker.broker": {TASK: 1},
+    "broker.messages": {UNDO: 2, TASK: 1},
+    "broker.pop.revive": {UNDO: 1},
     "broker.registration": {TASK: 1},
-    "broker.requests.log_turn": {UNDO: 1, REQUEST: 3},
+    "broker.requests.log_turn": {UNDO: 1, REQUEST: 4},
     "broker.requests.turns": {REQUEST: 5},
     "cli.commands": {TELL: 1},
     "client.blocking": {UNDO: 1, TASK: 1},
@@ -32,6 +34,7 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "client.consumer.dispatch": {USER: 1},
     "client.consumer.group_member": {UNDO: 1},
     "client.consumer.jobs": {USER: 2},
+    "client.consumer.leases": {UNDO: 1},
     "client.consumer.offsets": {USER: 1},
     "client.consumer.orderly_listening": {TASK: 1},
     "client.consumer.pull_consumer": {USER: 1},
