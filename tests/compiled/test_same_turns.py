@@ -11,6 +11,7 @@ from tests.broker.running import RunningBroker, running, settled
 from tests.compiled.requests import USUAL, streams
 from tests.twins import BOTH, compiled_or_skip, using
 
+from pocketmq.broker.handlers.sending import Sending
 from pocketmq.model.message_id import UniqueIds
 from pocketmq.protocol.batch import encode_batch
 from pocketmq.protocol.frames import join_frame
@@ -174,19 +175,18 @@ def test_batches_are_stored_completely_or_not_at_all_by_both(kind: str, batches:
 def test_regular_sends_of_one_read_are_encoded_by_one_call_of_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     twin = compiled_or_skip()
     taken: list[int] = []
+    stage_run = Sending.stage_run
+
+    def noted(*args: Any) -> tuple[int, bytes, bool]:
+        result = stage_run(*args)
+        taken.append(result[0])
+        return result
+
+    monkeypatch.setattr(Sending, "stage_run", noted)
 
     async def talk() -> int:
         async with running() as broker:
             broker.make_topic("T")
-            sending = broker.parts.sending
-            stage_run = sending.stage_run
-
-            def noted(*args: Any) -> tuple[int, bytes, bool]:
-                result = stage_run(*args)
-                taken.append(result[0])
-                return result
-
-            monkeypatch.setattr(sending, "stage_run", noted)
             wire = await broker.network.at("10.1.0.1").connect(Wire, broker.broker.address)
             wire.transport.write(b"".join(usual_send(number, number % 4, b"body") for number in range(4)))
             await settled()

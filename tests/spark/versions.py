@@ -82,11 +82,13 @@ def tested(version: str, given: Sequence[str]) -> Result:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("versions", nargs="*", choices=[*PYSPARK, []], help="such as 4.1; all by default")
-    arguments, given = parser.parse_known_args()
+    words = sys.argv[1:]
+    at = words.index("--") if "--" in words else len(words)
+    arguments, given = parser.parse_args(words[:at]), words[at + 1 :]
     results = []
     for version in arguments.versions or PYSPARK:
         Console().rule(f"PySpark {PYSPARK[version]}")
-        results.append(tested(version, [one for one in given if one != "--"]))
+        results.append(tested(version, given))
     table = Table("PySpark", "tests", "result")
     for one in results:
         table.add_row(PYSPARK[one.version], one.summary, "passed" if one.code == 0 else f"failed ({one.code})")
