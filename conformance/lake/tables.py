@@ -4,12 +4,11 @@ PySpark of a version is installed below .venv-spark, which is kept; Spark gets t
 """
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from urllib.error import URLError
-from urllib.request import urlopen
 from xml.etree import ElementTree as ET
 
 from tests.spark.versions import environment
@@ -21,9 +20,8 @@ from pocketmq.pipelines.core.sessions import LIBRARIES
 COLUMNS: Final = tuple(
     f"{name.capitalize()}, Spark {version}" for name, library in LIBRARIES.items() for version in library.packages
 )
-MAVEN_CENTRAL: Final = "https://repo1.maven.org/maven2/"
 RUN_S: Final = 3600
-ANSWER_S: Final = 20
+FETCH_S: Final = 300
 
 TESTS: Final = {
     "each message once, in two runs": "test_an_archive_writes_each_message_once_and_continues",
@@ -44,13 +42,13 @@ TESTS: Final = {
 def unable(column: str) -> str:
     """Why nothing can be run here; empty when it can."""
     name, version = _parts(column)
-    group, artifact, release = LIBRARIES[name].packages[version].split(":")
-    # A file, as a mirror may have no page for its root.
-    described = f"{MAVEN_CENTRAL}{group.replace('.', '/')}/{artifact}/{release}/{artifact}-{release}.pom"
-    try:
-        urlopen(described, timeout=ANSWER_S).close()
-    except (URLError, TimeoutError) as error:
-        return f"Maven Central does not send {described.rpartition('/')[2]}, which describes the library: {error}"
+    library = LIBRARIES[name].packages[version]
+    maven = shutil.which("mvn")
+    if maven is None:
+        return "Maven is not installed"
+    command = [maven, "--batch-mode", "--quiet", "dependency:get", f"-Dartifact={library}", "-Dtransitive=false"]
+    if subprocess.run(command, capture_output=True, timeout=FETCH_S, check=False).returncode:
+        return f"Maven cannot fetch {library}"
     return ""
 
 

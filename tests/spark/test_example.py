@@ -3,14 +3,13 @@ another takes long.
 """
 
 import json
-import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.request import urlopen
 
 import pytest
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BODIES = EXAMPLES / "spark_bodies.py"
-MAVEN = "https://repo1.maven.org/maven2/org/apache/spark"
 NOTEBOOK = EXAMPLES / "spark_orders.ipynb"
 
 
@@ -44,20 +42,23 @@ def test_an_example_prints_its_documented_output(
 
 
 def library(name: str, folder: Path) -> Path:
-    """The newest library of Spark's version; skips the test if Maven Central has none, or cannot be reached."""
-    major, minor = pyspark.__version__.split(".")[:2]
-    try:
-        with urlopen(f"{MAVEN}/{name}_2.13/maven-metadata.xml", timeout=20) as answer:
-            versions = re.findall(rf"<version>({major}\.{minor}\.\d+)</version>", answer.read().decode())
-        if not versions:
-            pytest.skip(f"Maven Central has no {name}_2.13 for Spark {major}.{minor}")
-        newest = max(versions, key=lambda version: int(version.rpartition(".")[2]))
-        with urlopen(f"{MAVEN}/{name}_2.13/{newest}/{name}_2.13-{newest}.jar", timeout=120) as answer:
-            jar = folder / f"{name}.jar"
-            jar.write_bytes(answer.read())
-    except OSError as error:
-        pytest.skip(f"the library {name}_2.13 cannot be fetched from Maven Central: {error}")
-    return jar
+    """A library of this version of Spark, by Maven; skips the test where Maven cannot fetch it."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        pytest.skip("Maven is not installed")
+    artifact = f"{name}_2.13"
+    coordinates = f"org.apache.spark:{artifact}:{pyspark.__version__}"
+    command = [
+        maven,
+        "--batch-mode",
+        "--quiet",
+        "dependency:copy",
+        f"-Dartifact={coordinates}",
+        f"-DoutputDirectory={folder}",
+    ]
+    if subprocess.run(command, capture_output=True, timeout=150, check=False).returncode:
+        pytest.skip(f"Maven cannot fetch {coordinates}")
+    return folder / f"{artifact}-{pyspark.__version__}.jar"
 
 
 @pytest.mark.parametrize("form", ["avro", "protobuf"])
