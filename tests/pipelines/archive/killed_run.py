@@ -105,8 +105,8 @@ def removing() -> None:
 
     def killed(self: DiskFiles, path: Path) -> None:
         nonlocal removed
-        removed += path.parent.name.startswith("day=") and path.parent.parent.parent.name != "_staging"
-        if removed == 2 and "_staging" not in path.parts:
+        removed += path.parent.name.startswith("day=") and "_staging" not in path.parts
+        if removed == 2:
             die()
         unlink(self, path)
 
