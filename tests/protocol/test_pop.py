@@ -242,3 +242,12 @@ def test_an_answer_says_where_the_leases_of_its_messages_start() -> None:
 def test_malformed_offsets_of_an_answer_are_refused(starts: str, offsets: str) -> None:
     with pytest.raises(BodyError, match="malformed"):
         PoppedQueues.parse(starts, offsets)
+
+
+@pytest.mark.parametrize("group", ['G","c":"other', "back\\slash", "line\nend", "Gruppe ä"])
+def test_a_group_that_a_client_sent_is_only_a_group_in_records(group: str) -> None:
+    ack = Ack(3, 1, group, "T", 0, 7, "broker-a")
+    point = CheckPoint(1, 7, 1000, 0, "T", group, 1, (2,), "broker-a")
+
+    assert Ack.decode(ack.encode()) == ack
+    assert CheckPoint.decode(point.encode()) == point
