@@ -222,7 +222,7 @@ class Appender:
                 else:
                     outcomes.append(None)
         except BaseException:
-            self._store.abandon_turn()
+            self.abandon_turn()
             raise
         self._end_turn()
         return outcomes

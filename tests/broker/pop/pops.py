@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tests.broker.running import Client
+from tests.broker.running import Client, RunningBroker
 
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.model.message import StoredMessage
@@ -25,6 +25,15 @@ class Leased(NamedTuple):
     @property
     def body(self) -> bytes:
         return self.message.body
+
+
+async def with_messages(broker: RunningBroker, count: int = 4) -> Client:
+    """A client of a broker with a topic of one queue, which has `count` messages."""
+    broker.make_topic(queues=1)
+    client = await broker.connect()
+    for number in range(count):
+        await client.sent(b"%d" % number)
+    return client
 
 
 def popping(

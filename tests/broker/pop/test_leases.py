@@ -3,22 +3,14 @@
 import asyncio
 
 import pytest
-from tests.broker.pop.pops import ack, ack_all, bodies, change, pop
-from tests.broker.running import Client, RunningBroker, in_virtual_time, running
+from tests.broker.pop.pops import ack, ack_all, bodies, change, pop, with_messages
+from tests.broker.running import in_virtual_time, running
 
 from pocketmq.broker.settings import PopSettings
 from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.protocol.api.administration import DeleteGroup, ForTopic
 
 HOUR_MS = 3_600_000
-
-
-async def with_messages(broker: RunningBroker, count: int = 4) -> Client:
-    broker.make_topic(queues=1)
-    client = await broker.connect()
-    for number in range(count):
-        await client.sent(b"%d" % number)
-    return client
 
 
 @in_virtual_time

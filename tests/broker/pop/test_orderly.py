@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.broker.lives import Lives
 from tests.broker.lives import in_virtual_time as with_lives
-from tests.broker.pop.pops import ack, bodies, change, pop, popping
-from tests.broker.running import Client, RunningBroker, in_virtual_time, running
+from tests.broker.pop.pops import ack, bodies, change, pop, popping, with_messages
+from tests.broker.running import in_virtual_time, running
 
 from pocketmq.broker.groups.orders import OrderInfo, Orders, OrderTable
 from pocketmq.codes import RequestCode, ResponseCode
@@ -15,14 +15,6 @@ from pocketmq.protocol.bodies.topics import TopicConfig
 
 QUEUE = "G", "T", 3
 NOW = 1_700_000_000_000
-
-
-async def with_messages(broker: RunningBroker, count: int = 4) -> Client:
-    broker.make_topic(queues=1)
-    client = await broker.connect()
-    for number in range(count):
-        await client.sent(b"%d" % number)
-    return client
 
 
 @in_virtual_time

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.broker.pop.pops import ack, ack_all, batch_of, bodies, change, pop, popping
-from tests.broker.running import Client, RunningBroker, in_virtual_time, running
+from tests.broker.pop.pops import ack, ack_all, batch_of, bodies, change, pop, popping, with_messages
+from tests.broker.running import in_virtual_time, running
 
 from pocketmq.broker.settings import PopSettings, TimerSettings
 from pocketmq.codes import RequestCode, ResponseCode
@@ -21,18 +21,10 @@ from pocketmq.protocol.command import Command
 MINUTE = 60_000
 
 
-async def with_messages(broker: RunningBroker, count: int = 3) -> Client:
-    broker.make_topic(queues=1)
-    client = await broker.connect()
-    for number in range(count):
-        await client.sent(b"%d" % number)
-    return client
-
-
 @in_virtual_time
 async def test_a_pop_is_refused_with_the_codes_of_rocketmq() -> None:
     async with running(auto_create_group=False) as broker:
-        client = await with_messages(broker)
+        client = await with_messages(broker, 3)
         broker.make_topic("WriteOnly", perm=2)
         broker.parts.state.groups.put([SubscriptionGroupConfig("G"), SubscriptionGroupConfig("Off", False)], 0)
         now_ms = broker.clock.now_ms()
@@ -76,7 +68,7 @@ async def test_a_pop_gets_what_its_filter_matches(kind: str | None, expression: 
 @in_virtual_time
 async def test_a_new_group_begins_where_its_mode_says() -> None:
     async with running(pop=PopSettings(begin_at_first_in_memory=False)) as broker:
-        client = await with_messages(broker)
+        client = await with_messages(broker, 3)
 
         assert await bodies(client, group="First", init_mode=0) == [b"0", b"1", b"2"]
         assert await bodies(client, group="Last", init_mode=1) == [b"2"]
@@ -87,7 +79,7 @@ async def test_a_new_group_begins_where_its_mode_says() -> None:
 @in_virtual_time
 async def test_a_reset_moves_a_group_while_messages_are_leased() -> None:
     async with running() as broker:
-        client = await with_messages(broker)
+        client = await with_messages(broker, 3)
         leases = await pop(client, most=2)
         header = ResetOffset("G", "T", -1, is_force=True, queue_id=0, offset=1)
 
@@ -100,7 +92,7 @@ async def test_a_reset_moves_a_group_while_messages_are_leased() -> None:
 @in_virtual_time
 async def test_acks_are_refused_with_the_codes_of_rocketmq() -> None:
     async with running() as broker:
-        client = await with_messages(broker)
+        client = await with_messages(broker, 3)
         one, *_ = await pop(client)
 
         async def code(**changes: Any) -> int:
@@ -121,7 +113,7 @@ async def test_acks_are_refused_with_the_codes_of_rocketmq() -> None:
 @in_virtual_time
 async def test_a_handle_of_another_member_succeeds_and_changes_nothing() -> None:
     async with running() as broker:
-        client = await with_messages(broker)
+        client = await with_messages(broker, 3)
         leases = await pop(client, invisible_ms=5_000)
         one = leases[0]
         before = broker.store.end
@@ -162,7 +154,7 @@ async def test_acknowledging_twice_or_late_is_a_success() -> None:
 @in_virtual_time
 async def test_a_failed_change_has_its_numbers_too() -> None:
     async with running() as broker:
-        client = await with_messages(broker)
+        client = await with_messages(broker, 3)
         one, *_ = await pop(client)
         changes = {"offset": 3}, {"queue_id": 5}, {"topic": "Unknown"}, {"extra_info": "forged"}
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.broker.pop.pops import Leased, ack, ack_all, batch_of, bodies, change, leased, pop, popping
-from tests.broker.running import Client, RunningBroker, in_virtual_time, request, running, sending, settled
+from tests.broker.pop.pops import Leased, ack, ack_all, batch_of, bodies, change, leased, pop, popping, with_messages
+from tests.broker.running import RunningBroker, in_virtual_time, request, running, sending, settled
 from tests.broker.turns_kit import asked, sent, timed
 
 from pocketmq.codes import RequestCode, ResponseCode
@@ -33,14 +33,6 @@ def slow(request: pytest.FixtureRequest) -> Slow:
     if request.param == "a thread always":
         return partial(running, store={"slow_write_ms": 0})
     return lambda: running(disk=FaultyFiles(nowait=True))
-
-
-async def with_messages(broker: RunningBroker, count: int = 4) -> Client:
-    broker.make_topic(queues=1)
-    client = await broker.connect()
-    for number in range(count):
-        await client.sent(b"%d" % number)
-    return client
 
 
 def log_writes(broker: RunningBroker) -> int:
