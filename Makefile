@@ -10,7 +10,7 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test docs reference coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-versions spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize clean
+.PHONY: help demo check test docs reference coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-versions spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize portable clean
 .SILENT:
 
 help: ## list the commands
@@ -109,6 +109,9 @@ fuzz: $(INSTALLED) ## send malformed frames to the servers and the client for te
 
 sanitize: $(INSTALLED) ## compare the C twins with Python under AddressSanitizer: some minutes
 	$(BIN)/python -m tests.compiled.sanitize
+
+portable: $(INSTALLED) $(TWIN) ## run the core of the tests without the calls that macOS or Windows lacks: some minutes
+	$(BIN)/python -m tests.bare_system
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .venv-spark site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -1,6 +1,6 @@
 """The ladder of imports, kept true by reading the source: between packages, and inside the five largest ones.
 
-    codes ← errors ← model   clock   files   memory  shared values, time, disk
+    codes ← errors ← model   clock   system ← files   memory   shared values, time, disk
       compiled   protocol                           pure
         net   store                                 neither imports the other
           access   metrics                          on net, for the servers
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.source_code import SRC, Source, imports, sources, used_names, verdict
 
-VOCABULARY = ("codes", "errors", "model", "clock", "files", "memory", "compiled")
+VOCABULARY = ("codes", "errors", "model", "clock", "system", "files", "memory", "compiled")
 LIBRARY = (*VOCABULARY, "protocol", "net", "store")
 SERVERS = (*LIBRARY, "access", "metrics")
 SPARK_SIDE = (*VOCABULARY, "protocol.record", "client")
@@ -36,7 +36,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": ("codes",),
     "model": ("codes", "errors"),
     "clock": (),
-    "files": (),
+    "system": (),
+    "files": ("system",),
     "memory": (),
     "compiled": (),
     "protocol": ("codes", "errors", "model", "compiled"),

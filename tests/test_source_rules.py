@@ -63,7 +63,7 @@ def reads_a_clock(source: Source) -> Iterator[str]:
 
 
 def touches_a_file(source: Source) -> Iterator[str]:
-    if source.package == "files":
+    if source.package in ("files", "system"):
         return
     found = [(node, name) for node, name in imports(source) if name.partition(".")[0] in FILE_MODULES]
     found += [(node, name) for node, name in used_names(source) if _is_file_name(name)]

@@ -5,6 +5,7 @@ Modules in reading order:
     codes           numbers of the remoting protocol: request codes, response codes, languages
     errors          every error as one tree of classes; each knows its code and whether a retry may help
     clock           the only module that reads the time
+    system          what depends on the operating system, and what replaces it elsewhere
     files           the only module that touches the disk
     memory          whether glibc keeps freed memory for this process, or returns it to the system
     model/          values that client and servers share, and small pure rules about them

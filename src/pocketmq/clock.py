@@ -11,7 +11,6 @@ A wall clock can be wrong for some seconds, after a bad answer of a time server,
 """
 
 import logging
-import sys
 import time
 from typing import Final, Protocol
 
@@ -51,8 +50,8 @@ class SystemClock:
 
     monotonic = staticmethod(time.monotonic)  # not a method, because it is read for each pull and call
 
-    # On Linux, CLOCK_MONOTONIC stops during sleep and CLOCK_BOOTTIME does not; elsewhere CLOCK_MONOTONIC does not stop.
-    if sys.platform == "linux":
+    # On Linux, the monotonic clock stops during sleep and CLOCK_BOOTTIME does not; elsewhere the monotonic clock does not stop.
+    if hasattr(time, "CLOCK_BOOTTIME"):
 
         def uptime_ms(self) -> int:
             return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
@@ -60,7 +59,7 @@ class SystemClock:
     else:
 
         def uptime_ms(self) -> int:
-            return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
+            return time.monotonic_ns() // 1_000_000
 
     def settled_ms(self) -> int:
         return self.now_ms()

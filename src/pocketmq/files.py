@@ -17,12 +17,9 @@ them: the child of a fork holds no lock and removes no folder.
 
 import atexit
 import errno
-import fcntl
-import mmap
 import os
 import shutil
 import stat
-import struct
 import sys
 import tempfile
 import threading
@@ -32,13 +29,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TextIO
 
+from pocketmq import system
+
 PRIVATE_FOLDER = 0o700
 PRIVATE_FILE = 0o600
 STDERR = 2
 """The file descriptor of the standard error stream."""
 LAST_LINES_S = 2.0
-_LOCK = struct.Struct("hhqqi4x")
-_FIRST_BYTE = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 
 
 class DiskUsage(NamedTuple):
@@ -168,46 +165,46 @@ class DiskFile:
 
     def __init__(self, path: Path, flags: int, mode: int = PRIVATE_FILE) -> None:
         self._path = path
-        self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
-        self._always_waits = False
+        self._fd = os.open(path, flags | system.OPEN_FLAGS, mode)
+        self._always_waits = not system.can_write_without_wait()
 
     @property
     def path(self) -> Path:
         return self._path
 
     def read_at(self, offset: int, size: int) -> bytes:
-        data = os.pread(self._fd, size, offset)
+        data = system.read_at(self._fd, size, offset)
         if len(data) == size or not data:
             return data
         pieces = [data]
         missing = size - len(data)
-        while missing and (piece := os.pread(self._fd, missing, offset + size - missing)):
+        while missing and (piece := system.read_at(self._fd, missing, offset + size - missing)):
             pieces.append(piece)
             missing -= len(piece)
         return b"".join(pieces)
 
     def write_at(self, offset: int, data: bytes | bytearray | memoryview, *, wait: bool = True) -> None:
         if wait or self._always_waits:
-            written = os.pwrite(self._fd, data, offset)
+            written = system.write_at(self._fd, data, offset)
         else:
             written = self._write_without_wait(offset, data)
         if written == len(data):
             return
         rest = memoryview(data)
         while written < len(rest):
-            count = os.pwrite(self._fd, rest[written:], offset + written)
+            count = system.write_at(self._fd, rest[written:], offset + written)
             if count == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
             written += count
 
     def _write_without_wait(self, offset: int, data: bytes | bytearray | memoryview) -> int:
         try:
-            written = os.pwritev(self._fd, (data,), offset, os.RWF_NOWAIT)
+            written = system.write_without_wait(self._fd, data, offset)
         except BlockingIOError:
             raise
         except OSError:  # mostly EOPNOTSUPP: up to Linux 6.18, ext4 and tmpfs cannot tell
             self._always_waits = True
-            return os.pwrite(self._fd, data, offset)
+            return system.write_at(self._fd, data, offset)
         if written < len(data):
             raise BlockingIOError(errno.EAGAIN, f"{written} of {len(data)} bytes are written")
         return written
@@ -219,55 +216,37 @@ class DiskFile:
         os.ftruncate(self._fd, size)
 
     def allocate(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        system.allocate(self._fd, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        system.sync_data(self._fd)
 
     def next_data(self, offset: int) -> int | None:
-        try:
-            return os.lseek(self._fd, offset, os.SEEK_DATA)
-        except OSError as failure:
-            if failure.errno == errno.ENXIO:  # only a hole, or the end
-                return None
-            raise
+        return system.next_data(self._fd, offset)
 
     def map(self, size: int) -> memoryview:
         if size == 0:  # to mmap, 0 means the whole file
             return memoryview(b"")
-        return memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
+        return system.map_file(self._fd, size)
 
     def lock(self) -> bool:
         # A record lock on the first byte, as in Java, so that both kinds of brokers exclude each other. It belongs to the
         # open file (OFD) and not to the process, so that it also works between two stores of one process.
-        try:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _FIRST_BYTE)
-        except (BlockingIOError, PermissionError):
+        if not system.lock_first_byte(self._fd):
             return False
-        _locked_files.add(self)
-        return True
-
-    def lock_dir(self) -> bool:
-        """Lock an open folder. True on a file system without such locks."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
         _locked_files.add(self)
         return True
 
     def lock_holder(self) -> int | None:
-        pid: int = _LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _FIRST_BYTE))[4]
-        return pid if pid > 0 else _process_with_lock(os.fstat(self._fd))  # OFD locks have no process
+        return system.lock_owner(self._fd) or _process_with_lock(os.fstat(self._fd))  # OFD locks have no process
 
     def is_locked(self) -> bool:
-        return bool(_LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _FIRST_BYTE))[0] != fcntl.F_UNLCK)
+        return system.is_first_byte_locked(self._fd)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            system.unlock(fd)
             os.close(fd)
 
     def __enter__(self) -> Self:
@@ -275,6 +254,19 @@ class DiskFile:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class LockedFolder:
+    """A folder that this process has locked, until `close`."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        _locked_files.add(self)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def _process_with_lock(lock: os.stat_result) -> int | None:
@@ -291,7 +283,7 @@ def _process_with_lock(lock: os.stat_result) -> int | None:
     return None
 
 
-_locked_files: "weakref.WeakSet[DiskFile]" = weakref.WeakSet()
+_locked_files: "weakref.WeakSet[DiskFile | LockedFolder]" = weakref.WeakSet()
 """Files and folders locked by this process."""
 
 
@@ -301,7 +293,7 @@ def _drop_locks() -> None:
         file.close()
 
 
-os.register_at_fork(after_in_child=_drop_locks)
+system.after_fork_in_child(_drop_locks)
 
 
 class DiskFiles:
@@ -338,11 +330,13 @@ class DiskFiles:
         if not missing:
             folder.mkdir(exist_ok=True)  # raises if it is not a folder
 
-    def lock_dir(self, folder: Path) -> DiskFile | None:
-        opened = DiskFile(folder, os.O_RDONLY | os.O_DIRECTORY)
-        if opened.lock_dir():
-            return opened
-        opened.close()
+    def lock_dir(self, folder: Path) -> LockedFolder | None:
+        fd = system.open_folder(folder)
+        if fd is None:
+            return LockedFolder(-1)
+        if system.lock_folder(fd):
+            return LockedFolder(fd)
+        os.close(fd)
         return None
 
     def remove_dir(self, folder: Path) -> None:
@@ -356,18 +350,18 @@ class DiskFiles:
 
     def sync_dir(self, folder: Path) -> None:
         try:
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = system.open_folder(folder)
         except OSError as error:
             raise FolderNotOpened(*error.args[:2], str(folder)) from error
+        if fd is None:
+            return
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
     def usage(self, path: Path) -> DiskUsage:
-        found = os.statvfs(path)
-        used = found.f_blocks - found.f_bfree
-        return DiskUsage(found.f_frsize * (used + found.f_bavail), found.f_frsize * found.f_bavail)
+        return DiskUsage(*system.disk_usage(path))
 
 
 def write_atomically(files: NamedFiles, path: Path, data: bytes) -> None:
@@ -474,7 +468,7 @@ def _errors_to(fd: int) -> Iterator[int]:
 @contextmanager
 def diverted_errors(path: Path) -> Iterator[TextIO]:
     """Append the error stream of this process and its children to `path`. Yields the previous stream."""
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.OPEN_FLAGS, PRIVATE_FILE)
     with _errors_to(log) as before, os.fdopen(os.dup(before), "w", encoding="utf-8", errors="replace") as stream:
         yield stream
 

@@ -6,7 +6,6 @@ work on them. `keep_freed` raises both limits. It does nothing on other C librar
 """
 
 import ctypes
-import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -14,11 +13,6 @@ from typing import Any, Final, NamedTuple
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h."""
 _VARIABLES: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-
-
-def memory_bytes() -> int:
-    """The memory of this machine, which bounds the page cache."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 MallocOption = Callable[[int, int], int]

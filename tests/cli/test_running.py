@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager, nullcontext
 import pytest
 
 from pocketmq.cli import programs as running
-from pocketmq.cli.programs import STOP_SIGNALS, run_until_stopped
+from pocketmq.cli.programs import run_until_stopped
 from pocketmq.errors import ProgramFailed
 from pocketmq.net.loops import LoopFailures, end_of_input
+from pocketmq.system import STOP_SIGNALS
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -21,6 +21,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from pocketmq import system
 from pocketmq.clock import SystemClock
 from pocketmq.errors import ProgramFailed
 from pocketmq.memory import SERVER, keep_freed
@@ -31,7 +32,6 @@ P = TypeVar("P")
 
 log = logging.getLogger("pocketmq.cli")
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME_STOP_S = 1.0
 
 
@@ -68,12 +68,12 @@ async def _run(
             loop.call_later(SAME_STOP_S, restore_signals)
 
     def restore_signals() -> None:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
+        for number in system.STOP_SIGNALS:
+            system.remove_signal_handler(loop, number)
 
     failures = LoopFailures(SystemClock(), stop)
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stop)
+    for number in system.STOP_SIGNALS:
+        system.add_signal_handler(loop, number, stop)
         _call_first(number, failures.free_stop_reserve)
     loop.set_exception_handler(failures)
     watching = asyncio.ensure_future(_watch(failures))
@@ -97,7 +97,7 @@ def _call_first(number: int, callback: Callable[[], None]) -> None:
             loop_handler(number, frame)
 
     signal.signal(number, handler)
-    signal.siginterrupt(number, False)  # as asyncio does
+    system.restart_interrupted_calls(number)  # as asyncio does
 
 
 async def _watch(failures: LoopFailures) -> None:

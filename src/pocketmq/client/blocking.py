@@ -17,7 +17,6 @@ A woken thread has to wait for the interpreter lock of the thread that woke it, 
 import asyncio
 import atexit
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -25,6 +24,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from weakref import WeakSet
 
+from pocketmq import system
 from pocketmq.client.cluster.identity import generation, require_same_process
 from pocketmq.client.lifecycle import SHARED_PORTAL, State
 from pocketmq.errors import WrongState
@@ -214,7 +214,7 @@ def _stop_all() -> None:
             log.exception("%r could not be stopped at the exit of the program", client)
 
 
-os.register_at_fork(after_in_child=_forked)
+system.after_fork_in_child(_forked)
 atexit.register(_stop_all)
 
 

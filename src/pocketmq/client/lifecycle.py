@@ -21,13 +21,13 @@ After a fork, the child's portal starts a new thread when it is used first. The 
 
 import asyncio
 import inspect
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
 from typing import Any, Protocol, Self, TypeVar, cast
 
+from pocketmq import system
 from pocketmq.client.cluster.identity import generation, require_same_process
 from pocketmq.errors import WrongState
 from pocketmq.net import Portal
@@ -122,7 +122,7 @@ class SharedPortal:
         self._lock = threading.Lock()  # protects the next two; no other lock is taken under it
         self._portal: Portal | None = None
         self._users = 0
-        os.register_at_fork(after_in_child=self._forked)
+        system.after_fork_in_child(self._forked)
 
     def acquire(self) -> Portal:
         with self._lock:

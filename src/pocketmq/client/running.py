@@ -20,12 +20,12 @@ from types import FrameType
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from pocketmq import system
 from pocketmq.errors import UsageError, WrongState
 from pocketmq.net import refuse_in_a_loop
 
 log = logging.getLogger("pocketmq.client")
 
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 CHECK_S: Final = 0.2
 """How often `run` checks whether another thread has stopped a client."""
 
@@ -93,7 +93,7 @@ def _wait(signals: "queue.SimpleQueue[int]", clients: tuple[RunnableClient, ...]
 def _handlers(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
     try:
-        for number in STOP_SIGNALS:
+        for number in system.STOP_SIGNALS:
             before[number] = signal.signal(number, handler)
         yield
     finally:
@@ -117,10 +117,10 @@ class _LoopSignals:
 
     def __enter__(self) -> asyncio.Event:
         if not self._users:
-            self._before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+            self._before = {number: signal.getsignal(number) for number in system.STOP_SIGNALS}
             self.received.clear()
-            for number in STOP_SIGNALS:
-                self._loop.add_signal_handler(number, self._signalled, number)
+            for number in system.STOP_SIGNALS:
+                system.add_signal_handler(self._loop, number, self._signalled, number)
         self._users += 1
         return self.received
 
@@ -128,12 +128,12 @@ class _LoopSignals:
         self._users -= 1
         if not self._users:
             for number, old in self._before.items():
-                self._loop.remove_signal_handler(number)
+                system.remove_signal_handler(self._loop, number)
                 _restore_handler(number, old)
 
     def _signalled(self, number: int) -> None:
-        for each in STOP_SIGNALS:
-            self._loop.remove_signal_handler(each)
+        for each in system.STOP_SIGNALS:
+            system.remove_signal_handler(self._loop, each)
         _exit_on_next_signal(number)
         self.received.set()
 
@@ -160,7 +160,7 @@ def _require_main_thread() -> None:
 
 
 def _exit_on_next_signal(number: int) -> None:
-    for each in STOP_SIGNALS:
+    for each in system.STOP_SIGNALS:
         signal.signal(each, signal.SIG_DFL)
     log.info(
         "received %s; the clients complete running work and stop. A second signal ends the program at once",

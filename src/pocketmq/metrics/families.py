@@ -7,7 +7,7 @@ rocketmq_topic_number{cluster="DefaultCluster",node_id="broker-a"} 12
 Also the families that every server has: of its process and of its connections.
 """
 
-import resource
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pocketmq import system
 from pocketmq.files import Files
 from pocketmq.model.durations import Sizes
 from pocketmq.net import ServerCounters
@@ -118,8 +119,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 def process_families(files: Files) -> list[Family]:
     """Memory and descriptors are left out if the system has no /proc."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    families = [counter("process_cpu_seconds", "Seconds of a processor used", used.ru_utime + used.ru_stime)]
+    families = [counter("process_cpu_seconds", "Seconds of a processor used", system.processor_s())]
     try:
         pages = int(files.read(_MEMORY).split()[1])
         open_files = len(files.list(_DESCRIPTORS))
@@ -127,7 +127,7 @@ def process_families(files: Files) -> list[Family]:
         return families
     return [
         *families,
-        gauge("process_resident_memory_bytes", "Memory in use", pages * resource.getpagesize()),
+        gauge("process_resident_memory_bytes", "Memory in use", pages * mmap.PAGESIZE),
         gauge("process_open_fds", "Open files and connections", open_files),
     ]
 

@@ -29,6 +29,7 @@ from contextlib import ExitStack, contextmanager
 from math import inf
 from typing import Final, Generic, TypeVar
 
+from pocketmq import system
 from pocketmq.clock import Clock
 from pocketmq.errors import CallTimedOut, ConnectFailed, ConnectionLost
 from pocketmq.net.address import Address
@@ -43,9 +44,7 @@ MAX_SUSPENDED: Final = 1024
 
 def can_watch() -> bool:
     """Whether a second core could produce a response while this one polls."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    cores = (os.cpu_count() or 1) if allowed is None else len(allowed(0))
-    return cores > 1 and hasattr(select, "poll")
+    return system.usable_cores() > 1 and hasattr(select, "poll")
 
 
 class PeerWatch:

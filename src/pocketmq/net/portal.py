@@ -9,12 +9,12 @@ and the first use in the child starts a new thread and loop.
 import asyncio
 import concurrent.futures
 import logging
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
+from pocketmq import system
 from pocketmq.errors import CallTimedOut, WrongState
 from pocketmq.net.loops import new_loop
 
@@ -178,4 +178,4 @@ def _reset_portals_after_fork() -> None:
         portal._reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_reset_portals_after_fork)
+system.after_fork_in_child(_reset_portals_after_fork)

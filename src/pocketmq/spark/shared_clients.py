@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from pocketmq import system
 from pocketmq.client.admin.targets import AdminSettings, Targets
 from pocketmq.client.blocking import BlockingClient, Core
 from pocketmq.client.cluster.calls import is_hole, passes_over
@@ -231,7 +232,7 @@ class SharedClients(Generic[C]):
         )  # guards the two below and user counts; acquired before the lock of BlockingClient
         self._clients: dict[msgspec.Struct, SharedClient[C]] = {}
         self._clients_of_parent: list[object] = []
-        os.register_at_fork(after_in_child=self._reset_after_fork)
+        system.after_fork_in_child(self._reset_after_fork)
 
     @contextmanager
     def borrow(self, key: msgspec.Struct, idle_timeout_ms: int) -> Iterator[SharedClient[C]]:

@@ -14,6 +14,7 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 
+from pocketmq import system
 from pocketmq.errors import StoreError, StoreFull, StoreLocked, WrongState
 from pocketmq.files import File, Files, FolderLock
 
@@ -101,7 +102,7 @@ class Owner:
             pid = self._files.read(self._abort_path)
         except OSError:
             pid = b""
-        return f"process {int(pid)}" if pid.isdigit() and _is_running(int(pid)) else "another process"
+        return f"process {int(pid)}" if pid.isdigit() and system.is_running(int(pid)) else "another process"
 
     def release(self, *, clean: bool) -> None:
         """Unlock the folder. `clean` means that everything is on the disk: the next start need not check for damage."""
@@ -122,13 +123,3 @@ class Owner:
         for lock in locks:
             if lock is not None:
                 lock.close()
-
-
-def _is_running(pid: int) -> bool:
-    """Whether there is a process with this id."""
-    try:
-        with suppress(PermissionError):
-            os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

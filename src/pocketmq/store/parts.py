@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from pocketmq import system
 from pocketmq.clock import Clock
 from pocketmq.files import Files
-from pocketmq.memory import memory_bytes
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.index.index_builder import IndexBuilder
 from pocketmq.store.index.key_index import KeyIndex
@@ -52,7 +52,7 @@ class StoreParts:
         self.checkpoint = Checkpoint(files, settings.folder)
         self.resume = ResumeFile(files, settings.folder)
         self.tables = Tables(files, settings.folder / "config")
-        self.memory_bytes = settings.memory_bytes or memory_bytes()
+        self.memory_bytes = settings.memory_bytes or system.memory_bytes()
         self.last_store_ms = 0
         """Store time of the newest record. The next one is not older, even if the clock goes back."""
         self.last_record = -1

@@ -16,6 +16,7 @@ import random
 import threading
 from itertools import count
 
+from pocketmq import system
 from pocketmq.client.settings import DEFAULT_INSTANCE, ClientSettings
 from pocketmq.clock import SystemClock
 from pocketmq.errors import WrongState
@@ -121,4 +122,4 @@ def _after_fork() -> None:
     _process.ip = ip
 
 
-os.register_at_fork(after_in_child=_after_fork)
+system.after_fork_in_child(_after_fork)

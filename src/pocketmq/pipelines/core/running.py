@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from pocketmq import system
 from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import InvalidSetting, MissingLibrary, PipelineFailed, install_command
 from pocketmq.pipelines.core.libraries import error_text
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.25
 """Interval between checks of the queries."""
 MAX_WAIT_S: Final = 24 * 3600.0
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 Row = Mapping[str, Any]
 Report = Callable[[Progress], None]
@@ -203,14 +203,14 @@ def stopped_by_signals(run: Run) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    before = {number: signal.getsignal(number) for number in system.STOP_SIGNALS}
 
     def stop(number: int, frame: FrameType | None) -> None:
         if run.stopping.is_set():
             raise KeyboardInterrupt
         run.stop()
 
-    for number in STOP_SIGNALS:
+    for number in system.STOP_SIGNALS:
         signal.signal(number, stop)
     try:
         yield

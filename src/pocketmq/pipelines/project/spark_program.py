@@ -19,10 +19,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
+from pocketmq import system
 from pocketmq.clock import SystemClock
 from pocketmq.files import DiskFiles
 
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S: Final = 15.0
 """Time for Java to end after SIGTERM, and for the others after Java has ended."""
 POLL_S: Final = 0.02
@@ -100,7 +100,7 @@ class SparkProgram:
     def _handle_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in STOP_SIGNALS:
+        for number in system.SESSION_SIGNALS:
             if (before := signal.getsignal(number)) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
                 self._before[number] = before
                 signal.signal(number, self._signalled)
@@ -145,7 +145,7 @@ class SparkProgram:
     def _kill(self) -> None:
         for pid in self._living():
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, system.KILL)
 
     def _living(self) -> list[int]:
         """Process ids that are alive; the negative process group if processes cannot be listed."""

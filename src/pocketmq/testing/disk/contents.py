@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
+from pocketmq import system
+
 PAGE = 4096
 """Unit of space and of sharing, in bytes."""
 _LARGE = 1 << 20
@@ -212,7 +214,7 @@ def _pages_up_to(size: int) -> int:
 def _new_buffer(size: int) -> bytearray | mmap.mmap:
     if size < _LARGE:
         return bytearray(size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return system.private_memory(size)
 
 
 def _doubted(change: Change) -> Change:
