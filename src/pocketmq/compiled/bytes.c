@@ -137,7 +137,7 @@ __attribute__((target("pclmul,sse2"))) static uint32_t crc_folded(Span body) {
     return crc_on(crc_on(0, (Span){left, FOLD}), (Span){at, end - at});
 }
 
-static bool folds(Span body) { return body.size >= FOLDED_AT_ONCE && __builtin_cpu_supports("pclmul"); }
+static bool folds(Span body) { return body.size >= FOLDED_AT_ONCE && has_pclmul; }
 #else
 static uint32_t crc_folded(Span body) { return crc_on(0xFFFFFFFFu, body); }
 static bool folds(Span body) { return false; }

@@ -46,6 +46,7 @@ static bool add_layouts(PyObject *module) {
 }
 
 static int prepare(PyObject *module) {
+    prepare_processor();
     prepare_crc();
     return add_layouts(module) ? PyModule_AddIntConstant(module, "REVISION", REVISION) : -1;
 }

@@ -86,11 +86,8 @@ static void compress_usual(Lanes *state, const Step *step) { compress(state, ste
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void compress_wide(Lanes *state, const Step *step) { compress(state, step); }
-
-static bool is_wide(void) { return __builtin_cpu_supports("avx2"); }
 #else
 #define compress_wide compress_usual
-static bool is_wide(void) { return false; }
 #endif
 
 /* One block of a message from `at` on. Bytes that are not contiguous, or a short last block, are copied and filled
@@ -168,7 +165,7 @@ PyObject *row_ids(PyObject *module, PyObject *const *arguments, Py_ssize_t count
     if (!span_of_bytes(arguments[0], &prefix)) return NULL;
     if (!PyList_Check(bodies) || (PyList_Check(heads) && PyList_Size(heads) != PyList_Size(bodies)))
         return PyErr_Format(PyExc_TypeError, "bodies must be a list, and heads a list or one bytes object");
-    const bool wide = is_wide();
+    const bool wide = has_avx2;
     PyObject *ids = PyList_New(0);
     Out text = {0};
     for (Py_ssize_t at = 0; ids && at < PyList_Size(bodies); at += LANES) {

@@ -8,7 +8,8 @@
  *   - An irregular case is declined, never half done: Python serves it, with the exact error if there is one.
  *   - Bytes come from untrusted peers. Check every position against an end before you read it; compare sizes by subtraction, which
  *     cannot overflow, and never by addition of a received number.
- *   - The tables of the checksum are filled once; no other state is kept between calls. The interpreter lock is held throughout.
+ *   - The tables of the checksum are filled once, and the processor is examined once; no other state is kept between calls. The
+ *     interpreter lock is held throughout.
  */
 
 #ifndef POCKETMQ_TURN_H
@@ -95,6 +96,10 @@ static inline void put64(byte *at, uint64_t number) {
 static inline uint32_t get16(const byte *at) { return (uint32_t)at[0] << 8 | at[1]; }
 static inline uint32_t get32(const byte *at) { return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]; }
 static inline uint64_t get64(const byte *at) { return (uint64_t)get32(at) << 32 | get32(at + 4); }
+
+/* Instructions that only some processors have; false until `prepare_processor` has looked. */
+extern bool has_pclmul, has_avx2;
+void prepare_processor(void);
 
 /* CRC-32 as zlib computes it. `prepare_crc` fills its tables once. */
 void prepare_crc(void);
