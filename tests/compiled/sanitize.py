@@ -31,7 +31,7 @@ TESTS = (
 )
 SHORT = (
     "--hypothesis-profile=short",
-    *(f"tests/compiled/test_{name}.py" for name in ("columns", "rows", "same_turns", "turn")),
+    *(f"tests/compiled/test_{name}.py" for name in ("columns", "rows", "same_leases", "same_turns", "turn")),
     "tests/protocol/test_body_pack.py",
 )
 """The twins on few examples: without the build, without what counts allocations over thousands of rounds, without Spark."""

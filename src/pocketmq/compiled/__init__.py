@@ -12,7 +12,7 @@ counted, and what is answered after a failure. Irregular cases are left to Pytho
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 try:
@@ -90,6 +90,17 @@ with the same commit offset are one row, with the next offset of the last.
 PullRun = tuple[int, list[PulledRow], list[bytes | memoryview]]
 """The number of pulls, their rows, and the parts of the answers in order: bytes, and views of body packs and of large
 ranges of the log.
+"""
+
+AckedLease = tuple[str, str, int, str, int, list[int]]
+"""Group, topic and queue id; the receipt handle without its offset; the number of its first frame; the offsets."""
+
+AckRun = tuple[int, list[AckedLease], bytes]
+"""The number of frames, the acknowledged leases, and the answers."""
+
+LeasePlan = tuple[str, str, bytes, int, bytes]
+"""Values that the records of all leases share: broker, revive topic, topic field and magic number of the timer's topic, and
+the packed store host.
 """
 
 TextColumn = tuple[bytearray | None, bytearray, bytearray]
@@ -183,6 +194,30 @@ class Twin(Protocol):
     ) -> tuple[bool, bool, int, int, int, int, bytes | list[tuple[int, int]]]:
         """Twin of the loop of `store.reading`. Returns the fields of `Picked`. Several ranges in one file are copied
         together; `map_at` returns the bytes of the file.
+        """
+        ...
+
+    def read_acks(self, frames: list[Frame], at: int, most: int, answer: tuple[bytes, bytes], /) -> AckRun | None:
+        """Twin of `broker.pop.acks.read_acks`, for up to `most` consecutive regular acks from `at` on. Returns None if
+        the first is irregular.
+        """
+        ...
+
+    def lay_out_lease(
+        self,
+        is_ack: bool,
+        group: str,
+        topic: str,
+        offsets: Iterable[int],
+        numbers: tuple[int, ...],
+        position: tuple[int, int, int, int, int],
+        plan: LeasePlan,
+        /,
+    ) -> tuple[bytes, bytes] | None:
+        """Twin of `broker.pop.journal.Journal`'s check points and acks: the record that waits in the timer's topic, and
+        its queue entry. `numbers` are queue id, start, pop time, invisible time, revive queue, due time and the second
+        before it; `position` is birth time, store time, queue offset, log offset and the limit of the log. Returns None if
+        a name is irregular, or if the record does not fit.
         """
         ...
 
@@ -292,7 +327,7 @@ class Twin(Protocol):
         ...
 
 
-REVISION: Final = 14
+REVISION: Final = 15
 """Version of the arguments and results of the compiled functions: see `module.c`."""
 
 

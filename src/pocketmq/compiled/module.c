@@ -9,6 +9,8 @@ static PyMethodDef methods[] = {
     FAST(lay_out_sends),
     FAST(serve_pulls),
     FAST(pick_entries),
+    FAST(read_acks),
+    FAST(lay_out_lease),
     FAST(count_sound),
     FAST(read_keys),
     FAST(enter_keys),
@@ -24,7 +26,7 @@ static PyMethodDef methods[] = {
 };
 
 /* Increases with every change of arguments or results: Python does not use a library of another revision. */
-enum { REVISION = 14 };
+enum { REVISION = 15 };
 
 static bool add_field(PyObject *fields, const char *name, size_t at, size_t bytes) {
     PyObject *field = Py_BuildValue("(snn)", name, (Py_ssize_t)at, (Py_ssize_t)bytes);

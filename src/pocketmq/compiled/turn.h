@@ -267,6 +267,8 @@ PyObject *split_whole(PyObject *module, PyObject *const *arguments, Py_ssize_t c
 PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *serve_pulls(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *read_acks(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *lay_out_lease(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *count_sound(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *enter_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

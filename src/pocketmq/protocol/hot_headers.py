@@ -293,10 +293,13 @@ class PullReplies:
 class FixedReplies:
     """Responses that differ only in opaque."""
 
-    __slots__ = ("_template",)
+    __slots__ = ("_template", "parts")
 
     def __init__(self, ext: dict[str, str] | None = None) -> None:
         self._template = header_template(Command(_SUCCESS, ext, flag=RESPONSE))
+        before, _, behind = self._template.partition(b"%d")
+        self.parts = before.replace(b"%%", b"%"), behind.replace(b"%%", b"%")
+        """The texts before and after the opaque."""
 
     def encode(self, opaque: int) -> bytes:
         header = self._template % opaque

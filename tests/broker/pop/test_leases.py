@@ -181,3 +181,24 @@ async def test_a_lease_that_cannot_be_ended_does_not_block_others() -> None:
         await asyncio.sleep(11)
 
         assert sorted(await bodies(client, group="B")) == [b"0", b"x"]
+
+
+@in_virtual_time
+async def test_the_timer_keeps_nothing_of_leases_that_are_acknowledged_at_once() -> None:
+    """Neither for their time, nor when waiting records are stored again before they are deleted."""
+    async with running(store={"retention_hours": 1}) as broker:
+        client = await with_messages(broker, 3)
+        done = await pop(client, invisible_ms=3 * HOUR_MS, most=2)
+        (left,) = await pop(client, invisible_ms=3 * HOUR_MS)
+        await ack_all(client, done)
+        await asyncio.sleep(1)
+
+        assert len(broker.parts.timers) == 1
+        await asyncio.sleep(3_000)
+        assert broker.parts.timers.rolled == 1
+        assert len(broker.parts.timers) == 1
+        client = await broker.connect()
+        assert (await ack(client, left)).code == ResponseCode.SUCCESS
+        await asyncio.sleep(8_000)
+        assert len(broker.parts.timers) == 0
+        assert await bodies(await broker.connect()) == []

@@ -32,6 +32,7 @@ its time comes, and is skipped then.
 import heapq
 import struct
 from array import array
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
 from pocketmq.errors import InvalidMessage, ProtocolError
@@ -241,6 +242,14 @@ class WaitingTimers:
         range_index = log_offset >> RANGE_BITS
         self._ranges[range_index] = self._ranges.get(range_index, 0) + 1
         self._count += 1
+
+    def has(self, out_ms: int, log_offset: int) -> bool:
+        """Whether this message waits, or was rolled before its time."""
+        offsets, start = self._by_time.get(out_ms), self._removed.get(out_ms, 0)
+        if offsets is None:
+            return False
+        at = bisect_left(offsets, log_offset, start)
+        return at < len(offsets) and offsets[at] == log_offset
 
     @property
     def next_ms(self) -> int | None:

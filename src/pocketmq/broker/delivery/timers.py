@@ -92,7 +92,10 @@ class _Settled(Skip):
 
 
 class Settled(Protocol):
-    """Knows timed records that have become pointless; see `pop.leases`."""
+    """Knows timed records that have become pointless; see `groups.leases`."""
+
+    def is_over(self, record: int, /) -> bool:
+        """Whether the record at this log offset is already pointless when it is read. If so, it does not wait."""
 
     def is_settled(self, record: int, /) -> bool:
         """Whether the record at this log offset is dropped. If not, it is delivered."""
@@ -101,6 +104,9 @@ class Settled(Protocol):
 
 
 class _NothingSettled:
+    def is_over(self, record: int, /) -> bool:
+        return False
+
     def is_settled(self, record: int, /) -> bool:
         return False
 
@@ -192,6 +198,10 @@ class Timers(Delivery[TimerProgress]):
 
     def _add(self, entry: Entry) -> None:
         log_offset, size, _ = entry
+        if self._settled.is_over(log_offset):
+            self._read_to = max(self._read_to, log_offset + size)
+            self._settled.dropped(log_offset)
+            return
         request = self._request(entry)
         is_new = log_offset >= self._read_to
         if is_message(entry):
@@ -323,7 +333,7 @@ class Timers(Delivery[TimerProgress]):
     def _rolled(self, entry: Entry) -> Forward | Skip | None:
         """The outcome for an entry that may be old. None if it is not old yet."""
         request = self._request(entry)
-        if isinstance(request, Skip) or self._frontier.is_done(request.out_ms, entry[0]):
+        if isinstance(request, Skip) or not self._waiting.has(request.out_ms, entry[0]):
             return Skip(entry[0])
         message = self._forwarder.message(entry[0])
         if isinstance(message, Skip):

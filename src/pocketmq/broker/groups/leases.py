@@ -141,6 +141,10 @@ class Leases:
 
     # the timer
 
+    def is_over(self, record: int) -> bool:
+        """Whether the lease of the record at this log offset is finished: the timer need not keep it."""
+        return record in self._settled
+
     def is_settled(self, record: int) -> bool:
         """Whether the timer may drop the record at this log offset. If not, it is moved to the revive topic."""
         if record in self._settled:

@@ -13,8 +13,9 @@ Acks that follow one another in a turn become one record for each lease.
 
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from pocketmq import compiled
 from pocketmq.broker.groups.leases import QueueOfGroup
 from pocketmq.broker.pop.journal import Journal, OrderedChange
 from pocketmq.broker.state import BrokerState
@@ -29,10 +30,10 @@ from pocketmq.errors import (
     TopicNotFound,
 )
 from pocketmq.net import Peer, Reply
-from pocketmq.protocol.api.messages import AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply
+from pocketmq.protocol.api.messages import ChangeInvisibleTime, ChangeInvisibleTimeReply
 from pocketmq.protocol.command import ONEWAY, RESPONSE, Command, encode_command
 from pocketmq.protocol.fields import Fields
-from pocketmq.protocol.frames import Frame
+from pocketmq.protocol.frames import Frame, join_frame
 from pocketmq.protocol.hot_headers import ACKED, AckHead, BatchAckHead, ChangeHead, decode_head
 from pocketmq.protocol.pop import ORDERLY_QUEUE, BatchAck, BatchAckEntry, Handle, flag_of
 from pocketmq.store.settings import FlushMode
@@ -52,13 +53,31 @@ _NOT_IN_BATCH: Final = -1
 _OTHER_BATCH: Final = -2
 
 
-class _RunOfAcks(NamedTuple):
-    """Acks of one lease. `low` and `high` are the bounds of its queue."""
-
-    low: int
-    high: int
-    handle: Handle
-    offsets: list[int]
+def read_acks(frames: Sequence[Frame], at: int, most: int, answer: tuple[bytes, bytes]) -> compiled.AckRun | None:
+    """Up to `most` plain acks that follow one another from `at` on, by lease, and their answers. None if the first is not
+    a plain one.
+    """
+    leases: dict[tuple[str, str, int, str], tuple[int, list[int]]] = {}
+    answered: list[bytes] = []
+    before, behind = answer
+    count = 0
+    for _, header, _ in frames[at : at + most]:
+        head = decode_head((_JSON, header, b"")) if header.startswith(PLAIN_ACK) else None
+        if type(head) is not AckHead:
+            break
+        ext = head.ext
+        lease, _, last = ext.extra_info.rpartition(" ")
+        if ext.offset < 0 or not (last.isascii() and last.isdecimal()):
+            break
+        _, offsets = leases.setdefault((ext.consumer_group, ext.topic, ext.queue_id, lease), (count, []))
+        offsets.append(ext.offset)
+        count += 1
+        if not head.flag & ONEWAY:
+            answered.append(join_frame(_JSON, b"%b%d%b" % (before, head.opaque, behind)))
+    if not count:
+        return None
+    found = [(*key, first, offsets) for key, (first, offsets) in leases.items()]
+    return count, found, b"".join(answered)
 
 
 class AckHandlers:
@@ -68,6 +87,8 @@ class AckHandlers:
         self._state = state
         self._journal = journal
         self._waits = state.store.settings.flush is FlushMode.SYNC
+        twin = compiled.twin()
+        self._read_acks = read_acks if twin is None else twin.read_acks
         self.stale = 0
         """Acks that changed nothing: repeated, late or forged ones."""
 
@@ -91,47 +112,33 @@ class AckHandlers:
             self._acknowledge(header.consumer_group, header.topic, handle, [header.offset])
             return reply, self._waits
 
-    def stage_run(self, peer: Peer, frames: Sequence[Frame], at: int) -> tuple[int, bytes, bool]:
+    def stage_run(self, peer: Peer, frames: list[Frame], at: int) -> tuple[int, bytes, bool]:
         """Stage plain acks that follow one another from `at` on. Return how many, their joined answers, and whether these
         wait for the disk. 0: the first is not a plain one, or has a mistake.
         """
-        leases: dict[tuple[str, str, int, str], _RunOfAcks] = {}
-        answered: list[int] = []
-        count = 0
-        for _, header, _ in frames[at : at + MAX_RUN]:
-            head = decode_head((_JSON, header, b"")) if header.startswith(PLAIN_ACK) else None
-            if type(head) is not AckHead:
-                break
-            ext = head.ext
-            lease_text, _, last = ext.extra_info.rpartition(" ")
-            key = ext.consumer_group, ext.topic, ext.queue_id, lease_text
-            found = leases.get(key)
-            if found is None:
-                found = self._begin_run(ext)
-                if found is None:
-                    break
-                leases[key] = found
-            if not (found.low <= ext.offset <= found.high and last.isdecimal()):
-                break
-            found.offsets.append(ext.offset)
-            count += 1
-            if not head.flag & ONEWAY:
-                answered.append(head.opaque)
-        if not count:
-            return 0, b"", False
-        with self._state.appender.all_or_none():
-            for (group, topic, _, _), found in leases.items():
-                self._acknowledge(group, topic, found.handle, found.offsets)
-        return count, b"".join(map(ACKED.encode, answered)), self._waits
+        most = MAX_RUN
+        while (run := self._read_acks(frames, at, most, ACKED.parts)) is not None:
+            count, leases, answers = run
+            handles = [self._handle_of(lease) for lease in leases]
+            if None not in handles:
+                with self._state.appender.all_or_none():
+                    for (group, topic, _, _, _, offsets), handle in zip(leases, handles, strict=True):
+                        assert handle is not None
+                        self._acknowledge(group, topic, handle, offsets)
+                return count, answers, self._waits
+            most = leases[handles.index(None)][4]
+        return 0, b"", False
 
-    def _begin_run(self, header: AckMessage) -> _RunOfAcks | None:
-        """None for an ack that is to be handled by itself."""
+    def _handle_of(self, lease: compiled.AckedLease) -> Handle | None:
+        """None for acks that are to be handled one by one."""
+        _, topic, queue_id, text, _, offsets = lease
         try:
-            low, high = self._check_queue(header.topic, header.queue_id)
-            handle = Handle.parse(header.extra_info)._replace(queue_id=header.queue_id)
+            low, high = self._check_queue(topic, queue_id)
+            handle = Handle.parse(f"{text} 0")
         except PocketMQError:
             return None
-        return None if handle.revive_queue == ORDERLY_QUEUE else _RunOfAcks(low, high, handle, [])
+        is_plain = handle.revive_queue != ORDERLY_QUEUE and low <= min(offsets) and max(offsets) <= high
+        return handle._replace(queue_id=queue_id) if is_plain else None
 
     def stage_batch(self, peer: Peer, head: BatchAckHead, body: bytes) -> StagedLease:
         """Acks of several pops. An entry with a mistake is left out, so that the others count."""

@@ -17,18 +17,20 @@ import logging
 from collections.abc import Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from pocketmq import compiled
 from pocketmq.broker.groups.leases import Lease, Move, QueueOfGroup
 from pocketmq.broker.groups.orders import OrderInfo
 from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.messages import Draft
 from pocketmq.broker.state import BrokerState
 from pocketmq.errors import InvalidParameter, StoreBusy, StoreDamaged
-from pocketmq.model import StoredMessage
+from pocketmq.model import TIMER_TOPIC, StoredMessage, parse_topic
 from pocketmq.model import properties as names
 from pocketmq.protocol.pop import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECK_POINT_TAG,
+    NORMAL,
     Ack,
     CheckPoint,
     Handle,
@@ -39,6 +41,8 @@ from pocketmq.protocol.pop import (
 log = logging.getLogger("pocketmq.broker")
 
 REVIVE_QUEUES: Final = 8
+_TIMERS: Final = parse_topic(TIMER_TOPIC)
+_V4_BYTES: Final = 8
 EARLY_MS: Final = 1_000
 """A check point goes to the revive topic so long before its lease is over."""
 
@@ -149,6 +153,7 @@ class Journal:
         self._retries = retries
         self._topic = revive_topic(state.settings.now.cluster)
         self._broker = state.settings.now.broker_name
+        self._twin = compiled.twin()
         self._revive_queue = -1
         self._began_ms = state.clock.steady_ms()
 
@@ -165,7 +170,7 @@ class Journal:
     def begin(self, group: str, parts: Sequence[Popped], pop_ms: int, invisible_ms: int, revive_queue: int) -> None:
         """Lease messages, and move the group behind them."""
         points = [self._point(group, part, pop_ms, invisible_ms) for part in parts if part.offsets]
-        leases = [self._stage(point, revive_queue, self._check_point(point, revive_queue)) for point in points]
+        leases = [self._begin(point, revive_queue) for point in points]
         end = self._state.store.end
         first = leases[0].record if leases else end
         moves: list[Move] = []
@@ -188,8 +193,18 @@ class Journal:
             revive_ms=pop_ms + invisible_ms,
         )
 
-    def _stage(self, point: CheckPoint, revive_queue: int, draft: Draft) -> _NewLease:
+    def _begin(self, point: CheckPoint, revive_queue: int, renews: Handle | None = None) -> _NewLease:
+        """Stage the check point of a lease."""
         lease = Lease(point, revive_queue, self._state.clock.uptime_ms() + point.invisible_ms)
+        times = point.start, point.pop_ms, point.invisible_ms, revive_queue
+        handle = Handle(*times, NORMAL, self._broker, point.queue_id, point.start)
+        due_ms = point.pop_ms + point.invisible_ms - EARLY_MS
+        record = None if renews else self._stage_plain(False, point.group, point.topic, handle, lease.offsets, due_ms)
+        if record is not None:
+            return _NewLease(lease, record, is_due=False)
+        draft = self._record(CHECK_POINT_TAG, point.unique_key(), point.encode(), revive_queue, due_ms)
+        if renews is not None:
+            draft.properties[names.POP_CK] = renews.text()
         stored = self._state.appender.stage(draft)
         return _NewLease(lease, stored.log_offset, draft.topic == self._topic)
 
@@ -210,10 +225,19 @@ class Journal:
         else:
             wanted = [offset for offset in dict.fromkeys(offsets) if self._is_open(lease, offset)]
         if wanted:
-            stored = self._state.appender.stage(self._ack(group, topic, handle, wanted))
+            record = self._stage_ack(group, topic, handle, wanted)
             if lease is not None:
-                _Acked(self._state, lease, wanted, stored.log_offset)
+                _Acked(self._state, lease, wanted, record)
         return len(wanted)
+
+    def _stage_ack(self, group: str, topic: str, handle: Handle, offsets: Sequence[int]) -> int:
+        """Return the log offset of the ack."""
+        due_ms, checked = handle.pop_ms + handle.invisible_ms, handle._replace(broker=self._broker)
+        self._revive_queue_of(checked)
+        record = self._stage_plain(True, group, topic, checked, offsets, due_ms)
+        if record is None:
+            record = self._state.appender.stage(self._ack(group, topic, handle, offsets)).log_offset
+        return record
 
     def _is_open(self, lease: Lease, offset: int) -> bool:
         """Whether a message is not acknowledged, also not in this turn."""
@@ -233,11 +257,11 @@ class Journal:
             point = self._point(group, part, now_ms, invisible_ms)
             if lease is None or self._is_open(lease, offset):
                 revive_queue, appender = self._revive_queue_of(handle), self._state.appender
-                renewed = self._stage(point, revive_queue, self._check_point(point, revive_queue, renews=handle))
+                renewed = self._begin(point, revive_queue, renews=handle)
                 appender.follow(_Began(self._state, (renewed,)))
-                acked = appender.stage(self._ack(group, topic, handle, (offset,)))
+                acked = self._stage_ack(group, topic, handle, (offset,))
                 if lease is not None:
-                    _Acked(self._state, lease, (offset,), acked.log_offset)
+                    _Acked(self._state, lease, (offset,), acked)
         return handle._replace(start=offset, pop_ms=now_ms, invisible_ms=invisible_ms, flag=flag_of(topic))
 
     def _find(self, group: str, topic: str, handle: Handle) -> Lease | None:
@@ -300,13 +324,6 @@ class Journal:
 
     # records
 
-    def _check_point(self, point: CheckPoint, revive_queue: int, *, renews: Handle | None = None) -> Draft:
-        due_ms = point.pop_ms + point.invisible_ms - EARLY_MS
-        draft = self._record(CHECK_POINT_TAG, point.unique_key(), point.encode(), revive_queue, due_ms)
-        if renews is not None:
-            draft.properties[names.POP_CK] = renews.text()
-        return draft
-
     def _ack(self, group: str, topic: str, handle: Handle, offsets: Sequence[int]) -> Draft:
         one = len(offsets) == 1
         ack = Ack(
@@ -332,6 +349,38 @@ class Journal:
             born_host=self._state.store.store_host,
             stored_before=True,
         )
+
+    def _stage_plain(
+        self, is_ack: bool, group: str, topic: str, handle: Handle, offsets: Iterable[int], due_ms: int
+    ) -> int | None:
+        """Stage the record of a check point or an ack that waits in the timer, with the C twin. Return its log offset; None
+        if there is no twin, or if Python must encode the record.
+        """
+        state, now_ms = self._state, self._state.clock.now_ms()
+        timer = state.settings.now.timer
+        is_usual = timer.enabled and not state.appender.timers_full
+        if self._twin is None or not is_usual or not now_ms < due_ms <= now_ms + timer.max_delay_s * 1000:
+            return None
+        store = state.store
+        queue = store.queue(_TIMERS, 0)
+        if len(store.store_host) != _V4_BYTES:
+            return None
+        store_ms, log_offset, limit = store.run_bounds()
+        second_ms = (due_ms - 1) // timer.precision_ms * timer.precision_ms
+        made = self._twin.lay_out_lease(
+            is_ack,
+            group,
+            topic,
+            offsets,
+            (handle.queue_id, handle.start, handle.pop_ms, handle.invisible_ms, handle.revive_queue, due_ms, second_ms),
+            (now_ms, store_ms, queue.next_offset, log_offset, limit),
+            (self._broker, self._topic, queue.topic_field, queue.record_magic, store.store_host),
+        )
+        if made is None:
+            return None
+        record, entry = made
+        store.stage_run(record, log_offset + len(record), ((queue, entry),))
+        return log_offset
 
     def _revive_queue_of(self, handle: Handle) -> int:
         if not 0 <= handle.revive_queue < REVIVE_QUEUES:
