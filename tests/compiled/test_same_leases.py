@@ -16,12 +16,14 @@ from tests.twins import BOTH, compiled_or_skip, using
 
 from pocketmq import compiled
 from pocketmq.broker.pop.acks import read_acks
+from pocketmq.broker.pop.records import LeaseRecords
 from pocketmq.codes import RequestCode
-from pocketmq.protocol.api.messages import AckMessage
+from pocketmq.protocol.api.messages import AckMessage, PopReply
 from pocketmq.protocol.command import Command, encode_command
 from pocketmq.protocol.frames import Frame, split_frames
-from pocketmq.protocol.hot_headers import ACKED
-from pocketmq.protocol.record import decode_record
+from pocketmq.protocol.hot_headers import ACKED, POP_PARTS, pop_reply
+from pocketmq.protocol.record import decode_record, encode_record
+from pocketmq.store.queues.consume_queue import ENTRY
 from pocketmq.store.settings import FlushMode
 from pocketmq.testing import run
 
@@ -140,7 +142,79 @@ def test_leases_leak_no_memory(turn: compiled.Twin) -> None:
     assert grown_bytes(work) < 16_384
 
 
+RECORDS = b"".join(
+    encode_record(b"T", 0, number, 100 * number, b"b" * 8, b"", 0, 0, 1, bytes(8), 2, bytes(8)) for number in range(3)
+)
+SIZE = len(RECORDS) // 3
+ENTRIES = b"".join(ENTRY.pack(SIZE * number, SIZE, 0) for number in range(3))
+BOUNDS = compiled.ReadBounds(0, 3 * SIZE, 0, 32, 8, 1 << 20, 1 << 16, 3, 2)
+
+
+def lease_two(turn: compiled.Twin, group: str = "G", entries: bytes = ENTRIES) -> compiled.LeasedMessages | None:
+    def map_at(offset: int) -> tuple[memoryview, int]:
+        return memoryview(RECORDS), 0
+
+    answer = 5, 0, 7, 3
+    return turn.lease_messages(group, "T", entries, BOUNDS, map_at, NUMBERS, POSITION, PLAN, answer, POP_PARTS)
+
+
+def test_messages_of_one_queue_are_leased_and_answered_by_one_call(turn: compiled.Twin) -> None:
+    found = lease_two(turn)
+    assert found is not None
+    count, size, record, entry, answer, rest = found
+    reply = PopReply(NUMBERS[2], NUMBERS[3], NUMBERS[4], 8, "0 0 0", "0 0 0,1")
+
+    assert (count, size, rest) == (2, 2 * SIZE, 8)
+    assert (record, entry) == turn.lay_out_lease(False, "G", "T", (0, 1), NUMBERS, POSITION, PLAN)
+    assert answer == pop_reply(5, reply, 2 * SIZE) + RECORDS[: 2 * SIZE]
+
+
+def test_unusual_pops_are_left_to_python(turn: compiled.Twin) -> None:
+    hole = ENTRY.pack(0, 2**31 - 1, 0)
+    assert lease_two(turn, "é") is None
+    assert lease_two(turn, entries=b"") is None
+    assert lease_two(turn, entries=hole + ENTRIES) is None
+
+
+def test_leases_of_messages_leak_no_memory(turn: compiled.Twin) -> None:
+    def work() -> None:
+        lease_two(turn)
+        lease_two(turn, "é")
+        lease_two(turn, entries=b"")
+        with pytest.raises(TypeError):
+            turn.lease_messages("G", "T", ENTRIES, BOUNDS, None, NUMBERS, POSITION, PLAN, (5, 0, 7, 3), POP_PARTS)  # type: ignore[arg-type]
+
+    assert grown_bytes(work) < 16_384
+
+
 # complete brokers
+
+
+def test_a_usual_pop_is_leased_by_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    stage_messages = LeaseRecords.stage_messages
+
+    def noted(*args: Any) -> Any:
+        found = stage_messages(*args)
+        made.append(found is not None)
+        return found
+
+    monkeypatch.setattr(LeaseRecords, "stage_messages", noted)
+
+    async def talk() -> None:
+        async with running() as broker:
+            broker.make_topic("T", 1)
+            client = await broker.connect()
+            for number in range(6):
+                await client.sent(b"%d" % number)
+            for most in (2, 32):
+                await client.ask(RequestCode.POP_MESSAGE, popping(most=most))
+
+    compiled_or_skip()
+    with using("compiled"):
+        run(talk())
+
+    assert made == [True, True]
 
 
 async def answers_of(client: Client, broker: RunningBroker, *commands: Command) -> list[Command]:

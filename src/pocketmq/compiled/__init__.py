@@ -92,8 +92,10 @@ PullRun = tuple[int, list[PulledRow], list[bytes | memoryview]]
 ranges of the log.
 """
 
-AckedLease = tuple[str, str, int, str, int, list[int]]
-"""Group, topic and queue id; the receipt handle without its offset; the number of its first frame; the offsets."""
+AckedLease = tuple[str, str, int, tuple[int, int, int, int, int, str], int, list[int]]
+"""Group, topic and queue id; start, pop time, invisible time, revive queue, flag and broker of the receipt handle; the
+number of its first frame; the offsets.
+"""
 
 AckRun = tuple[int, list[AckedLease], bytes]
 """The number of frames, the acknowledged leases, and the answers."""
@@ -102,6 +104,9 @@ LeasePlan = tuple[str, str, bytes, int, bytes]
 """Values that the records of all leases share: broker, revive topic, topic field and magic number of the timer's topic, and
 the packed store host.
 """
+
+LeasedMessages = tuple[int, int, bytes, bytes, bytes, int]
+"""The number of messages and their bytes; the record of their check point and its queue entry; the answer; the rest."""
 
 TextColumn = tuple[bytearray | None, bytearray, bytearray]
 """Arrow buffers: a validity bit for each text, None if all are valid; the offsets; the texts."""
@@ -218,6 +223,26 @@ class Twin(Protocol):
         its queue entry. `numbers` are queue id, start, pop time, invisible time, revive queue, due time and the second
         before it; `position` is birth time, store time, queue offset, log offset and the limit of the log. Returns None if
         a name is irregular, or if the record does not fit.
+        """
+        ...
+
+    def lease_messages(
+        self,
+        group: str,
+        topic: str,
+        entries: bytes,
+        bounds: ReadBounds,
+        map_at: Callable[[int], tuple[memoryview | None, int]],
+        numbers: tuple[int, ...],
+        position: tuple[int, int, int, int, int],
+        plan: LeasePlan,
+        answer: tuple[int, int, int, int],
+        parts: tuple[bytes, ...],
+        /,
+    ) -> LeasedMessages | None:
+        """Twin of `broker.pop.reading`, `Journal.begin` and the answer, for a pop without a filter that gets messages of
+        one queue. `numbers`, `position` and `plan` are those of `lay_out_lease`; `answer` is opaque, flag, rest of other
+        queues and end of this one. Returns None if anything is irregular.
         """
         ...
 

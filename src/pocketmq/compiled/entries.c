@@ -114,6 +114,10 @@ static PyObject *gathered_from(const Pick *pick, const LogRange *ranges, Py_ssiz
     return bytes;
 }
 
+PyObject *picked_bytes(const Pick *pick, PyObject *map_at) {
+    return gathered_from(pick, (const LogRange *)pick->ranges.data, pick->ranges.used / (Py_ssize_t)sizeof(LogRange), map_at);
+}
+
 static PyObject *found_bytes(const Pick *pick, PyObject *map_at) {
     const LogRange *ranges = (const LogRange *)pick->ranges.data;
     const Py_ssize_t count = pick->ranges.used / (Py_ssize_t)sizeof(LogRange);

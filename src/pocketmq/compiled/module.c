@@ -11,6 +11,7 @@ static PyMethodDef methods[] = {
     FAST(pick_entries),
     FAST(read_acks),
     FAST(lay_out_lease),
+    FAST(lease_messages),
     FAST(count_sound),
     FAST(read_keys),
     FAST(enter_keys),

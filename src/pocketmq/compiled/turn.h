@@ -244,6 +244,8 @@ typedef struct {
 
 /* Examines entries until the pull has enough; false with an error set. */
 bool pick_from(Pick *pick, Span entries);
+/* The bytes of its ranges, at least one, if they are in one map of the log; NULL without an error if they are not. */
+PyObject *picked_bytes(const Pick *pick, PyObject *map_at);
 
 /* A pack of bodies in progress: the number of missing records, and the positions of its next parts. */
 typedef struct {
@@ -268,6 +270,7 @@ PyObject *lay_out_sends(PyObject *module, PyObject *const *arguments, Py_ssize_t
 PyObject *serve_pulls(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *pick_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_acks(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *lease_messages(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *lay_out_lease(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *count_sound(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *read_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

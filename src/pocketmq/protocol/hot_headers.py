@@ -307,14 +307,30 @@ class FixedReplies:
         return _pack_prefix(4 + size, size) + header
 
 
+POP_PARTS: Final = tuple(
+    text.encode()
+    for text in (
+        '{"code":0,"extFields":{"popTime":"',
+        '","invisibleTime":"',
+        '","reviveQid":"',
+        '","restNum":"',
+        '","startOffsetInfo":"',
+        '","msgOffsetInfo":"',
+        _BEFORE_OPAQUE,
+        f',"remark":"FOUND"{_END}',
+    )
+)
+"""The texts around the values of a response with popped messages: its numbers, both offset texts, and opaque."""
+_POP_REPLY: Final = "%d".join(part.decode().replace("%", "%%") for part in POP_PARTS).replace('Info":"%d', 'Info":"%s')
+
+
 def pop_reply(opaque: int, reply: PopReply, body_size: int) -> bytes:
     """Prefix and header of the response with popped messages. No field needs an escape."""
-    counts = "" if reply.order_count_info is None else f'","orderCountInfo":"{reply.order_count_info}'
-    header = (
-        f'{{"code":0,"extFields":{{"popTime":"{reply.pop_time}","invisibleTime":"{reply.invisible_time}",'
-        f'"reviveQid":"{reply.revive_qid}","restNum":"{reply.rest_num}","startOffsetInfo":"{reply.start_offset_info}",'
-        f'"msgOffsetInfo":"{reply.msg_offset_info}{counts}{_BEFORE_OPAQUE}{opaque},"remark":"FOUND"{_END}'
-    ).encode()
+    offsets = reply.msg_offset_info
+    if reply.order_count_info is not None:
+        offsets = f'{offsets}","orderCountInfo":"{reply.order_count_info}'
+    numbers = reply.pop_time, reply.invisible_time, reply.revive_qid, reply.rest_num
+    header = (_POP_REPLY % (*numbers, reply.start_offset_info, offsets, opaque)).encode()
     size = len(header)
     return _pack_prefix(4 + size + body_size, size) + header
 

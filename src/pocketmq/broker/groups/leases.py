@@ -17,7 +17,7 @@ the log. What is here:
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pocketmq.broker.groups.offsets import OffsetTable
@@ -32,14 +32,31 @@ LeaseKey = tuple[str, str, int, int, int]
 class Lease:
     """The messages of one queue that one pop returned. `ends_ms` is in uptime, which no step of the wall clock changes."""
 
-    __slots__ = ("acking", "check_point", "ends_ms", "in_revive_topic", "offsets", "records", "revive_queue", "unacked")
+    __slots__ = (
+        "acking",
+        "broker",
+        "ends_ms",
+        "in_revive_topic",
+        "invisible_ms",
+        "key",
+        "offsets",
+        "queue",
+        "records",
+        "revive_queue",
+        "unacked",
+    )
 
-    def __init__(self, check_point: CheckPoint, revive_queue: int, ends_ms: int) -> None:
-        self.check_point = check_point
+    def __init__(
+        self, key: LeaseKey, offsets: Sequence[int], invisible_ms: int, broker: str, revive_queue: int, ends_ms: int
+    ) -> None:
+        self.key = key
+        self.queue: QueueOfGroup = key[:3]
+        self.offsets = offsets
+        self.invisible_ms = invisible_ms
+        self.broker = broker
         self.revive_queue = revive_queue
         self.ends_ms = ends_ms
-        self.offsets = check_point.offsets()
-        self.unacked = dict.fromkeys(self.offsets)
+        self.unacked = dict.fromkeys(offsets)
         self.acking: set[int] = set()
         """Those of them whose ack is in a turn that is not stored yet."""
         self.records: list[int] = []
@@ -48,13 +65,13 @@ class Lease:
         """Whether one of its records is there, so that all others must follow."""
 
     @property
-    def key(self) -> LeaseKey:
-        point = self.check_point
-        return point.group, point.topic, point.queue_id, point.start, point.pop_ms
-
-    @property
-    def queue(self) -> QueueOfGroup:
-        return self.check_point.group, self.check_point.topic, self.check_point.queue_id
+    def check_point(self) -> CheckPoint:
+        group, topic, queue_id, start, pop_ms = self.key
+        distances = tuple([offset - start for offset in self.offsets])
+        times = pop_ms, self.invisible_ms
+        return CheckPoint(
+            start, *times, queue_id, topic, group, len(distances), distances, self.broker, revive_ms=sum(times)
+        )
 
 
 class Leases:
@@ -92,15 +109,20 @@ class Leases:
         self._by_key[lease.key] = self._by_record[record] = lease
         self.end_at(lease, lease.ends_ms)
 
-    def acknowledged(self, lease: Lease, offsets: Iterable[int], record: int) -> None:
-        """An ack of these offsets is stored at the log offset `record`."""
+    def acknowledged(self, lease: Lease, offsets: Sequence[int], record: int) -> None:
+        """An ack of these offsets, each of which was not acknowledged before, is stored at the log offset `record`."""
         lease.records.append(record)
-        before = len(lease.unacked)
-        lease.acking.difference_update(offsets)
-        for offset in offsets:
-            lease.unacked.pop(offset, None)
-        self.in_flight[lease.queue] -= before - len(lease.unacked)
-        if not lease.unacked:
+        unacked = lease.unacked
+        before = len(unacked)
+        if len(offsets) == before:  # all that are left
+            unacked.clear()
+            lease.acking.clear()
+        else:
+            lease.acking.difference_update(offsets)
+            for offset in offsets:
+                unacked.pop(offset, None)
+        self.in_flight[lease.queue] -= before - len(unacked)
+        if not unacked:
             self._finish(lease)
 
     def _finish(self, lease: Lease) -> None:

@@ -6,7 +6,8 @@
 
 Modules in reading order:
 
-    journal      check points and acks in the log
+    records      check points and acks in the log, by the C twin
+    journal      the same with all that they change, in Python where the twin does not do it
     reading      which messages a pop gets, and its answer
     popping      the requests POP, PEEK, NOTIFICATION and POLLING_INFO; long polling
     acks         the requests ACK, BATCH_ACK and CHANGE_MESSAGE_INVISIBLETIME

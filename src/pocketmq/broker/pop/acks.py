@@ -57,7 +57,7 @@ def read_acks(frames: Sequence[Frame], at: int, most: int, answer: tuple[bytes, 
     """Up to `most` plain acks that follow one another from `at` on, by lease, and their answers. None if the first is not
     a plain one.
     """
-    leases: dict[tuple[str, str, int, str], tuple[int, list[int]]] = {}
+    leases: dict[tuple[str, str, int, str], compiled.AckedLease] = {}
     answered: list[bytes] = []
     before, behind = answer
     count = 0
@@ -66,18 +66,28 @@ def read_acks(frames: Sequence[Frame], at: int, most: int, answer: tuple[bytes, 
         if type(head) is not AckHead:
             break
         ext = head.ext
-        lease, _, last = ext.extra_info.rpartition(" ")
+        text, _, last = ext.extra_info.rpartition(" ")
         if ext.offset < 0 or not (last.isascii() and last.isdecimal()):
             break
-        _, offsets = leases.setdefault((ext.consumer_group, ext.topic, ext.queue_id, lease), (count, []))
-        offsets.append(ext.offset)
+        key = ext.consumer_group, ext.topic, ext.queue_id, text
+        if key not in leases:
+            if (handle := _whole_handle(f"{text} 0")) is None:
+                break
+            leases[key] = *key[:3], handle[:6], count, []
+        leases[key][5].append(ext.offset)
         count += 1
         if not head.flag & ONEWAY:
             answered.append(join_frame(_JSON, b"%b%d%b" % (before, head.opaque, behind)))
-    if not count:
+    return (count, [*leases.values()], b"".join(answered)) if count else None
+
+
+def _whole_handle(text: str) -> Handle | None:
+    """A receipt handle as brokers write it; None for a shorter, longer or odd one."""
+    try:
+        handle = Handle.parse(text)
+    except ImpossibleRequest:
         return None
-    found = [(*key, first, offsets) for key, (first, offsets) in leases.items()]
-    return count, found, b"".join(answered)
+    return handle if handle.text() == text and max(map(abs, handle[:5])) < 10**18 else None
 
 
 class AckHandlers:
@@ -131,14 +141,14 @@ class AckHandlers:
 
     def _handle_of(self, lease: compiled.AckedLease) -> Handle | None:
         """None for acks that are to be handled one by one."""
-        _, topic, queue_id, text, _, offsets = lease
+        _, topic, queue_id, parts, _, offsets = lease
         try:
             low, high = self._check_queue(topic, queue_id)
-            handle = Handle.parse(f"{text} 0")
         except PocketMQError:
             return None
+        handle = Handle(*parts, queue_id, 0)
         is_plain = handle.revive_queue != ORDERLY_QUEUE and low <= min(offsets) and max(offsets) <= high
-        return handle._replace(queue_id=queue_id) if is_plain else None
+        return handle if is_plain else None
 
     def stage_batch(self, peer: Peer, head: BatchAckHead, body: bytes) -> StagedLease:
         """Acks of several pops. An entry with a mistake is left out, so that the others count."""

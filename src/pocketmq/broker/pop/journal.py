@@ -18,13 +18,14 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pocketmq import compiled
-from pocketmq.broker.groups.leases import Lease, Move, QueueOfGroup
+from pocketmq.broker.groups.leases import Lease, LeaseKey, Move, QueueOfGroup
 from pocketmq.broker.groups.orders import OrderInfo
 from pocketmq.broker.handlers.retries import Retries
 from pocketmq.broker.messages import Draft
+from pocketmq.broker.pop.records import LeaseRecords
 from pocketmq.broker.state import BrokerState
 from pocketmq.errors import InvalidParameter, StoreBusy, StoreDamaged
-from pocketmq.model import TIMER_TOPIC, StoredMessage, parse_topic
+from pocketmq.model import StoredMessage
 from pocketmq.model import properties as names
 from pocketmq.protocol.pop import (
     ACK_TAG,
@@ -37,12 +38,11 @@ from pocketmq.protocol.pop import (
     flag_of,
     revive_topic,
 )
+from pocketmq.store.queues.consume_queue import ConsumeQueue
 
 log = logging.getLogger("pocketmq.broker")
 
 REVIVE_QUEUES: Final = 8
-_TIMERS: Final = parse_topic(TIMER_TOPIC)
-_V4_BYTES: Final = 8
 EARLY_MS: Final = 1_000
 """A check point goes to the revive topic so long before its lease is over."""
 
@@ -74,7 +74,7 @@ class _Began:
 
     def stored(self) -> None:
         for lease, record, is_due in self._leases:
-            if not self._state.store.was_deleted(lease.check_point.topic, record):
+            if not self._state.store.was_deleted(lease.key[1], record):
                 self._state.leases.add(lease, record, is_due=is_due)
 
     def failed(self) -> None:
@@ -153,7 +153,8 @@ class Journal:
         self._retries = retries
         self._topic = revive_topic(state.settings.now.cluster)
         self._broker = state.settings.now.broker_name
-        self._twin = compiled.twin()
+        self._records = LeaseRecords(state, self._topic, self._broker)
+        self.begins_at_once = self._records.is_in_use
         self._revive_queue = -1
         self._began_ms = state.clock.steady_ms()
 
@@ -169,8 +170,11 @@ class Journal:
 
     def begin(self, group: str, parts: Sequence[Popped], pop_ms: int, invisible_ms: int, revive_queue: int) -> None:
         """Lease messages, and move the group behind them."""
-        points = [self._point(group, part, pop_ms, invisible_ms) for part in parts if part.offsets]
-        leases = [self._begin(point, revive_queue) for point in points]
+        leases: list[_NewLease] = []
+        for part in parts:
+            if part.offsets:
+                key = group, part.topic, part.queue_id, part.start, pop_ms
+                leases.append(self._stage(self._lease(key, part.offsets, invisible_ms, revive_queue)))
         end = self._state.store.end
         first = leases[0].record if leases else end
         moves: list[Move] = []
@@ -179,30 +183,46 @@ class Journal:
             queue = group, part.topic, part.queue_id
             moves.append(self._state.positions.move(queue, part.next_offset, first, end))
 
-    def _point(self, group: str, part: Popped, pop_ms: int, invisible_ms: int) -> CheckPoint:
-        return CheckPoint(
-            part.start,
-            pop_ms,
-            invisible_ms,
-            part.queue_id,
-            part.topic,
-            group,
-            len(part.offsets),
-            tuple([offset - part.start for offset in part.offsets]),
-            self._broker,
-            revive_ms=pop_ms + invisible_ms,
-        )
+    def begin_at_once(
+        self,
+        group: str,
+        queue: ConsumeQueue,
+        start: int,
+        max_count: int,
+        pop_ms: int,
+        invisible_ms: int,
+        answer: tuple[int, int, int, int],
+    ) -> compiled.LeasedMessages | None:
+        """The same for messages of one queue, which are also read and answered. None if `begin` must do it."""
+        revive_queue = (self._revive_queue + 1) % REVIVE_QUEUES
+        handle = Handle(start, pop_ms, invisible_ms, revive_queue, NORMAL, self._broker, queue.queue_id, start)
+        staged = self._records.stage_messages(group, queue, handle, max_count, answer, pop_ms + invisible_ms - EARLY_MS)
+        if staged is None:
+            return None
+        self._revive_queue = revive_queue
+        record, made = staged
+        next_offset = start + made[0]
+        key = group, queue.topic, queue.queue_id, start, pop_ms
+        lease = self._lease(key, range(start, next_offset), invisible_ms, revive_queue)
+        moves: list[Move] = []
+        self._state.appender.follow(_Began(self._state, (_NewLease(lease, record, is_due=False),), moves))
+        moves.append(self._state.positions.move(lease.queue, next_offset, record, self._state.store.end))
+        return made
 
-    def _begin(self, point: CheckPoint, revive_queue: int, renews: Handle | None = None) -> _NewLease:
+    def _lease(self, key: LeaseKey, offsets: Sequence[int], invisible_ms: int, revive_queue: int) -> Lease:
+        ends_ms = self._state.clock.uptime_ms() + invisible_ms
+        return Lease(key, offsets, invisible_ms, self._broker, revive_queue, ends_ms)
+
+    def _stage(self, lease: Lease, renews: Handle | None = None) -> _NewLease:
         """Stage the check point of a lease."""
-        lease = Lease(point, revive_queue, self._state.clock.uptime_ms() + point.invisible_ms)
-        times = point.start, point.pop_ms, point.invisible_ms, revive_queue
-        handle = Handle(*times, NORMAL, self._broker, point.queue_id, point.start)
-        due_ms = point.pop_ms + point.invisible_ms - EARLY_MS
-        record = None if renews else self._stage_plain(False, point.group, point.topic, handle, lease.offsets, due_ms)
+        group, topic, queue_id, start, pop_ms = lease.key
+        handle = Handle(start, pop_ms, lease.invisible_ms, lease.revive_queue, NORMAL, self._broker, queue_id, start)
+        due_ms = pop_ms + lease.invisible_ms - EARLY_MS
+        record = self._records.stage(False, group, topic, handle, lease.offsets, due_ms) if renews is None else None
         if record is not None:
             return _NewLease(lease, record, is_due=False)
-        draft = self._record(CHECK_POINT_TAG, point.unique_key(), point.encode(), revive_queue, due_ms)
+        point = lease.check_point
+        draft = self._record(CHECK_POINT_TAG, point.unique_key(), point.encode(), lease.revive_queue, due_ms)
         if renews is not None:
             draft.properties[names.POP_CK] = renews.text()
         stored = self._state.appender.stage(draft)
@@ -234,7 +254,7 @@ class Journal:
         """Return the log offset of the ack."""
         due_ms, checked = handle.pop_ms + handle.invisible_ms, handle._replace(broker=self._broker)
         self._revive_queue_of(checked)
-        record = self._stage_plain(True, group, topic, checked, offsets, due_ms)
+        record = self._records.stage(True, group, topic, checked, offsets, due_ms)
         if record is None:
             record = self._state.appender.stage(self._ack(group, topic, handle, offsets)).log_offset
         return record
@@ -252,16 +272,14 @@ class Journal:
         now_ms = max(self._state.clock.steady_ms(), handle.pop_ms + 1)
         offset = handle.offset
         lease = self._find(group, topic, handle)
-        if lease is not None or self._may_be_in_log(handle):
-            part = Popped(topic, handle.queue_id, offset, offset + 1, (offset,))
-            point = self._point(group, part, now_ms, invisible_ms)
-            if lease is None or self._is_open(lease, offset):
-                revive_queue, appender = self._revive_queue_of(handle), self._state.appender
-                renewed = self._begin(point, revive_queue, renews=handle)
-                appender.follow(_Began(self._state, (renewed,)))
-                acked = self._stage_ack(group, topic, handle, (offset,))
-                if lease is not None:
-                    _Acked(self._state, lease, (offset,), acked)
+        if self._is_open(lease, offset) if lease is not None else self._may_be_in_log(handle):
+            key = group, topic, handle.queue_id, offset, now_ms
+            new = self._lease(key, (offset,), invisible_ms, self._revive_queue_of(handle))
+            renewed = self._stage(new, renews=handle)
+            self._state.appender.follow(_Began(self._state, (renewed,)))
+            acked = self._stage_ack(group, topic, handle, (offset,))
+            if lease is not None:
+                _Acked(self._state, lease, (offset,), acked)
         return handle._replace(start=offset, pop_ms=now_ms, invisible_ms=invisible_ms, flag=flag_of(topic))
 
     def _find(self, group: str, topic: str, handle: Handle) -> Lease | None:
@@ -349,38 +367,6 @@ class Journal:
             born_host=self._state.store.store_host,
             stored_before=True,
         )
-
-    def _stage_plain(
-        self, is_ack: bool, group: str, topic: str, handle: Handle, offsets: Iterable[int], due_ms: int
-    ) -> int | None:
-        """Stage the record of a check point or an ack that waits in the timer, with the C twin. Return its log offset; None
-        if there is no twin, or if Python must encode the record.
-        """
-        state, now_ms = self._state, self._state.clock.now_ms()
-        timer = state.settings.now.timer
-        is_usual = timer.enabled and not state.appender.timers_full
-        if self._twin is None or not is_usual or not now_ms < due_ms <= now_ms + timer.max_delay_s * 1000:
-            return None
-        store = state.store
-        queue = store.queue(_TIMERS, 0)
-        if len(store.store_host) != _V4_BYTES:
-            return None
-        store_ms, log_offset, limit = store.run_bounds()
-        second_ms = (due_ms - 1) // timer.precision_ms * timer.precision_ms
-        made = self._twin.lay_out_lease(
-            is_ack,
-            group,
-            topic,
-            offsets,
-            (handle.queue_id, handle.start, handle.pop_ms, handle.invisible_ms, handle.revive_queue, due_ms, second_ms),
-            (now_ms, store_ms, queue.next_offset, log_offset, limit),
-            (self._broker, self._topic, queue.topic_field, queue.record_magic, store.store_host),
-        )
-        if made is None:
-            return None
-        record, entry = made
-        store.stage_run(record, log_offset + len(record), ((queue, entry),))
-        return log_offset
 
     def _revive_queue_of(self, handle: Handle) -> int:
         if not 0 <= handle.revive_queue < REVIVE_QUEUES:

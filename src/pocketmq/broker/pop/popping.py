@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pocketmq.broker.pop.acks import StagedLease, encoded, failed_with_numbers
 from pocketmq.broker.pop.journal import Journal, OrderedChange
-from pocketmq.broker.pop.reading import Found, PopQuery, Reading
+from pocketmq.broker.pop.reading import Found, PopQuery, Reading, Source
 from pocketmq.broker.reads.filters import EVERYTHING, Filter
 from pocketmq.broker.reads.waiting_pops import WaitingKey, WaitingPops
 from pocketmq.broker.state import BrokerState
@@ -39,7 +39,7 @@ from pocketmq.protocol.api.messages import (
     PopReply,
 )
 from pocketmq.protocol.hot_headers import PopHead, pop_reply
-from pocketmq.protocol.pop import ORDERLY_QUEUE
+from pocketmq.protocol.pop import ORDERLY_QUEUE, flag_of
 
 MAX_MESSAGES: Final = 32
 LATE_MS: Final = 500
@@ -148,12 +148,17 @@ class PopHandlers:
 
     def _pop_now(self, opaque: int, header: PopMessage, query: PopQuery) -> tuple[bytes, bool] | None:
         """The answer with messages; None if there are none."""
-        now_ms = self._state.clock.steady_ms()
+        now_ms, chance = self._state.clock.steady_ms(), self._reading.chance()
         invisible_ms = self._journal.longest_lease_ms(header.invisible_time)
-        found = self._reading.read(query)
+        source = self._reading.only_source(query, chance) if self._journal.begins_at_once else None
+        if source is not None and (answer := self._pop_at_once(opaque, query, source, now_ms, invisible_ms)):
+            return answer, False
+        found = self._reading.read(query, chance)
         if not found.reads:
             return None
-        found.pop_ms = now_ms = self._unused_ms(query, found, now_ms)
+        for popped in found.popped:
+            now_ms = self._unused_ms(query.group, popped.topic, popped.queue_id, popped.start, now_ms)
+        found.pop_ms = now_ms
         revive_queue = ORDERLY_QUEUE if query.order else self._journal.next_revive_queue()
         counts: str | None = None
         if query.order:
@@ -162,7 +167,7 @@ class PopHandlers:
             self._journal.begin(query.group, found.popped, now_ms, invisible_ms, revive_queue)
         if not found.count:
             return None
-        self._count(query, found)
+        self._count(query, found.count, found.size)
         if found.rest:
             self._state.waiting_pops.wake(WaitingKey(query.topic, query.group, query.queue_id))
         parts = self._reading.parts(found)
@@ -178,11 +183,28 @@ class PopHandlers:
         pieces, size = self._reading.body(query, found, invisible_ms, revive_queue)
         return b"".join((pop_reply(opaque, reply, size), *pieces)), False
 
-    def _unused_ms(self, query: PopQuery, found: Found, now_ms: int) -> int:
+    def _pop_at_once(
+        self, opaque: int, query: PopQuery, source: Source, now_ms: int, invisible_ms: int
+    ) -> bytes | None:
+        """The answer with messages of one queue; None if they must be read, leased and answered one after the other."""
+        queue, start, rest = source
+        began = self._state.clock.monotonic()
+        pop_ms = self._unused_ms(query.group, query.topic, queue.queue_id, start, now_ms)
+        answer = opaque, flag_of(query.topic), rest, queue.max_offset
+        made = self._journal.begin_at_once(query.group, queue, start, query.max_count, pop_ms, invisible_ms, answer)
+        if made is None:
+            return None
+        count, size, _, _, reply, rest = made
+        self._state.stats.get_times.record(self._state.clock.monotonic() - began)
+        self._count(query, count, size)
+        if rest:
+            self._state.waiting_pops.wake(WaitingKey(query.topic, query.group, query.queue_id))
+        return reply
+
+    def _unused_ms(self, group: str, topic: str, queue_id: int, start: int, now_ms: int) -> int:
         """The time of the pop. After a reset, another lease of the same millisecond may begin at the same offset."""
-        for popped in found.popped:
-            while self._state.leases.find((query.group, popped.topic, popped.queue_id, popped.start, now_ms)):
-                now_ms += 1
+        while self._state.leases.find((group, topic, queue_id, start, now_ms)):
+            now_ms += 1
         return now_ms
 
     def _begin_orderly(self, query: PopQuery, found: Found, invisible_ms: int) -> str:
@@ -203,11 +225,11 @@ class PopHandlers:
             texts += entry.counts_texts(dict(counts))
         return ";".join(texts)
 
-    def _count(self, query: PopQuery, found: Found) -> None:
+    def _count(self, query: PopQuery, count: int, size: int) -> None:
         tally = self._state.stats.pulled(query.group, query.topic)
-        tally.count += found.count
-        tally.joined += found.count - 1
-        tally.bytes += found.size
+        tally.count += count
+        tally.joined += count - 1
+        tally.bytes += size
 
     # holding
 
@@ -262,7 +284,7 @@ class PopHandlers:
             init_mode=1,
             filter=EVERYTHING,
         )
-        found = self._reading.read(query)
+        found = self._reading.read(query, self._reading.chance())
         answer = PopReply(self._state.clock.steady_ms(), 0, 0, found.rest + found.count)
         if not found.count:
             return Reply(answer, code=ResponseCode.PULL_NOT_FOUND, remark=_NOTHING)

@@ -11,18 +11,19 @@ others. Nothing changes here before the check points are written (`journal`).
 import struct
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from pocketmq.broker.pop.journal import Journal, Popped
-from pocketmq.broker.reads.filters import Filter
+from pocketmq.broker.reads.filters import EVERYTHING, Filter
 from pocketmq.broker.state import BrokerState
 from pocketmq.codes import Perm
 from pocketmq.model import properties as names
 from pocketmq.model.properties import format_properties, parse_properties
 from pocketmq.protocol.pop import NORMAL, Handle, QueuePart, flag_of, pop_retry_topic
 from pocketmq.protocol.record import FIELD_AT, decode_record, encode_record
+from pocketmq.store.queues.consume_queue import ConsumeQueue
 from pocketmq.store.reading import ReadResult, ReadStatus
 
 FILTER_SECONDS: Final = 0.01
@@ -47,6 +48,14 @@ class PopQuery(msgspec.Struct, frozen=True, kw_only=True):
     filter: Filter
     order: bool = False
     attempt_id: str | None = None
+
+
+class Source(NamedTuple):
+    """A queue, where the group reads it, and the messages in the other queues that a pop visits."""
+
+    queue: ConsumeQueue
+    start: int
+    rest: int
 
 
 class Read(msgspec.Struct):
@@ -78,11 +87,52 @@ class Reading:
         self._journal = journal
         self._chance = chance
 
-    def read(self, query: PopQuery) -> Found:
+    def chance(self) -> int:
+        """A number below 100 for the next pop: which queue is first, and whether retries are."""
+        return self._chance.randrange(100)
+
+    def only_source(self, query: PopQuery, chance: int) -> Source | None:
+        """The queue that has all messages of a pop; None if there may be others, or none, or if messages are filtered."""
+        settings, store = self._state.settings.now.pop, self._state.store
+        if query.order or query.filter is not EVERYTHING or settings.limits_in_flight:
+            return None
+        retries_first = chance < settings.retry_percent
+        if retries_first and self._has_retries(query, chance):
+            return None
+        found: ConsumeQueue | None = None
+        start = rest = 0
+        for queue_id in self._queues(query, chance):
+            position = self.position(query.group, query.topic, queue_id, query.init_mode)
+            queue = store.find_queue(query.topic, queue_id)
+            if queue is None:
+                continue
+            if not queue.min_offset <= position <= queue.max_offset:
+                return None
+            if found is not None:
+                rest += queue.max_offset - position
+            elif position < queue.max_offset:
+                found, start = queue, position
+        if found is None:
+            return None
+        is_full = found.max_offset - start >= query.max_count
+        if not is_full and (rest or (not retries_first and self._has_retries(query, chance))):
+            return None
+        return Source(found, start, rest)
+
+    def _has_retries(self, query: PopQuery, chance: int) -> bool:
+        """Whether the retry topic has messages for the group, or its position is not in its queue."""
+        name = self.retry_topic(query.group, query.topic, chance)
+        for queue_id in range(self._state.topics.require(name).read_queue_nums) if name else ():
+            assert name is not None
+            position = self.position(query.group, name, queue_id, query.init_mode)
+            if position != self._state.store.max_offset(name, queue_id):
+                return True
+        return False
+
+    def read(self, query: PopQuery, chance: int) -> Found:
         """Messages for a pop."""
         found = Found()
-        settings, chance = self._state.settings.now.pop, self._chance.randrange(100)
-        retries_first = not query.order and chance < settings.retry_percent
+        retries_first = not query.order and chance < self._state.settings.now.pop.retry_percent
         if retries_first:
             self._read_retries(query, chance, found)
         for queue_id in self._queues(query, chance):
