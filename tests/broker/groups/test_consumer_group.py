@@ -174,6 +174,14 @@ def test_members_with_equal_subscriptions_do_not_conflict_whatever_their_version
     assert group.pop_report() is None
 
 
+def test_members_that_pull_and_members_that_pop_do_not_conflict(group: ConsumerGroup) -> None:
+    join(group, 1, topic("T"), topic("%RETRY%g"))
+    join(group, 2, topic("T"))
+    join(group, 3, topic("T"), topic("%RETRY%g_T"))
+
+    assert not group.in_conflict
+
+
 @pytest.mark.parametrize(
     ("first", "second", "wanted"),
     [

@@ -271,8 +271,8 @@ def test_a_group_without_members_cannot_be_shown(members: Members) -> None:
 
 
 def test_conflicting_members_are_logged_once_and_always_listed(members: Members) -> None:
-    other = (Subscription("T", sub_version=1),)
-    conflict = Conflict("g", {"%RETRY%g": {"*": ("c1",), None: ("c2",)}})
+    other = (Subscription("U", sub_version=1),)
+    conflict = Conflict("g", {"T": {"*": ("c1",), None: ("c2",)}, "U": {None: ("c1",), "*": ("c2",)}})
 
     assert join(members, 1, "g", "h").conflicts == ()
     assert members.heartbeat(client(2), consumer("g", subscriptions=other), 0, NOW_MS).conflicts == (conflict,)
@@ -287,7 +287,7 @@ def test_conflicting_members_are_logged_once_and_always_listed(members: Members)
 @pytest.mark.parametrize("end", ["unregister", "expire"])
 def test_a_conflict_ends_when_its_member_leaves_in_any_way(members: Members, end: str) -> None:
     join(members, 1, "g", now=0)
-    members.heartbeat(client(2), consumer("g", subscriptions=()), 100, NOW_MS)
+    members.heartbeat(client(2), consumer("g", subscriptions=(Subscription("U", sub_version=1),)), 100, NOW_MS)
 
     changes = members.expire(121) if end == "expire" else members.unregister(1, consumer_group="g", producer_group=None)
 

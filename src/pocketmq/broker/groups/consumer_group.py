@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from pocketmq.codes import RequestCode, Version
 from pocketmq.errors import ImpossibleRequest, SubscriptionStale, SubscriptionUnknown
-from pocketmq.model import Subscription
+from pocketmq.model import Subscription, is_retry
 from pocketmq.model.subscription import ALL, union_expression
 from pocketmq.net import Peer
 from pocketmq.protocol.bodies.clients import ClientConnection, ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
@@ -66,7 +66,8 @@ _NAMED = 3
 """Limit on topics, filters and clients in one log message; the rest is counted."""
 
 FilterSet = frozenset[tuple[str, str]]
-"""Topics and filters without versions: equal for members with the same subscriptions."""
+"""Topics and filters without versions: equal for members with the same subscriptions. Without retry topics, which depend on
+how a member gets its messages."""
 
 ClientsByFilter = dict[str | None, tuple[str, ...]]
 """Filter → ids of the clients that use it; None for those that do not subscribe to the topic."""
@@ -152,7 +153,9 @@ class ConsumerGroup:
 
     def _keep(self, member: Member, subscriptions: Iterable[Subscription]) -> None:
         member.subscriptions = {wanted.topic: wanted for wanted in subscriptions}
-        filters = frozenset((topic, _filter_text(wanted)) for topic, wanted in member.subscriptions.items())
+        filters = frozenset(
+            (topic, _filter_text(wanted)) for topic, wanted in member.subscriptions.items() if not is_retry(topic)
+        )
         if filters != member.filters:
             self._forget_filters(member)
             self._filter_sets[filters] += 1
@@ -214,7 +217,9 @@ class ConsumerGroup:
     def conflict(self) -> Conflict:
         """The topics for which members have different subscriptions, and which client has which."""
         known_members = [member for member in self.members.values() if member.filters is not None]
-        topics = dict.fromkeys(topic for member in known_members for topic in member.subscriptions)
+        topics = dict.fromkeys(
+            topic for member in known_members for topic in member.subscriptions if not is_retry(topic)
+        )
         wanted = {topic: _clients_by_filter(topic, known_members) for topic in topics} if self.in_conflict else {}
         return Conflict(self.name, {topic: parties for topic, parties in wanted.items() if len(parties) > 1})
 
