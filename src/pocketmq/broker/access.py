@@ -202,6 +202,7 @@ ACCESS: Final[dict[RequestCode, Accesses]] = {
         Access(Resource.GROUP, Action.UPDATE, _mode_group),
     ),
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _READ,
+    RequestCode.POP_ROLLBACK: _CHANGE,
     # clients
     RequestCode.HEART_BEAT: (
         Access(Resource.GROUP, Action.SUB, _heartbeat_groups),

