@@ -8,6 +8,7 @@
             spark ← pipelines   doctor              on the client only
             embedded                                name server and broker in one program
               pocketmq/__init__.py                  re-exports
+                integrations                        frameworks, on the client
                 console   testing                   no package imports them, except
                   demo ← cli                        the demo, which shows all the others
                 pytest_plugin                       imports `pocketmq` only
@@ -53,6 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "doctor": (*VOCABULARY, "protocol", "net", "client"),
     "embedded": (*SERVERS, "nameserver", "broker"),
     FRONT: (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded"),
+    "integrations": ("clock", "errors", "model", "client", FRONT),
     "console": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", "cli.commands", FRONT),
     "demo": (*SERVERS, *PROGRAMS, "spark", "pipelines", "embedded", "console", FRONT),
     "cli": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", "demo", FRONT),

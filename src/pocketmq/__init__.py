@@ -22,6 +22,7 @@ Modules in reading order:
     pipelines/      Spark jobs on top of the data source: archive, replay, mirror and others
     doctor/         finds the first broken step between a producer and a consumer
     embedded        a name server and a broker inside another program
+    integrations/   FastStream, taskiq, Celery, FastAPI
     console/        the web console
     demo/           `pocketmq demo`
     cli/            the command line

@@ -106,7 +106,7 @@ class PipelineFailed(PocketMQError):
 
 
 class MissingLibrary(PocketMQError, ImportError, fault=Fault.CALLER):
-    """A library is not installed; the text has the command that installs it."""
+    """A library is not installed, or has an unsuitable version; the text has the command that installs it."""
 
 
 _LIBRARIES: Final = {
@@ -115,6 +115,8 @@ _LIBRARIES: Final = {
     "prometheus": ("prometheus-client>=0.20",),
     "console": ("starlette>=0.37", "uvicorn>=0.29", "jinja2>=3.1", "prometheus-client>=0.20"),
     "otel": ("opentelemetry-api>=1.24", "opentelemetry-sdk>=1.24", "opentelemetry-exporter-otlp-proto-http>=1.24"),
+    "faststream": ("faststream[otel,prometheus]>=0.7.8,<0.8",),
+    "fastapi": ("fastapi>=0.115",),
 }
 """The libraries of the extras in pyproject.toml."""
 
@@ -125,7 +127,12 @@ def install_command(extra: str) -> str:
     It names the libraries, because a package index may not have PocketMQ, or may have another version.
     """
     python = f"'{sys.executable}'" if " " in sys.executable else sys.executable
-    return f"{python} -m pip install " + " ".join(f"'{library}'" for library in _LIBRARIES[extra])
+    return f"{python} -m pip install " + " ".join(f"'{library}'" for library in libraries_of(extra))
+
+
+def libraries_of(extra: str) -> tuple[str, ...]:
+    """The libraries of an extra, with their versions."""
+    return _LIBRARIES[extra]
 
 
 class Stuck(PocketMQError, AssertionError, fault=Fault.CALLER):

@@ -12,7 +12,7 @@ This module is the public part. The running producer is a member of its group, s
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, Never, Unpack
 
@@ -246,9 +246,16 @@ class AsyncProducer(AsyncClient):
         requests = self.member.requests
         return await requests.request(*addressed(self._hooks, message, body, options), timeout_s)
 
-    async def reply(self, request: StoredMessage, body: object, *, timeout_s: float | None = None) -> SendResult:
+    async def reply(
+        self,
+        request: StoredMessage,
+        body: object,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
         """Send the reply to a request that a consumer received."""
-        return await self.member.requests.reply(request, body, checked_seconds(timeout_s))
+        return await self.member.requests.reply(request, body, properties, checked_seconds(timeout_s))
 
     # transactions
 

@@ -25,7 +25,7 @@ messages before it ends that batch. Messages without a chosen queue do not wait 
 import asyncio
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pocketmq.client.cluster.heartbeats import ProducerMember
@@ -171,15 +171,18 @@ class Requests:
         finally:
             reply.cancel()
 
-    async def reply(self, request: StoredMessage, body: object, timeout_s: float | None) -> SendResult:
+    async def reply(
+        self, request: StoredMessage, body: object, more: Mapping[str, str] | None, timeout_s: float | None
+    ) -> SendResult:
         """Send the reply to a received request; UsageError when the message is not a request."""
         properties = request.properties
         cluster = properties.get(names.CLUSTER)
         missing = [name for name in (names.CLUSTER, *_REPLY_PROPERTIES) if name not in properties]
         if cluster is None or missing:
             raise UsageError(f"message {request.message_id} is not a request: it has no {', '.join(missing)}")
-        answer = Message(reply_topic(cluster), body)
-        answer.properties = {names.MESSAGE_TYPE: REPLY_TYPE, **{name: properties[name] for name in _REPLY_PROPERTIES}}
+        answer = Message(reply_topic(cluster), body, properties=more)
+        answer.properties[names.MESSAGE_TYPE] = REPLY_TYPE
+        answer.properties.update((name, properties[name]) for name in _REPLY_PROPERTIES)
         return await self._outbox.deliver(self._outbox.packer.pack_reply(answer), ANY_QUEUE, timeout_s)
 
     def _request_of(self, message: Message, timeout_s: float) -> Message:
