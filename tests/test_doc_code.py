@@ -31,6 +31,7 @@ ON_A_SERVER = (
     "guides/deploying.md",
     "guides/doctor.md",
     "guides/faststream.md",
+    "guides/taskiq.md",
     "guides/metrics.md",
     "guides/ordering.md",
     "guides/retries.md",
@@ -101,7 +102,7 @@ def test_the_code_compiles(block: Block) -> None:
 
 @pytest.mark.parametrize("page", ON_A_SERVER)
 def test_the_code_of_a_page_runs(page: str) -> None:
-    names: dict[str, Any] = {"until": until}
+    names: dict[str, Any] = {"until": until, "__name__": "__main__"}
     with pocketmq.Server() as server:
         try:
             run_page(page, server.name_server, Path("/unused"), names)

@@ -116,6 +116,7 @@ _LIBRARIES: Final = {
     "console": ("starlette>=0.37", "uvicorn>=0.29", "jinja2>=3.1", "prometheus-client>=0.20"),
     "otel": ("opentelemetry-api>=1.24", "opentelemetry-sdk>=1.24", "opentelemetry-exporter-otlp-proto-http>=1.24"),
     "faststream": ("faststream[otel,prometheus]>=0.7.8,<0.8",),
+    "taskiq": ("taskiq>=0.13,<0.14",),
     "fastapi": ("fastapi>=0.115",),
 }
 """The libraries of the extras in pyproject.toml."""

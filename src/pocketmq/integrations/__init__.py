@@ -3,6 +3,7 @@
 Modules in reading order:
 
     faststream/   RocketBroker for FastStream: subscribers, publishers, tests, middlewares, AsyncAPI, FastAPI
+    taskiq        RocketBroker and RocketResults for taskiq
 """
 
 import re
