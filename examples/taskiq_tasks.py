@@ -21,9 +21,9 @@ async def main() -> None:
             return one + two
 
         await broker.startup()
+        task = await add.kicker().with_labels(delay=0.5).kiq(1, 2)
         finish = asyncio.Event()
         worker = asyncio.create_task(Receiver(broker, run_startup=False, max_async_tasks=10).listen(finish))
-        task = await add.kicker().with_labels(delay=0.5).kiq(1, 2)
         print("1 + 2 =", (await task.wait_result(timeout=30)).return_value)
         finish.set()
         await worker
