@@ -50,6 +50,8 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "demo.day": {THREAD: 1, SPARK: 1},
     "demo.pipeline": {SPARK: 1},
     "files": {UNDO: 1},
+    "integrations.faststream.endpoints": {USER: 1},
+    "integrations.faststream.testing": {UNDO: 1},
     "metrics.page": {REQUEST: 1},
     "net.blocking": {UNDO: 1},
     "net.connection": {REQUEST: 1},
