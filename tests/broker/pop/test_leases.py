@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from tests.broker.lives import Lives, make_topic
+from tests.broker.lives import in_virtual_time as lives_in_virtual_time
 from tests.broker.pop.pops import ack, ack_all, bodies, change, pop, with_messages
 from tests.broker.running import in_virtual_time, running
 
@@ -114,6 +116,44 @@ async def test_a_deleted_topic_ends_its_leases_and_its_retries() -> None:
         assert await bodies(client) == [b"new"]
         await asyncio.sleep(100)
         assert await bodies(client) == [b"new"]
+
+
+@in_virtual_time
+async def test_a_topic_that_is_created_again_has_no_leases_of_the_deleted_one() -> None:
+    async with running() as broker:
+        client = await with_messages(broker, 3)
+        await pop(client, invisible_ms=5_000)
+
+        await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("T"))
+        client = await with_messages(broker, 3)
+        await ack_all(client, await pop(client))
+        await asyncio.sleep(20)
+
+        assert await bodies(client) == []
+        assert "%RETRY%G_T" not in broker.parts.state.topics
+
+
+def test_leases_of_a_deleted_topic_end_over_a_restart_too() -> None:
+    """Their check points were stored before its new messages."""
+
+    async def main(lives: Lives) -> None:
+        async with lives.broker() as broker:
+            make_topic(broker, queues=1)
+            client = await lives.client()
+            await client.sent(b"old")
+            await pop(client, invisible_ms=9_000)
+            await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ForTopic("T"))
+        async with lives.broker() as broker:
+            await asyncio.sleep(2)
+            make_topic(broker, queues=1)
+            client = await lives.client()
+            await client.sent(b"new")
+            await ack_all(client, await pop(client))
+            await asyncio.sleep(20)
+
+            assert await bodies(client) == []
+
+    lives_in_virtual_time(main)
 
 
 @in_virtual_time

@@ -84,6 +84,7 @@ class Leases:
         self._ends: list[tuple[int, int, Lease]] = []
         self._settled: set[int] = set()
         self._serial = 0
+        self._forgotten: dict[LeaseKey, None] = {}
         self.in_flight: Counter[QueueOfGroup] = Counter()
         """Leased messages of each queue that are not acknowledged."""
         self.lapsed = 0
@@ -156,10 +157,17 @@ class Leases:
         """Drop leases of a deleted topic or group: no member can get their messages. Their records are joined later."""
         gone = [lease for key, lease in self._by_key.items() if key[0] == group or key[1] == topic]
         for lease in gone:
+            self._forgotten[lease.key] = None
+            if len(self._forgotten) > self.max_leases:
+                del self._forgotten[next(iter(self._forgotten))]
             lease.in_revive_topic = True
             self.in_flight[lease.queue] -= len(lease.unacked)
             lease.unacked.clear()
             self._finish(lease)
+
+    def was_forgotten(self, key: LeaseKey) -> bool:
+        """Whether its topic or group was deleted. Both may have been created again."""
+        return key in self._forgotten
 
     # the timer
 

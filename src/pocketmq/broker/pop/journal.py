@@ -304,29 +304,46 @@ class Journal:
         return returned
 
     def give_back(
-        self, point: CheckPoint, offsets: Sequence[int], revive_queue: int, stored: Container[str] = ()
+        self,
+        point: CheckPoint,
+        offsets: Sequence[int],
+        revive_queue: int,
+        stored: Container[str] = (),
+        stored_by_ms: int | None = None,
     ) -> tuple[int, int]:
         """Store messages for their next attempt, and after them an ack: they do not return twice. Return how many, and the
         log offset of the ack. Copies in `stored` exist already: a power loss kept them, and not the ack behind them.
+        Messages that were stored after `stored_by_ms`, when the check point was, are of a topic that was created again.
         """
-        drafts = self._returned(point, [offset for offset in offsets if copy_of(point, offset) not in stored])
-        times = point.start, point.pop_ms, point.invisible_ms
-        handle = Handle(*times, revive_queue, flag_of(point.topic), self._broker, point.queue_id, point.start)
-        *_, ack = self._state.appender.append_all([*drafts, self._ack(point.group, point.topic, handle, offsets)])
-        return len(drafts), ack.log_offset
+        drafts = self._returned(
+            point, [offset for offset in offsets if copy_of(point, offset) not in stored], stored_by_ms
+        )
+        ack = self._ack(point.group, point.topic, self._handle(point, revive_queue), offsets)
+        *_, last = self._state.appender.append_all([*drafts, ack])
+        return len(drafts), last.log_offset
 
-    def _returned(self, point: CheckPoint, offsets: Iterable[int]) -> list[Draft]:
+    def give_up(self, point: CheckPoint, offsets: Sequence[int], revive_queue: int) -> None:
+        """Store an ack of messages that cannot return: their topic or group was deleted."""
+        self._state.appender.append(self._ack(point.group, point.topic, self._handle(point, revive_queue), offsets))
+
+    def _handle(self, point: CheckPoint, revive_queue: int) -> Handle:
+        times = point.start, point.pop_ms, point.invisible_ms
+        return Handle(*times, revive_queue, flag_of(point.topic), self._broker, point.queue_id, point.start)
+
+    def _returned(self, point: CheckPoint, offsets: Iterable[int], stored_by_ms: int | None) -> list[Draft]:
         """The next attempts and dead letters of messages. Those that no longer exist are left out, and all if their group
         or topic was deleted.
         """
         group = self._state.groups.get(point.group)
         if group is None or point.topic not in self._state.topics:
             return []
+        if not self._state.store.was_deleted(point.topic, 0):
+            stored_by_ms = None
         messages = (self._message(point.topic, point.queue_id, offset) for offset in offsets)
         return [
             self._retries.returned(message, group, point.pop_ms, copy_of(point, message.queue_offset))
             for message in messages
-            if message is not None
+            if message is not None and (stored_by_ms is None or message.store_ms <= stored_by_ms)
         ]
 
     def _message(self, topic: str, queue_id: int, offset: int) -> StoredMessage | None:

@@ -12,6 +12,9 @@ After a crash, the timer may move a check point once more. So acks are remembere
 A check point is done when all its messages are acknowledged, or stored for their next attempt. The group's offset moves
 over records that are done, once the log is synced: a power loss repeats work, and loses none. All of it is RocketMQ's:
 its broker continues with our records, and we with its.
+
+A deleted topic may be created again while check points of the old one wait. Leases that were in memory are remembered by
+their keys; for all others, a message that was stored after its check point was never leased by it.
 """
 
 import logging
@@ -50,6 +53,7 @@ MAX_ACKS: Final = 100_000
 """Limit on remembered acks of one queue; the oldest are forgotten first."""
 MAX_COPIES: Final = 1_024
 """After a crash, so many of the last messages of a retry or dead-letter topic are compared with open leases."""
+SECOND_MS: Final = 1_000
 READ_STEP: Final = 64
 BATCH: Final = 32
 RETRY_MS: Final = 10_000
@@ -64,13 +68,16 @@ class ReviveLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Open:
-    """A check point that is not done. `at` is its offset in the revive topic."""
+    """A check point that is not done. `at` is its offset in the revive topic; it was first stored in the second that ends
+    at `stored_by_ms`.
+    """
 
-    __slots__ = ("at", "not_before_ms", "point", "unacked")
+    __slots__ = ("at", "not_before_ms", "point", "stored_by_ms", "unacked")
 
-    def __init__(self, at: int, point: CheckPoint) -> None:
+    def __init__(self, at: int, point: CheckPoint, stored_by_ms: int) -> None:
         self.at = at
         self.point = point
+        self.stored_by_ms = stored_by_ms
         self.unacked = dict.fromkeys(point.offsets())
         self.not_before_ms = point.pop_ms + point.invisible_ms + LATE_ACK_MS
 
@@ -87,11 +94,11 @@ class _ReviveQueue:
         self._acks: dict[str, dict[int, None]] = {}
         """Offsets of acks that were read, by check point."""
 
-    def take(self, at: int, key: str, point: CheckPoint) -> None:
+    def take(self, at: int, key: str, point: CheckPoint, stored_by_ms: int) -> None:
         """A check point was read."""
         if at < self.done_before:
             return
-        found = _Open(at, point)
+        found = _Open(at, point, stored_by_ms)
         for offset in self._acks.get(key, ()):
             found.unacked.pop(offset, None)
         if found.unacked:
@@ -285,7 +292,7 @@ class Revival:
         try:
             if tag == CHECK_POINT_TAG:
                 point = CheckPoint.decode(message.body)
-                queue.take(at, point.key(self._broker), point)
+                queue.take(at, point.key(self._broker), point, _stored_by_ms(message))
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = Ack.read(message.body)
                 queue.acknowledge(ack.key(self._broker), ack.acked())
@@ -307,9 +314,14 @@ class Revival:
                 continue
             if not self._timers.is_past(point.pop_ms + point.invisible_ms):
                 continue
+            offsets = list(found.unacked)
             try:
-                stored = self._copies(point)
-                returned, _ = self._journal.give_back(point, list(found.unacked), queue.queue_id, stored)
+                if self._state.leases.was_forgotten(lease_key):
+                    self._journal.give_up(point, offsets, queue.queue_id)
+                    returned = 0
+                else:
+                    stored, stored_by_ms = self._copies(point), found.stored_by_ms
+                    returned, _ = self._journal.give_back(point, offsets, queue.queue_id, stored, stored_by_ms)
             except PocketMQError as error:
                 later_ms = self._later_ms(error)
                 if not later_ms:
@@ -360,6 +372,13 @@ class Revival:
 
 def _ignore(_is_synced: bool) -> None:
     """The next run commits what is synced."""
+
+
+def _stored_by_ms(message: StoredMessage) -> int:
+    """The end of the second in which a check point was stored first; the timer adds that second when it moves it."""
+    enqueued = message.properties.get(names.TIMER_ENQUEUE_MS, "")
+    first_ms = int(enqueued) if enqueued.isdecimal() and len(enqueued) < 19 else message.store_ms
+    return first_ms + SECOND_MS - 1
 
 
 def _is_new_check_point(message: StoredMessage, topic: str) -> bool:
