@@ -10,7 +10,8 @@ SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test docs reference coverage demo-kills bench bench-store bench-broker bench-spark bench-client bench-console console-browser pipelines-scale spark-kills spark-cluster spark-places spark-versions spark-apache soak-client client-minute crash assault conformance cli-apache fuzz sanitize portable clean
+# Each command that the help shows.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' Makefile)
 .SILENT:
 
 help: ## list the commands
@@ -94,6 +95,9 @@ client-minute: $(INSTALLED) ## check that a listener that computes for a minute 
 N ?= 50000
 crash: $(INSTALLED) ## simulate N power losses of the store at random moments; make crash N=1000; the default is 50,000
 	$(BIN)/python -m tests.store.crash --states $(N)
+
+pop-storm: $(INSTALLED) ## let 50 members of a group join, stall and die over 200,000 messages, and count every message: two minutes
+	$(BIN)/python -m tests.broker.pop.storm
 
 assault: $(INSTALLED) ## cause faults of disk, clock, limits and clients on real servers, and count every message: seven minutes
 	$(BIN)/python -m tests.assault
