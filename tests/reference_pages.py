@@ -32,6 +32,7 @@ from pocketmq.cli import main
 from pocketmq.client.admin.admin import AsyncAdmin
 from pocketmq.client.admin.targets import AdminSettings, Operations
 from pocketmq.client.consumer import settings as consumers
+from pocketmq.client.consumer.flow_limits import WORKERS
 from pocketmq.client.settings import ClientSettings, ProducerSettings
 from pocketmq.client.telemetry.metrics import ALL as CLIENT_METRICS
 from pocketmq.model.setting_keys import Consequence, Constant, Key
@@ -121,7 +122,7 @@ def options(name: str) -> str:
     for field, default in defaults(kind).items():
         if known.get(field, ...) == default:
             continue
-        low, high = {**consumers.BOUNDS, "workers": consumers.WORKERS}.get(field, (None, None))
+        low, high = {**consumers.BOUNDS, "workers": WORKERS}.get(field, (None, None))
         bounds = "" if low is None or high is None else f" From {low:,} to {high:,}."
         rows.append((f"`{field}`", shown(default), in_cell(text_of(kind, field)) + bounds))
     return table(("option", "default", "meaning"), rows)

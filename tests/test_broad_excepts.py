@@ -38,6 +38,7 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "client.consumer.offsets": {USER: 1},
     "client.consumer.orderly_listening": {TASK: 1},
     "client.consumer.pull_consumer": {USER: 1},
+    "client.consumer.pop_loop": {TASK: 1},
     "client.consumer.pull_loop": {TASK: 3},
     "client.consumer.push_consumer": {UNDO: 1},
     "client.consumer.rebalance": {TASK: 1, USER: 1},

@@ -213,3 +213,16 @@ def test_groups_of_sinks_are_listed_only_with_all(own_cluster: RunningCluster) -
 
     assert own_cluster.ask("group", "ls") == [{"group": "billing"}]
     assert {"group": "etl-0123456789ab-odd"} in own_cluster.ask("group", "ls", "--all")
+
+
+def test_the_mode_of_a_group_in_a_topic_is_shown_and_set(cluster: RunningCluster) -> None:
+    cluster.create("popped")
+
+    before = cluster.run("group", "mode", "poppers", "popped")
+    (row,) = cluster.ask("group", "mode", "poppers", "popped", "pop", "--shared-with", "2")
+    text = cluster.run("group", "mode", "poppers", "popped").stdout
+
+    assert "its members pull" in before.stderr
+    assert row == {"broker": "broker-a", "mode": "POP", "shared_with": 2}
+    assert "2 other members" in text
+    assert cluster.run("group", "mode", "poppers", "missing", "POP").exit_code == 3

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from pocketmq.client.admin.lag import GroupLag, QueueLag
     from pocketmq.client.admin.offsets import QueueReset, ResetTo
 
+
+def _members_text(shared_with: int) -> str:
+    return "all members" if shared_with <= 0 else count(shared_with, "other member")
+
+
 _LONG: Sequence[Column] = (
     Column("group"),
     *numbers("members", "lag"),
@@ -56,6 +61,7 @@ _LAG = (
     Column("problem"),
 )
 _MEMBERS = (Column("client_id", "client"), *texts("address", "language", "brokers", "queues"))
+_MODES = (*texts("broker", "mode"), Column("shared_with", "shared with", shown_as=_members_text))
 _RESET = (
     *_QUEUE,
     Column("before", shown_as=offset),
@@ -213,6 +219,34 @@ def reset(
             done = admin.offsets.reset(group, topic, to)
         rows = [_reset_row(each) for each in done.queues]
     change.show_result(rows, "Done.")
+
+
+@group_commands.command("mode")
+@cluster_options
+@group_argument
+@topic_argument
+@click.argument("mode", type=click.Choice(["PULL", "POP"], case_sensitive=False), required=False)
+@click.option(
+    "--shared-with",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="With POP: each member shares its part of the queues with N others. 0 means with all.",
+)
+@json_option
+def mode_command(cluster: Cluster, group: str, topic: str, mode: str | None, shared_with: int, as_json: bool) -> None:
+    """Show or set how a group gets the messages of a topic: PULL or POP.
+
+    It is for members that let brokers decide: PushConsumer(mode="broker"), or Java's clientRebalance=false.
+    """
+    with cluster.admin() as admin:
+        if mode is not None:
+            admin.groups.set_mode(group, topic, mode.upper(), shared_with=shared_with)
+        found = admin.groups.modes(group).get(topic, {})
+    rows = [{"broker": name, "mode": one.mode, "shared_with": one.pop_share_queue_num} for name, one in found.items()]
+    show_rows(
+        rows, _MODES, as_json=as_json, empty=f"No mode is set for group {group} in topic {topic}: its members pull."
+    )
 
 
 @group_commands.command("clone")

@@ -22,9 +22,11 @@ from pocketmq.errors import ProtocolError, UnreadableMessage
 from pocketmq.model import GroupName, MessageQueue, StoredMessage, TopicName
 from pocketmq.model import properties as names
 from pocketmq.model.names import retry_topic, unwrap
+from pocketmq.model.properties import raw_property
 from pocketmq.model.retries import FIRST_RETRY_LEVEL
 from pocketmq.protocol.batch import BatchItem, decode_batch
 from pocketmq.protocol.compression import decompress
+from pocketmq.protocol.pop import retried_topic
 from pocketmq.protocol.record import SYS_FLAG_AT, decode_record, decode_records, with_flag
 
 _COMPRESSION: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
@@ -37,6 +39,7 @@ NOT_PLAIN: Final = SysFlag.COMPRESSED | SysFlag.INNER_BATCH | _DAMAGED
 DEAD_LETTER_REASON: Final = "DEAD_LETTER_REASON"
 """The property with the reason of a dead letter."""
 MAX_REASON_CHARS: Final = 500
+_RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
 
 _DROPPED: Final = frozenset((*names.DELAYING_PROPERTIES, names.TRANSACTION_PREPARED))
 """Properties that a copy must not have: the broker would delay it again, or wait for a decision about a transaction."""
@@ -219,6 +222,24 @@ def _retry_message(message: StoredMessage, group: GroupName, added: dict[str, st
 def original_topic(message: StoredMessage) -> str:
     """The topic to which a retried message was sent first."""
     return message.properties.get(names.RETRY_TOPIC) or message.topic
+
+
+def add_property(message: StoredMessage, name: str, value: str) -> None:
+    """Add a property to a received message. It replaces one with the same name."""
+    mark = b"" if not message.raw_properties or message.raw_properties.endswith(b"\x02") else b"\x02"
+    message.raw_properties += mark + f"{name}\x01{value}\x02".encode()
+    message._properties = None
+
+
+def name_first_topic(message: StoredMessage, group: str) -> None:
+    """Let a pulled retry of a popped message name the topic that it was sent to first. Brokers store it without that name,
+    or with the name of its retry topic.
+    """
+    known = raw_property(message.raw_properties, _RETRY_TOPIC)
+    stored_in = message.topic if known is None else known.decode("utf-8", "replace")
+    first = retried_topic(group, stored_in)
+    if first != stored_in:
+        add_property(message, names.RETRY_TOPIC, first)
 
 
 def _as_property(reason: str) -> str:

@@ -154,16 +154,33 @@ class PoppedQueues(NamedTuple):
         return self.starts[key]
 
 
+def order_counts(text: str | None) -> dict[tuple[int, int, int], int]:
+    """How often each ordered message of an answer was delivered before, by flag, queue and offset. BodyError if the text is
+    malformed. Entries of queues are left out: each message with a count has its own.
+    """
+    try:
+        entries = [(flag, where[2:].split("%"), count) for flag, where, count in _texts(text) if where.startswith("qo")]
+        return {
+            (_number(flag), _number(queue), _number(offset)): _number(count) for flag, (queue, offset), count in entries
+        }
+    except ValueError:
+        raise BodyError(f"the order counts of a pop are malformed: {text!r:.80}") from None
+
+
 def _quoted(text: str) -> str:
     """A text in JSON. The group of an ack is what a client sent, and is not checked as a name."""
     return msgspec.json.encode(text).decode()
 
 
 def _entries(text: str | None) -> Iterable[tuple[int, int, str]]:
+    return ((_number(flag), _number(queue_id), rest) for flag, queue_id, rest in _texts(text))
+
+
+def _texts(text: str | None) -> Iterable[tuple[str, str, str]]:
     for entry in (text or "").split(";"):
         if entry:
-            flag, queue_id, rest = entry.split(" ")
-            yield _number(flag), _number(queue_id), rest
+            flag, where, rest = entry.split(" ")
+            yield flag, where, rest
 
 
 class CheckPoint(Body, frozen=True):

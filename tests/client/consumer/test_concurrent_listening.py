@@ -18,6 +18,7 @@ from pocketmq.client.consumer.listening import ConsumeEvents, ListeningParts
 from pocketmq.client.consumer.offsets import Offsets, RemoteOffsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, RetrySender
+from pocketmq.client.consumer.settling import OffsetSettling
 from pocketmq.client.hooks import HookList
 from pocketmq.model.message import StoredMessage
 from pocketmq.testing import FakeClock, run
@@ -176,6 +177,8 @@ def test_pulls_pause_when_enough_messages_wait_for_listeners() -> None:
 
 def test_a_message_is_retried_locally_after_an_unexpected_error_of_its_send_back() -> None:
     class Broken:
+        max_times = 16
+
         async def send(self, *_: object) -> bool:
             raise ValueError("nobody foresaw it")
 
@@ -196,6 +199,8 @@ def test_a_message_is_retried_locally_after_an_unexpected_error_of_its_send_back
 
 def test_an_overdue_message_that_completes_is_not_sent_back() -> None:
     class Slow:
+        max_times = 16
+
         def __init__(self) -> None:
             self.sent: list[int] = []
 
@@ -247,12 +252,12 @@ def listening_to(
         clock,
         listeners,
         cast("Dispatch", submitted),
-        Offsets(RemoteOffsets(cast("OffsetCalls", None), "G")),  # nothing is saved here
-        retry_sender,
+        OffsetSettling(Offsets(RemoteOffsets(cast("OffsetCalls", None), "G")), retry_sender, is_ordered=False),
+        None,
         ConsumeEvents(HookList(()), "G", None, clock, timeout_ms=1),
         ConsumeStats(0.0),
     )
-    listening = ConcurrentListening(parts, all_owned, workers=workers, timeout_s=900, ahead=64)
+    listening = ConcurrentListening(parts, all_owned.all, workers=workers, timeout_s=900, ahead=64)
     for number in range(queues):
         all_owned.add(process_queue(queue_id=number, observer=listening))
     listening.start()

@@ -10,13 +10,13 @@ import pocketmq
 from pocketmq.client import LitePullConsumer, OffsetStore, PullConsumer, PushConsumer
 from pocketmq.client.cluster.identity import client_id
 from pocketmq.client.consumer.allocation import AVERAGE, Circle
+from pocketmq.client.consumer.flow_limits import worker_range
 from pocketmq.client.consumer.settings import (
     GroupSettings,
     LitePullSettings,
     PullSettings,
     PushSettings,
     RebalanceSettings,
-    worker_range,
 )
 from pocketmq.client.settings import settings_of
 from pocketmq.errors import InvalidName, InvalidSetting

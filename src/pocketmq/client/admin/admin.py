@@ -150,6 +150,8 @@ class Groups(_Operations[GroupAdmin]):
     owners = blocking(GroupAdmin.owners)
     create = blocking(GroupAdmin.create)
     alter = blocking(GroupAdmin.alter)
+    set_mode = blocking(GroupAdmin.set_mode)
+    modes = blocking(GroupAdmin.modes)
     delete = blocking(GroupAdmin.delete)
 
 

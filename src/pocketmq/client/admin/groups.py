@@ -21,6 +21,7 @@ from pocketmq.protocol.bodies.clients import (
     ConsumerRunningInfo,
     ConsumeType,
     MessageModel,
+    RequestMode,
     SubscriptionGroupConfig,
 )
 
@@ -205,6 +206,37 @@ class GroupAdmin(Operations):
         for _, config in changed:
             _check(config)
         await self._targets.gather(changed, lambda pair: self._targets.brokers.groups.create(pair[0].address, pair[1]))
+
+    async def set_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: str,
+        *,
+        shared_with: int = 0,
+        cluster: str | None = None,
+        brokers: Iterable[str] | None = None,
+    ) -> None:
+        """Set how members that let brokers assign queues get the messages of a topic: `"PULL"` or `"POP"`. `shared_with`: with
+        how many other members each one shares its part of the queues in mode POP; 0 means with all of them.
+        """
+        if mode not in ("PULL", "POP"):
+            raise UsageError(f"mode = {mode!r} must be 'PULL' or 'POP'")
+        wanted = RequestMode(self._targets.topic(topic), self._targets.group(group), mode, shared_with)
+        calls = self._targets.brokers.groups
+        masters = await self._targets.masters(cluster, brokers)
+        await self._targets.gather(masters, lambda broker: calls.set_mode(broker.address, wanted))
+
+    async def modes(self, group: str) -> dict[str, dict[str, RequestMode]]:
+        """The modes that were set for a group: by topic, then by broker."""
+        name = self._targets.group(group)
+        tables = await self._targets.ask_masters(self._targets.brokers.groups.modes)
+        found: dict[str, dict[str, RequestMode]] = {}
+        for broker, table in tables.items():
+            for topic, groups in table.message_request_mode_map.items():
+                if name in groups:
+                    found.setdefault(self._targets.shown(topic), {})[broker.name] = groups[name]
+        return found
 
     async def delete(self, group: str, *, with_topics: bool = True) -> None:
         """Delete a group and its offsets; `with_topics` also its retry and dead-letter topics.

@@ -309,9 +309,7 @@ class MessageCalls(Calls):
         await self._ask(target, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
 
-_NOTHING_POPPED: Final = frozenset(
-    {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT}
-)
+_NOTHING_POPPED: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
 
 
 class LeaseCalls(Calls):
@@ -322,10 +320,12 @@ class LeaseCalls(Calls):
     batch_ack = post(RequestCode.BATCH_ACK_MESSAGE, BatchAck)
     """Acknowledge messages of several leases. The response does not say which leases were over."""
 
-    async def pop(self, broker_name: str, header: messages.PopMessage) -> tuple[messages.PopReply, bytes] | None:
-        """The leases of the response and its records; None without messages."""
+    async def pop(
+        self, broker_name: str, header: messages.PopMessage, *, timeout_s: float
+    ) -> tuple[messages.PopReply, bytes] | None:
+        """The leases of the response and its records; None without messages. An error if too many pops wait at the broker."""
         command = self._brokers.command(RequestCode.POP_MESSAGE, header, extra=named(broker_name))
-        answer = await self._brokers.call(broker_name, command)
+        answer = await self._brokers.call(broker_name, command, timeout_s)
         if answer.code in _NOTHING_POPPED:
             return None
         if (error := answer.error()) is not None:
@@ -360,6 +360,12 @@ class MemberCalls(Calls):
         RequestCode.GET_PRODUCER_CONNECTION_LIST, clients.ProducerConnection, administration.ForProducerGroup
     )
     all_producers = query(RequestCode.GET_ALL_PRODUCER_INFO, clients.ProducerTable, no_fields)
+
+    async def assignment(self, target: Target, body: clients.QueryAssignment) -> clients.QueueAssignments:
+        """Which queues of a topic a member consumes, and whether it pulls or pops them."""
+        return clients.QueueAssignments.decode(
+            (await self._ask(target, RequestCode.QUERY_ASSIGNMENT, body=body.encode())).body
+        )
 
     async def leave(
         self,
@@ -426,6 +432,8 @@ class GroupCalls(Calls):
     all_configs = query(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, clients.GroupTable, no_fields)
     progress = query(RequestCode.GET_CONSUME_STATS, topics.ConsumeStats, administration.GetConsumeStats)
     """The committed offset of the group and the end of the queue, for each queue."""
+    set_mode = post(RequestCode.SET_MESSAGE_REQUEST_MODE, clients.RequestMode)
+    modes = query(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, clients.RequestModes, no_fields)
     reading = query(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, clients.GroupList, administration.ForTopic)
     """The groups that read a topic."""
 

@@ -9,7 +9,8 @@ Modules in reading order:
     lite_pull_consumer     AsyncLitePullConsumer
     pull_consumer          AsyncPullConsumer
     simple_consumer        AsyncSimpleConsumer, and its group member
-    leases                 messages that brokers lease to a simple consumer
+    leases                 messages that brokers lease to a consumer
+    popping                pop requests, their responses and events
     async_consumer         base of the async consumers
     blocking_consumers     PushConsumer, LitePullConsumer, PullConsumer and SimpleConsumer
     group_member           base of the group members of push and lite pull consumers
@@ -23,6 +24,7 @@ Modules in reading order:
     flow_limits            when the pulls of a queue pause
     pulling                pull requests, their responses and events
     pull_loop              pulls one assigned queue within the flow limits
+    pop_loop               pops the assigned queues of a push consumer, as far as its workers need
     direct_pulls           pulls over blocking sockets, for threads that read megabytes
     dispatch               worker threads, loops and processes that call listeners
     jobs                   batches of listener calls for one worker
@@ -30,6 +32,7 @@ Modules in reading order:
     concurrent_listening   concurrent consumption
     orderly_listening      orderly consumption, under the broker's queue lock
     consume_result         what a listener returns, and what follows for each message
+    settling               what follows: offsets and send-backs, or acks and returns of leases
     retry_sender           sends failed messages back to the broker, or to the retry topic
     offsets                stores offsets: at the broker, or in a local file when broadcasting
     consume_stats          statistics and running info of a consumer

@@ -44,6 +44,7 @@ from typing import Any, Concatenate, Final, Generic, Never, ParamSpec, Protocol,
 
 from pocketmq.client.blocking import BlockingClient, blocking
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
+from pocketmq.client.consumer.leases import LeaseCounts
 from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer, QueuesChanged
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
 from pocketmq.client.consumer.push_consumer import AsyncPushConsumer, Pauses
@@ -239,6 +240,11 @@ class PushConsumer(BlockingConsumer[_PushCore, PushSettings]):
     def pauses(self) -> Pauses:
         """How often pulls paused, by cause."""
         return self.core().pauses
+
+    @property
+    def leases(self) -> LeaseCounts:
+        """Leased messages, and what became of former ones. All are 0 if the consumer pulls."""
+        return self.core().leases
 
     queues = blocking(AsyncPushConsumer.queues)
     running_info = blocking(AsyncPushConsumer.running_info)

@@ -2,9 +2,9 @@
 
     messages wait in a process queue ──► a worker is free ──► job ──► listener
        ▲                                                                 │
-       │        done ──► finished; the smallest offset in flight is committed ◄─┤
-       │      failed ──► sent back; the message arrives again in the retry topic ◄──┤
-       │      not sent back ──► waits 5 s ─┐              broadcasting: logged and dropped ◄┘
+       │        done ──► finished; the smallest offset in flight is committed, or the message is acknowledged ◄─┤
+       │      failed ──► sent back; the message arrives again in a retry topic ◄──────────────────────────────────┤
+       │      not sent back ──► waits 5 s ─┐                                broadcasting: logged and dropped ◄──┘
        └───────────────────────────────────┘
 
 Queues alternate, so that one with many messages does not delay the others. A message whose listener exceeds the consume timeout is sent
@@ -15,16 +15,15 @@ log such a message and commit it.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from pocketmq.client.consumer.assignment import OwnedQueues
 from pocketmq.client.consumer.consume_result import DeadLetter, RetryLater, Verdict, verdicts
-from pocketmq.client.consumer.jobs import Call, Collected, Job, calls_per_job
+from pocketmq.client.consumer.jobs import Call, CallRefused, Collected, Job, calls_per_job
 from pocketmq.client.consumer.listening import Listening, ListeningParts
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, OVERDUE_LEVEL, RetrySender
+from pocketmq.client.consumer.retry_sender import LOCAL_RETRY_SECONDS, OVERDUE_LEVEL
 from pocketmq.client.hooks import ConsumeEvent
 from pocketmq.errors import UsageError
 from pocketmq.model import StoredMessage
@@ -42,10 +41,17 @@ class ConcurrentListening(Listening):
     """Up to `workers` jobs at a time. `ahead` is the number of messages of a queue that may wait for workers without delaying pulls."""
 
     def __init__(
-        self, parts: ListeningParts, owned: OwnedQueues, *, workers: int, timeout_s: float, ahead: int
+        self,
+        parts: ListeningParts,
+        queues: Callable[[], Iterable[ProcessQueue]],
+        *,
+        workers: int,
+        timeout_s: float,
+        ahead: int,
     ) -> None:
+        """`queues` returns all queues with messages."""
         super().__init__(parts)
-        self._owned = owned
+        self._queues = queues
         self._workers = workers
         self._timeout_s = timeout_s
         self._ahead = ahead
@@ -73,6 +79,9 @@ class ConcurrentListening(Listening):
     def resize(self, workers: int) -> None:
         self._workers = workers
         self._submit_jobs()
+
+    def _parallel_calls(self) -> int:
+        return self._workers
 
     # jobs
 
@@ -118,6 +127,7 @@ class ConcurrentListening(Listening):
             messages,
             now,
             partial(self._finished, owned),
+            may_call=self._settling(owned).may_call if owned.is_leased else None,
             expected_s=None if self._mean_s is None else calls * self._mean_s,
             event=self._events.before(owned.queue, messages) if self._events.are_watched else None,
         )
@@ -147,13 +157,16 @@ class ConcurrentListening(Listening):
             self._mean_s = mean_s if self._mean_s is None else weight * self._mean_s + (1 - weight) * mean_s
         done, failed = collected.done, 0
         for call in collected.others:
+            if isinstance(call.result, CallRefused):
+                self._leave(owned, call.messages, now)
+                continue
             for message, verdict in zip(call.messages, self._verdicts(owned, call), strict=True):
                 if verdict.is_done:
                     done.append(message)
                 else:
                     failed += 1
                     self._fail(owned, message, verdict)
-        self._finish(owned, done, now)
+        self._settling(owned).handled(owned, done, now)
         self._stats.record_consumed(owned.queue.topic, len(done), failed, collected.took_s)
 
     def _verdicts(self, owned: ProcessQueue, call: Call) -> list[Verdict]:
@@ -167,26 +180,32 @@ class ConcurrentListening(Listening):
                 self._report_exception(owned, call)
         return found
 
-    def _finish(self, owned: ProcessQueue, messages: Sequence[StoredMessage], now: float) -> None:
-        offset = owned.finish(messages, now)
-        if offset is not None:
-            self._offsets.advance(owned.queue, offset)
+    def _leave(self, owned: ProcessQueue, messages: Sequence[StoredMessage], now: float) -> None:
+        """The leases of some of these messages are over: other members get them. The others wait again."""
+        held = [message for message in messages if self._settling(owned).may_call([message])]
+        lost = [message for message in messages if message not in held]
+        log.warning(
+            "the leases of %d messages of %s ended before a listener was called; the broker delivers them again",
+            len(lost),
+            owned.queue,
+        )
+        owned.finish(lost, now)
+        if held:
+            self._requeue(owned, held)
 
     def _fail(self, owned: ProcessQueue, message: StoredMessage, verdict: Verdict) -> None:
         if owned.is_dropped or not owned.is_consuming(message):
             return  # it belongs to another member now, or the clean-up has sent it back
-        if self._retry_sender is None:
+        if not self._settling(owned).has_retries:
             log.warning("message %s failed and is dropped: a broadcasting consumer has no retries", message.message_id)
-            self._finish(owned, [message], self._clock.monotonic())
+            self._settling(owned).sent_back(owned, [message], self._clock.monotonic())
             return
-        self._start(self._send_back(self._retry_sender, owned, message, verdict))
+        self._start(self._send_back(owned, message, verdict))
 
-    async def _send_back(
-        self, retry_sender: RetrySender, owned: ProcessQueue, message: StoredMessage, verdict: Verdict
-    ) -> None:
-        is_sent = False
+    async def _send_back(self, owned: ProcessQueue, message: StoredMessage, verdict: Verdict) -> None:
+        settling, is_sent = self._settling(owned), False
         try:
-            is_sent = await retry_sender.send(message, owned.queue.broker_name, verdict)
+            is_sent = await settling.send_back(owned, message, verdict)
         except Exception:
             log.exception(
                 "unexpected error while sending back message %s; retrying it here in %g s",
@@ -194,7 +213,7 @@ class ConcurrentListening(Listening):
                 LOCAL_RETRY_SECONDS,
             )
         if is_sent:
-            self._finish(owned, [message], self._clock.monotonic())
+            settling.sent_back(owned, [message], self._clock.monotonic())
             owned.consumption_changed()
             return
         message.reconsume_times += 1
@@ -224,24 +243,25 @@ class ConcurrentListening(Listening):
     async def _clean_up(self) -> None:
         """Send back messages whose listeners take too long, or drop them if there are no retries."""
         now = self._clock.monotonic()
-        for owned in self._owned.all():
+        for owned in [*self._queues()]:
             for message in owned.overdue(now, self._timeout_s):
                 if owned.is_dropped or not owned.is_consuming(message):
                     continue  # its queue was lost, or its listener returned meanwhile
                 if await self._give_up(owned, message):
-                    self._finish(owned, [message], self._clock.monotonic())
+                    self._settling(owned).sent_back(owned, [message], self._clock.monotonic())
                     owned.consumption_changed()
 
     async def _give_up(self, owned: ProcessQueue, message: StoredMessage) -> bool:
         """Whether an overdue message was sent back, or is dropped."""
         reason = f"not handled within {self._timeout_s:g} s"
-        if self._retry_sender is None:
+        settling = self._settling(owned)
+        if not settling.has_retries:
             log.warning(
                 "BROADCASTING, the message was %s, drop it: message %s of %s", reason, message.message_id, owned.queue
             )
             return True
         log.warning("message %s of %s was %s; sending it back", message.message_id, owned.queue, reason)
-        return await self._retry_sender.send(message, owned.queue.broker_name, Verdict(False, OVERDUE_LEVEL, reason))
+        return await settling.send_back(owned, message, Verdict(False, OVERDUE_LEVEL, reason))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -19,8 +19,41 @@ from typing import Final
 import msgspec
 
 from pocketmq.client.consumer.process_queue import ProcessQueue
+from pocketmq.errors import InvalidSetting
 
 _MIB: Final = 1024 * 1024
+
+Workers = int | tuple[int, int]
+"""The number of parallel calls of listeners, or its minimum and maximum."""
+WORKERS: Final = (1, 1000)
+"""The limits of both numbers of `workers`."""
+AHEAD_S: Final = 0.1
+"""A member pops what its workers handle in this time."""
+
+
+def worker_range(workers: Workers) -> tuple[int, int]:
+    """The minimum and maximum of `workers`. Raises InvalidSetting with a valid example."""
+    low, high = WORKERS
+    numbers = workers if isinstance(workers, tuple) else (workers, workers)
+    if len(numbers) == 2 and all(type(number) is int and low <= number <= high for number in numbers):
+        least, most = numbers
+        if least <= most:
+            return least, most
+        raise InvalidSetting(
+            f"option workers = {workers} has a minimum above its maximum, for example workers=({most}, {least})"
+        )
+    raise InvalidSetting(
+        f"option workers = {workers!r} must be a whole number from {low} to {high}, or minimum and maximum as two of them, "
+        "for example workers=20 or workers=(4, 64)"
+    )
+
+
+def lease_limit(workers: int, batch_size: int, mean_s: float | None) -> int:
+    """How many messages a member leases: those of running calls, and of the next call of each worker, or of the next 0.1 s.
+    `mean_s` is the mean duration of a call.
+    """
+    ahead = 1 if mean_s is None or mean_s <= 0 else max(1, int(AHEAD_S / mean_s))
+    return workers * batch_size * (1 + ahead)
 
 
 class PauseCause(StrEnum):

@@ -22,6 +22,8 @@ from pocketmq.client.consumer.assignment import FIRST_RENEWAL_S, RENEW_S, Assign
 from pocketmq.client.consumer.consume_stats import SAMPLE_S, ConsumeStats, shown, shown_settings, thread_stacks
 from pocketmq.client.consumer.first_offsets import FirstOffsets
 from pocketmq.client.consumer.offsets import LocalFolder, Offsets, offset_store
+from pocketmq.client.consumer.pop_loop import PopAssignment, PopLoops
+from pocketmq.client.consumer.popping import require_pop
 from pocketmq.client.consumer.process_queue import QueueObserver
 from pocketmq.client.consumer.pull_loop import PullLoops, PullLoopSettings
 from pocketmq.client.consumer.pulling import PullEvents, Pulling
@@ -160,7 +162,8 @@ class GroupMember:
 class AssignedMember(GroupMember):
     """Base of the members of push and lite pull consumers. `observer` consumes the messages.
 
-    `on_rebalanced` is called after each change of the assigned queues. For `commits_start` see `Assignment`.
+    `on_rebalanced` is called after each change of the assigned queues. For `commits_start` see `Assignment`. `pops` exist if
+    brokers may let this member pop.
     """
 
     def __init__(
@@ -175,9 +178,11 @@ class AssignedMember(GroupMember):
         locks: QueueLocks | None = None,
         on_rebalanced: OnRebalanced | None = None,
         commits_start: bool = True,
+        pops: PopLoops | None = None,
     ) -> None:
         super().__init__(parts, consume_type)
         settings, instance = parts.settings, parts.instance
+        self._pops = pops
         self._owned = parts.owned
         self._stats = parts.stats
         self._on_rebalanced = on_rebalanced
@@ -206,22 +211,28 @@ class AssignedMember(GroupMember):
             locks,
             commits_start=commits_start,
         )
+        self._target: Assignment | PopAssignment = self._assignment
+        if pops is not None:
+            self._target = PopAssignment(self._assignment, pops, self._subscriptions, self._clock)
         self._rebalance = Rebalance(
             instance.routes,
             self.topics,
             allocator or default_allocator(parts),
-            self._assignment,
+            self._target,
             on_rebalanced=self._rebalanced,
             interval_s=settings.rebalance_ms / 1000,
         )
-        persist_s = settings.persist_ms / 1000
-        self._rounds = [
+        self._rounds = self._new_rounds(settings.persist_ms / 1000, locks)
+
+    def _new_rounds(self, persist_s: float, locks: QueueLocks | None) -> list[Repeating]:
+        rounds = [
             Repeating("commit of offsets", persist_s, self._assignment.persist, log, first_s=FIRST_PERSIST_S),
             Repeating("sampling of consumption", SAMPLE_S, self._sample, log),
         ]
         if locks is not None:
             renew = partial(self._renew, locks)
-            self._rounds.append(Repeating("renewal of queue locks", RENEW_S, renew, log, first_s=FIRST_RENEWAL_S))
+            rounds.append(Repeating("renewal of queue locks", RENEW_S, renew, log, first_s=FIRST_RENEWAL_S))
+        return rounds
 
     # lifecycle
 
@@ -238,6 +249,8 @@ class AssignedMember(GroupMember):
                 await self._check(subscription)
             self._instance.add_consumer(self)
             await self._instance.heartbeats.send_to_all(self._instance.brokers)
+            if self._pops is not None:
+                self._require_pops()
             undo.pop_all()
         self._is_running = True
         self._started_ms = self._clock.now_ms()
@@ -261,13 +274,13 @@ class AssignedMember(GroupMember):
         await self._rebalance.stop()
         for each in self._rounds:
             await each.stop()
-        await self._assignment.release_all(drain_s)
+        await self._target.release_all(drain_s)
         await self._instance.remove_consumer(self)
         await self._instance.leave()
 
     async def owned(self) -> list[MessageQueue]:
         """The assigned queues, with wire names."""
-        return [owned.queue for owned in self._owned.all()]
+        return [*(owned.queue for owned in self._owned.all()), *(self._pops.queues() if self._pops is not None else ())]
 
     async def info(self, *, stacks: bool) -> ConsumerRunningInfo:
         return self.running_info(stacks=stacks)
@@ -297,6 +310,8 @@ class AssignedMember(GroupMember):
         """Stop consuming `topic`; a rebalance releases its queues soon."""
         if self._subscriptions.unsubscribe(topic):
             self._assignment.deactivate_topic(topic)
+            if self._pops is not None:
+                self._pops.drop_topic(topic)
             self._stats.forget(topic)
             self._send_heartbeats()
             self._rebalance.soon()
@@ -321,6 +336,13 @@ class AssignedMember(GroupMember):
             except PocketMQError as error:
                 log.warning("no route for topic %s: %s; retrying", topic, error)
                 return
+
+    def _require_pops(self) -> None:
+        """RequestNotSupported if a broker of the topics is known to be too old for them."""
+        for topic in self.topics():
+            route = self._instance.routes.get(topic)
+            for data in () if route is None else route.data.broker_datas:
+                require_pop(self._instance, data.broker_name or "")
 
     async def _check(self, subscription: Subscription) -> None:
         """Let a broker of the topic check the filter. All brokers support tags."""
@@ -416,6 +438,7 @@ class AssignedMember(GroupMember):
                 **shown_settings(settings),
                 **{f"pauses: {cause}": str(count) for cause, count in self._pulls.pauses.snapshot().items()},
             },
+            mq_pop_table={} if self._pops is None else self._pops.info(now_ms),
             mq_table={one.queue: one.info(self._offsets.get(one.queue), now, now_ms) for one in self._owned.all()},
             status_table={one.topic: self._stats.status(one.topic, now) for one in self._subscriptions},
         )

@@ -16,6 +16,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,7 +24,7 @@ import msgspec
 from pocketmq.client.consumer.consume_result import SUCCESS
 from pocketmq.client.consumer.listener import Listener, Unit
 from pocketmq.client.hooks import ConsumeEvent
-from pocketmq.errors import MissingLibrary, UnreadableMessage, UsageError
+from pocketmq.errors import MissingLibrary, PocketMQError, UnreadableMessage, UsageError
 from pocketmq.model import StoredMessage
 
 SHORT_JOB_S: Final = 0.001
@@ -33,6 +34,10 @@ JOB_S: Final = 0.01
 MAX_CALLS: Final = 32
 
 Messages = Sequence[StoredMessage]
+
+
+class CallRefused(PocketMQError):
+    """The listener was not called: the messages do not belong to this consumer any more."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -89,6 +94,7 @@ class Job:
         *,
         stops_at_failure: bool = False,
         may_continue: Callable[[], bool] | None = None,
+        may_call: Callable[[Messages], bool] | None = None,
         expected_s: float | None = None,
         event: ConsumeEvent | None = None,
     ) -> None:
@@ -110,6 +116,8 @@ class Job:
         self._is_batch = listener.batch_size is not None
         self.todo: deque[Unit] = deque(listener.units(messages) if self._is_batch else messages)
         self._call = listener.caller(messages)
+        if may_call is not None:
+            self._call = partial(_call_if_allowed, self._call, may_call)
         self._done: list[Unit] = []
         self._others: list[tuple[Unit, Any]] = []
         self._since = began
@@ -213,6 +221,13 @@ class Job:
 
     def _messages(self, units: list[Any]) -> list[StoredMessage]:
         return [message for unit in units for message in unit] if self._is_batch else units
+
+
+def _call_if_allowed(call: Callable[[Any], Any], may_call: Callable[[Messages], bool], unit: Unit) -> Any:
+    """In the worker's thread, just before the call: the process may have been stopped for a while."""
+    if not may_call([unit] if isinstance(unit, StoredMessage) else unit):
+        raise CallRefused
+    return call(unit)
 
 
 def _ends_task(error: BaseException) -> bool:

@@ -1,8 +1,9 @@
-"""The messages that brokers lease to a simple consumer: pops, and what is known about the leases until their end.
+"""The messages that brokers lease to a consumer, and what is known about the leases until their end.
 
     pop ──► open ─┬─ ack ──────────────────► done; several messages of a broker in one request
                   ├─ change ───────────────► open, with another receipt handle and another end
-                  ├─ auto_renew, half over ─► the same, up to `max_hold_ms`
+                  ├─ half over, if extended ► the same, up to the end of its extension
+                  ├─ given back ───────────► the broker delivers the message after a time
                   └─ its end ──────────────► lost: the broker delivers the message again
 
 The end of a lease is computed from the time before its request was sent, so it is never later than the broker's. Brokers
@@ -12,16 +13,12 @@ confirm acks that come too late. Therefore an ack counts only if its response ar
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from pocketmq.client.cluster.calls import LeaseCalls
-from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.consumer.listening import ConsumeEvents
-from pocketmq.client.consumer.pulling import PullEvents, PullResult, PullStatus
-from pocketmq.client.consumer.settings import SimpleSettings
-from pocketmq.client.consumer.subscriptions import SubscriptionTable, matching_messages
 from pocketmq.client.hooks import ConsumeEvent
-from pocketmq.client.received import popped, readable
 from pocketmq.clock import Clock
 from pocketmq.errors import (
     ConnectFailed,
@@ -34,25 +31,21 @@ from pocketmq.errors import (
     SlaveNotAvailable,
     TooManyCalls,
 )
-from pocketmq.model import MessageQueue, StoredMessage, Subscription
+from pocketmq.model import StoredMessage
 from pocketmq.model.properties import POP_CK, raw_property
-from pocketmq.protocol.api.messages import AckMessage, ChangeInvisibleTime, PopMessage, PopReply
-from pocketmq.protocol.bodies.clients import ConsumeFromWhere
+from pocketmq.protocol.api.messages import AckMessage, ChangeInvisibleTime
 from pocketmq.protocol.pop import (
     MAX_BITS,
     RETRY_V2,
     BatchAck,
     BatchAckEntry,
     Handle,
-    PoppedQueues,
     encode_bits,
-    flag_of,
     pop_retry_topic,
 )
 
 log = logging.getLogger("pocketmq.client")
 
-ALL_QUEUES: Final = -1
 RETRY_S: Final = 1.0
 """When a renewal that failed is repeated."""
 LEAST_PAUSE_S: Final = 0.05
@@ -69,7 +62,7 @@ def key_of(message: StoredMessage) -> Key:
 
 
 class Lease:
-    """One message that the user holds. Times are those of the monotonic clock."""
+    """One leased message. Times are those of the monotonic clock."""
 
     __slots__ = (
         "changing",
@@ -87,7 +80,7 @@ class Lease:
     )
 
     def __init__(self, message: StoredMessage, handle: Handle, topic: str, since: float, hold_s: float | None) -> None:
-        """`topic` is the subscribed one. `hold_s`: how long the lease is extended; None: never."""
+        """`topic` is the subscribed one. `hold_s`: how long the lease is extended; None: never, infinite: until it is handled."""
         self.key = key_of(message)
         self.message_id = message.message_id
         self.topic = topic
@@ -121,8 +114,22 @@ class Lease:
         return pop_retry_topic(group, self.topic, v2=flag == RETRY_V2) if flag else self.topic
 
 
+class LeaseCounts(NamedTuple):
+    """The leased messages of a consumer, and what became of former ones."""
+
+    in_flight: int = 0
+    oldest_s: float = 0.0
+    """How long the oldest of them is here."""
+    returned: int = 0
+    """Given back, for another attempt."""
+    lapsed: int = 0
+    """Their lease ended before they were handled."""
+    rejected_acks: int = 0
+    """Their ack came after the end of the lease."""
+
+
 class LeaseTable:
-    """All messages that the user of one consumer holds."""
+    """All messages that are leased to one consumer."""
 
     def __init__(self, calls: LeaseCalls, clock: Clock, group: str, events: ConsumeEvents) -> None:
         self._calls = calls
@@ -135,9 +142,18 @@ class LeaseTable:
         self._renewals: set[asyncio.Task[None]] = set()
         self._without_batches: set[str] = set()
         """Brokers that do not know BATCH_ACK."""
+        self._rejected_acks = 0
+        self._returned = 0
+        self._lapsed = 0
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def counts(self) -> LeaseCounts:
+        """Thread-safe."""
+        since = [lease.since for lease in tuple(self._open.values())]
+        oldest_s = self._clock.monotonic() - min(since) if since else 0.0
+        return LeaseCounts(len(since), oldest_s, self._returned, self._lapsed, self._rejected_acks)
 
     def start(self) -> None:
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
@@ -159,7 +175,7 @@ class LeaseTable:
         self._added.set()
 
     def holds(self, message: StoredMessage) -> bool:
-        """Whether the lease of the message is not over."""
+        """Whether the lease of the message is not over. Threads of listeners call it, too."""
         lease = self._open.get(key_of(message))
         return lease is not None and self._clock.monotonic() < lease.until
 
@@ -206,6 +222,7 @@ class LeaseTable:
         for lease in claimed:
             self._open.pop(lease.key, None)
         if lost:
+            self._rejected_acks += len(lost)
             error = LeaseLost(tuple(lost))
             log.warning("Group %s: an ack came too late; the broker may deliver again: %s", self._group, error)
             raise error
@@ -271,15 +288,28 @@ class LeaseTable:
 
     async def change(self, message: StoredMessage, invisible_s: float) -> None:
         """Lease a message for another time from now on. Raises LeaseLost if it has no open lease."""
+        lease = await self._changeable(message)
+        lease.hold_until = 0.0  # the user decides from now on when the message returns
+        await self._change(lease, invisible_s)
+
+    async def give_back(self, message: StoredMessage, after_s: float, *, was_tried: bool = True) -> None:
+        """Let the broker deliver a message after this time. Raises LeaseLost if it has no open lease; after another error,
+        it is still leased. With `was_tried` False, brokers of RocketMQ 5.5 do not count an attempt.
+        """
+        lease = await self._changeable(message)
+        await self._change(lease, after_s, suspend=None if was_tried else True)
+        self._open.pop(lease.key, None)
+        self._returned += 1
+
+    async def _changeable(self, message: StoredMessage) -> Lease:
         lease = self._open.get(key_of(message))
         while lease is not None and lease.changing is not None:
             await lease.changing.wait()
         if lease is None or lease.is_acked or not self._is_live(lease):
             raise LeaseLost((message.message_id,))
-        lease.hold_until = 0.0  # the user decides from now on when the message returns
-        await self._change(lease, invisible_s)
+        return lease
 
-    async def _change(self, lease: Lease, invisible_s: float) -> None:
+    async def _change(self, lease: Lease, invisible_s: float, *, suspend: bool | None = None) -> None:
         lease.changing = asyncio.Event()
         began, until = self._clock.monotonic(), lease.until
         is_known = False
@@ -294,6 +324,7 @@ class LeaseTable:
                     handle.text(),
                     handle.offset,
                     round(invisible_s * 1000),
+                    suspend=suspend,
                 ),
             )
             lease.handle = handle._replace(
@@ -348,9 +379,10 @@ class LeaseTable:
             return
 
     def _end(self, lease: Lease) -> None:
-        self._open.pop(lease.key, None)
+        if self._open.pop(lease.key, None) is not None:
+            self._lapsed += 1
         self._finished(lease, LeaseLost((lease.message_id,)))
-        if lease.hold_until and not lease.is_acked:
+        if 0 < lease.hold_until < inf and not lease.is_acked:
             log.warning(
                 "Group %s: message %s was not acknowledged in time (max_hold_ms); the broker delivers it again",
                 self._group,
@@ -366,128 +398,3 @@ class LeaseTable:
             log.warning(
                 "Group %s: the lease of message %s could not be extended: %s", self._group, lease.message_id, error
             )
-
-
-class Source(NamedTuple):
-    """A topic on one broker."""
-
-    topic: str
-    broker_name: str
-
-    @property
-    def queue(self) -> MessageQueue:
-        """All its queues, for events."""
-        return MessageQueue(self.topic, self.broker_name, ALL_QUEUES)
-
-
-class Popping:
-    """Pops, and what happens to their messages before the user gets them."""
-
-    def __init__(
-        self,
-        instance: Instance,
-        settings: SimpleSettings,
-        subscriptions: SubscriptionTable,
-        leases: LeaseTable,
-        events: PullEvents,
-    ) -> None:
-        self._instance = instance
-        self._calls = instance.brokers.leases
-        self._clock = instance.clock
-        self._group = settings.wire_group
-        self._namespace = settings.namespace
-        self._subscriptions = subscriptions
-        self._leases = leases
-        self._events = events
-        self._hold_s = settings.max_hold_ms / 1000 if settings.auto_renew else None
-        self._init_mode = int(settings.from_where is not ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-
-    async def pop(self, source: Source, limit: int, invisible_s: float) -> list[StoredMessage]:
-        subscription = self._subscriptions.get(source.topic)
-        if subscription is None:
-            return []
-        since = self._clock.monotonic()
-        header = PopMessage(
-            self._group,
-            source.topic,
-            ALL_QUEUES,
-            limit,
-            round(invisible_s * 1000),
-            poll_time=0,
-            init_mode=self._init_mode,
-            exp_type=subscription.expression_type,
-            exp=subscription.sub_string,
-        )
-        answer = await self._calls.pop(source.broker_name, header)
-        if answer is None:
-            return []
-        reply, records = answer
-        leased = self._leased(source, reply, popped(records), since)
-        if self._events.are_watched:
-            result = PullResult(PullStatus.FOUND, 0, 0, reply.rest_num, leased)
-            self._events.pulled(source.queue, len(self._leases), result, self._clock.monotonic() - since)
-        return self._chosen(source, subscription, leased)
-
-    def _leased(
-        self, source: Source, reply: PopReply, messages: Iterable[StoredMessage], since: float
-    ) -> list[StoredMessage]:
-        """The messages of a response, and their leases in the table."""
-        queues = PoppedQueues.parse(reply.start_offset_info, reply.msg_offset_info)
-        leased: list[StoredMessage] = []
-        for message in messages:
-            try:
-                handle = _handle(source, reply, queues, message)
-            except PocketMQError as error:
-                log.error("A message of %s is left out: %s", source.queue, error)
-                continue
-            message.topic = source.topic
-            if raw_property(message.raw_properties, _POP_CK) is None:
-                mark = b"" if not message.raw_properties or message.raw_properties.endswith(b"\x02") else b"\x02"
-                message.raw_properties += mark + f"{POP_CK}\x01{handle.text()}\x02".encode()
-            lease = Lease(message, handle, source.topic, since, self._hold_s)
-            message._queue = MessageQueue(lease.real_topic(self._group), source.broker_name, handle.queue_id)
-            self._leases.add((lease,))
-            leased.append(message)
-        return leased
-
-    def _chosen(
-        self, source: Source, subscription: Subscription, leased: Sequence[StoredMessage]
-    ) -> list[StoredMessage]:
-        """The messages for the user. Those that the filter or a hook removes are acknowledged; an unreadable one returns,
-        and becomes a dead letter in the end.
-        """
-        result = PullResult(PullStatus.FOUND, 0, 0, 0, matching_messages(subscription, leased))
-        if self._events.has_filters:
-            result = self._events.filtered(source.queue, result)
-        kept = {id(message) for message in result.messages}
-        if removed := [message for message in leased if id(message) not in kept]:
-            self._instance.start(self._drop(removed))
-        chosen: list[StoredMessage] = []
-        for message in result.messages:
-            try:
-                chosen.append(readable(message, self._namespace))
-                self._leases.reached_user(chosen[-1])
-            except PocketMQError as error:
-                self._leases.forget(message)
-                log.error(
-                    "Group %s: %s; it returns, and becomes a dead letter after its last attempt", self._group, error
-                )
-        return chosen
-
-    async def _drop(self, messages: Sequence[StoredMessage]) -> None:
-        try:
-            await self._leases.acknowledge(messages)
-        except PocketMQError as error:
-            log.warning("Group %s: %d filtered messages will return: %s", self._group, len(messages), error)
-
-
-def _handle(source: Source, reply: PopReply, queues: PoppedQueues, message: StoredMessage) -> Handle:
-    """The receipt handle of a message. Brokers add it to retried messages; others get theirs from the response."""
-    offset, queue_id = message.queue_offset, message.queue_id
-    text = raw_property(message.raw_properties, _POP_CK)
-    if text is not None:
-        return Handle.parse(text.decode("utf-8", "replace"))._replace(queue_id=queue_id, offset=offset)
-    flag = flag_of(message.topic)
-    start = queues.start(flag, queue_id, offset)
-    times = reply.pop_time, reply.invisible_time
-    return Handle(start, *times, reply.revive_qid, flag, source.broker_name, queue_id, offset)

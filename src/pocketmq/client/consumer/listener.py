@@ -262,6 +262,11 @@ class ListenerTable:
         if len(self._by_topic) == 1:
             self.only[self._retry_topic] = next(iter(self._by_topic.values()))
 
+    @property
+    def largest_batch(self) -> int:
+        """The largest number of messages of one call."""
+        return max((listener.batch_size or 1 for listener in self._by_topic.values()), default=1)
+
     def require_picklable(self) -> None:
         """Raise UsageError for a plain listener that cannot be called in another process."""
         for listener in self._by_topic.values():

@@ -1,6 +1,8 @@
 """Listening: what concurrent and orderly consumption have in common, and their events for hooks and the log.
 
-process queue ── arrived ──► listening ── job ──► dispatch ──► listener ── result ──► listening ──► offsets, retries
+process queue ── arrived ──► listening ── job ──► dispatch ──► listener ── result ──► listening ──► settling
+
+Settling is what differs between messages that were pulled and those that brokers leased: see `settling`.
 """
 
 import logging
@@ -8,14 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pocketmq.client.consumer.consume_result import traced_outcome, user_frames
+from pocketmq.client.consumer.consume_result import Verdict, traced_outcome, user_frames
 from pocketmq.client.consumer.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch import Dispatch
+from pocketmq.client.consumer.flow_limits import lease_limit
 from pocketmq.client.consumer.jobs import Call
 from pocketmq.client.consumer.listener import Listener, ListenerTable, for_user
-from pocketmq.client.consumer.offsets import Offsets
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.consumer.retry_sender import RetrySender
 from pocketmq.client.hooks import ConsumeEvent, HookList
 from pocketmq.client.received import original_topic
 from pocketmq.clock import Clock
@@ -82,14 +83,47 @@ class ConsumeEvents:
             return message  # unreadable, which the call will report
 
 
+class Settling(ABC):
+    """What follows when listeners returned for messages of a process queue: `OffsetSettling` or `LeaseSettling`."""
+
+    max_times: int
+    """Attempts after the first one, before a message becomes a dead letter."""
+    has_retries: bool
+    """False for broadcasting consumers: their failed messages are dropped."""
+
+    @abstractmethod
+    def may_call(self, messages: Messages) -> bool:
+        """Whether a listener may be called with these messages now. Called in its thread."""
+
+    @abstractmethod
+    def handled(self, owned: ProcessQueue, messages: Messages, now: float) -> None:
+        """These messages are done."""
+
+    @abstractmethod
+    def sent_back(self, owned: ProcessQueue, messages: Messages, now: float) -> None:
+        """The broker has these messages again, or they are dropped."""
+
+    @abstractmethod
+    def commit(self, owned: ProcessQueue, now: float) -> None:
+        """All messages that were taken are done. For ordered consumers without automatic commits."""
+
+    @abstractmethod
+    async def send_back(self, owned: ProcessQueue, message: StoredMessage, verdict: Verdict) -> bool:
+        """Whether the broker delivers the message again, or has it among the dead letters."""
+
+    @abstractmethod
+    async def send_dead_letter(self, message: StoredMessage, reason: str) -> bool:
+        """Copy an ordered message to the dead letters. Whether it worked."""
+
+
 class ListeningParts(NamedTuple):
-    """What both kinds work with. `retry_sender` None: a broadcasting consumer, which has no retries."""
+    """What both kinds work with. `leased` None: the consumer does not pop."""
 
     clock: Clock
     listeners: ListenerTable
     dispatch: Dispatch
-    offsets: Offsets
-    retry_sender: RetrySender | None
+    pulled: Settling
+    leased: Settling | None
     events: ConsumeEvents
     stats: ConsumeStats
 
@@ -104,8 +138,8 @@ class Listening(ABC):
         self._clock = parts.clock
         self._listeners = parts.listeners
         self._dispatch = parts.dispatch
-        self._offsets = parts.offsets
-        self._retry_sender = parts.retry_sender
+        self._pulled = parts.pulled
+        self._leased = parts.leased
         self._events = parts.events
         self._stats = parts.stats
         self._mean_s: float | None = None
@@ -127,6 +161,20 @@ class Listening(ABC):
 
     @abstractmethod
     def deactivated(self, owned: ProcessQueue) -> None: ...
+
+    @abstractmethod
+    def _parallel_calls(self) -> int:
+        """The largest number of parallel calls."""
+
+    def lease_limit(self) -> int:
+        """How many leased messages keep the workers busy."""
+        return lease_limit(self._parallel_calls(), self._listeners.largest_batch, self._mean_s)
+
+    def _settling(self, owned: ProcessQueue) -> Settling:
+        if not owned.is_leased:
+            return self._pulled
+        assert self._leased is not None
+        return self._leased
 
     def _report_exception(self, owned: ProcessQueue, call: Call) -> None:
         self._events.failed(self._listeners.of(call.messages[0]), owned.queue, call.messages, call.result)

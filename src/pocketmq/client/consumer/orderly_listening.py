@@ -20,16 +20,14 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from pocketmq.client.consumer.assignment import QueueLocks
 from pocketmq.client.consumer.consume_result import COMMIT, ROLLBACK, OrderlyVerdict, is_exception, orderly_verdict
-from pocketmq.client.consumer.jobs import Call, Collected, Job, calls_per_job, setting_result
+from pocketmq.client.consumer.jobs import Call, CallRefused, Collected, Job, calls_per_job, setting_result
 from pocketmq.client.consumer.listening import Listening, ListeningParts
 from pocketmq.client.consumer.process_queue import ProcessQueue
 from pocketmq.errors import UsageError
 from pocketmq.model import MessageQueue, StoredMessage
-from pocketmq.model.retries import UNLIMITED
 
 log = logging.getLogger("pocketmq.client")
 
@@ -39,13 +37,23 @@ RELOCK_S: Final = 0.01
 UNLOCKED_S: Final = 3.0
 
 
+class Locks(Protocol):
+    """Which queues this consumer may work on: those whose lock it has, or whose messages are leased to it."""
+
+    def holds(self, owned: ProcessQueue) -> bool:
+        """Called in the threads of listeners, too."""
+
+    async def renew(self, owned: Sequence[ProcessQueue]) -> None:
+        """Find out again, or drop the queue."""
+
+
 class OrderlyListening(Listening):
     """Up to `workers` queues at a time. `locks` None: broadcasting."""
 
     def __init__(
         self,
         parts: ListeningParts,
-        locks: QueueLocks | None,
+        locks: Locks | None,
         *,
         workers: int,
         suspend_ms: int,
@@ -56,6 +64,7 @@ class OrderlyListening(Listening):
         self._suspend_ms = suspend_ms
         self._auto_commit = auto_commit
         self._slots = _Slots(workers)
+        self._workers = workers
         self._latest: dict[MessageQueue, ProcessQueue] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
 
@@ -70,7 +79,11 @@ class OrderlyListening(Listening):
             await asyncio.wait(tasks)
 
     def resize(self, workers: int) -> None:
+        self._workers = workers
         self._slots.resize(workers)
+
+    def _parallel_calls(self) -> int:
+        return self._workers
 
     # tasks
 
@@ -104,7 +117,8 @@ class OrderlyListening(Listening):
         await self._locks.renew([owned])
         if self._locks.holds(owned):
             return True
-        await asyncio.sleep(UNLOCKED_S)
+        if owned.is_active:
+            await asyncio.sleep(UNLOCKED_S)
         return False
 
     async def _consume_safely(self, owned: ProcessQueue) -> float:
@@ -133,7 +147,7 @@ class OrderlyListening(Listening):
         """
         return owned.is_active and (self._locks is None or self._locks.holds(owned))
 
-    async def _step(self, owned: ProcessQueue) -> int | None:
+    async def _step(self, owned: ProcessQueue) -> float | None:
         """Run one job. Returns the pause of the queue in milliseconds, if any."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = self._next_job(owned, done)
@@ -177,17 +191,20 @@ class OrderlyListening(Listening):
             setting_result(done),
             stops_at_failure=True,
             may_continue=partial(self._may_continue, owned),
+            may_call=self._settling(owned).may_call if owned.is_leased else None,
             event=self._events.before(owned.queue, messages) if self._events.are_watched else None,
         )
 
     # results
 
-    async def _conclude(self, owned: ProcessQueue, collected: Collected) -> int | None:
+    async def _conclude(self, owned: ProcessQueue, collected: Collected) -> float | None:
         """Finish messages up to the first one to retry. Only the last call can have another result than success."""
         if owned.is_dropped:
             return None
         self._finish(owned, collected.done)
         for call in collected.others:
+            if isinstance(call.result, CallRefused):
+                return PAUSE_BETWEEN_S * 1000  # the queue is dropped, as its lease is over
             if not self._auto_commit and call.result is ROLLBACK:
                 log.info(
                     "rollback of %s: delivering %d messages again", owned.queue, owned.uncommitted + len(call.messages)
@@ -206,7 +223,7 @@ class OrderlyListening(Listening):
             self._finish(owned, [one for one in call.messages if first is None or one.queue_offset < first])
             if not self._auto_commit and call.result is COMMIT:
                 owned.requeue_uncommitted()
-                self._record_offset(owned, owned.commit(self._clock.monotonic()))
+                self._settling(owned).commit(owned, self._clock.monotonic())
             for message in again:
                 message.reconsume_times += 1
             if wait_ms is not None:
@@ -214,7 +231,7 @@ class OrderlyListening(Listening):
         return None
 
     def _verdict(self, owned: ProcessQueue, call: Call) -> OrderlyVerdict:
-        max_times = UNLIMITED if self._retry_sender is None else self._retry_sender.max_times
+        max_times = self._settling(owned).max_times
         if is_exception(call.result):
             self._report_exception(owned, call)
         try:
@@ -225,18 +242,14 @@ class OrderlyListening(Listening):
 
     async def _send_dead_letter(self, owned: ProcessQueue, message: StoredMessage, reason: str) -> bool:
         log.warning("message %s of %s becomes a dead letter: %s", message.message_id, owned.queue, reason)
-        return self._retry_sender is None or await self._retry_sender.send_dead_letter(message, reason)
+        return await self._settling(owned).send_dead_letter(message, reason)
 
     def _finish(self, owned: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         """Finish messages, or keep them for a commit."""
         if self._auto_commit:
-            self._record_offset(owned, owned.finish(messages, self._clock.monotonic()))
+            self._settling(owned).handled(owned, messages, self._clock.monotonic())
         else:
             owned.defer_commit(messages)
-
-    def _record_offset(self, owned: ProcessQueue, offset: int | None) -> None:
-        if offset is not None:
-            self._offsets.move(owned.queue, offset)
 
     def _record(self, owned: ProcessQueue, collected: Collected) -> None:
         if not collected.calls:

@@ -25,7 +25,7 @@ Offsets only grow in a process queue, so a message that arrives twice is dropped
 process queue.
 
 Times are monotonic seconds. Only the client's event loop changes a process queue, so there are no locks. Threads of orderly listeners
-read `is_active` and `is_locked`.
+read `is_active`, `is_locked` and `in_flight`.
 """
 
 import asyncio
@@ -83,6 +83,9 @@ class QueueObserver(Protocol):
 
 class ProcessQueue:
     """An assigned queue until it is dropped. Do not replace the bodies of messages that are in it."""
+
+    is_leased = False
+    """Whether its messages are leased, and belong to no assigned queue; see `pop_loop`."""
 
     def __init__(
         self,
@@ -283,22 +286,31 @@ class ProcessQueue:
     def commit(self, now: float) -> int | None:
         """Finish all messages that were taken."""
         self.uncommitted = 0
-        return self.finish(self._consuming_messages(), now)
+        return self.finish(self.unfinished(), now)
 
     def rollback(self) -> None:
         """Requeue all messages that were taken, also those whose commit was deferred."""
         self.uncommitted = 0
-        self.requeue(self._consuming_messages())
+        self.requeue(self.unfinished())
 
     def requeue_uncommitted(self) -> None:
         """Requeue the messages that were taken, but not those whose commit was deferred."""
-        messages = self._consuming_messages()
+        messages = self.unfinished()
         self.requeue(
             [one for one in messages if one.queue_offset > self._uncommitted_to] if self.uncommitted else messages
         )
 
-    def _consuming_messages(self) -> list[StoredMessage]:
+    def unfinished(self) -> list[StoredMessage]:
+        """The messages that are being consumed, or handled and not committed."""
         return [message for entry in self._consuming.values() for message in entry.messages]
+
+    def in_flight(self) -> list[StoredMessage]:
+        """All messages that are neither finished nor removed. Threads of orderly listeners call it, too."""
+        return [message for entry in [*self._flight] for message in entry.messages]
+
+    def untaken(self) -> list[StoredMessage]:
+        """The messages that wait."""
+        return [message for entry in self._waiting for message in entry.messages]
 
     def overdue(self, now: float, timeout_s: float) -> list[StoredMessage]:
         """Messages at the head that are being consumed for longer than `timeout_s`. They hold the commit offset until they are finished."""

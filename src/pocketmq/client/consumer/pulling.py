@@ -36,10 +36,11 @@ from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.client.consumer.subscriptions import matching_messages
 from pocketmq.client.hooks import FilterEvent, HookList, LeaveEvent, PauseEvent, PullEvent
-from pocketmq.client.received import received
+from pocketmq.client.received import name_first_topic, received
 from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
 from pocketmq.model import MessageQueue, StoredMessage, Subscription
+from pocketmq.model.names import RETRY_PREFIX
 from pocketmq.net import Address, Peer, Waiting
 from pocketmq.protocol.api.messages import PullMessage
 from pocketmq.protocol.command import Command, header_template
@@ -211,7 +212,7 @@ class Pulling:
     ) -> PullResult:
         """One pull. A `committed` offset above 0 is committed by the same request. Raises PocketMQError."""
         pulled = await self.pull_records(queue, offset, subscription, limit, committed=committed, timeout_s=timeout_s)
-        return _result_of(pulled, queue, subscription)
+        return self._result(pulled, queue, subscription)
 
     async def peek(self, queue: MessageQueue, offset: int, *, timeout_s: float) -> PullResult:
         """The message at `offset`, without filter. The broker answers at once."""
@@ -255,7 +256,14 @@ class Pulling:
         """The result of a pull that was sent with `send`. Raises the error of a response that reports one."""
         pulled = pulled_of(answer)
         self._suggested[queue] = pulled.header.suggest_which_broker_id
-        return _result_of(pulled, queue, subscription)
+        return self._result(pulled, queue, subscription)
+
+    def _result(self, pulled: Pulled, queue: MessageQueue, subscription: Subscription) -> PullResult:
+        result = _result_of(pulled, queue, subscription)
+        if queue.topic.startswith(RETRY_PREFIX):
+            for message in result.messages:
+                name_first_topic(message, self._group)
+        return result
 
     async def pull_records(
         self,

@@ -12,7 +12,7 @@ A listener may be a plain function, which is called in a thread. It may return o
 `consume_result`), and take decoded bodies and batches (see `listener`).
 
     process queues ──► concurrent or orderly listening ──► workers ──► listeners
-                          ├──► offsets
+                          ├──► offsets, or acks of leases
                           └──► retry topic, dead letters
 """
 
@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from math import inf
 from typing import Any, ClassVar, Final, Never, TypeVar, Unpack
 
 from msgspec.structs import replace
@@ -30,22 +31,25 @@ from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.concurrent_listening import ConcurrentListening
 from pocketmq.client.consumer.consume_result import direct_outcome, text_of
 from pocketmq.client.consumer.dispatch import Dispatch
-from pocketmq.client.consumer.flow_limits import PauseCause
-from pocketmq.client.consumer.group_member import AssignedMember, MemberParts
+from pocketmq.client.consumer.flow_limits import PauseCause, Workers, worker_range
+from pocketmq.client.consumer.group_member import AssignedMember, MemberParts, default_allocator
 from pocketmq.client.consumer.jobs import Job, setting_result
+from pocketmq.client.consumer.leases import LeaseCounts, LeaseTable
 from pocketmq.client.consumer.listener import Listener, ListenerTable, require_picklable
 from pocketmq.client.consumer.listening import ConsumeEvents, Listening, ListeningParts
-from pocketmq.client.consumer.orderly_listening import OrderlyListening
+from pocketmq.client.consumer.orderly_listening import Locks, OrderlyListening
+from pocketmq.client.consumer.pop_loop import LeasedQueues, PopLoops
+from pocketmq.client.consumer.popping import Popping
 from pocketmq.client.consumer.pull_loop import PullLoopSettings
-from pocketmq.client.consumer.pulling import Pulling
+from pocketmq.client.consumer.pulling import PullEvents, Pulling
+from pocketmq.client.consumer.rebalance import Allocator, BrokerAllocator
 from pocketmq.client.consumer.retry_sender import RetrySender
 from pocketmq.client.consumer.settings import (
     PushOptions,
     PushSettings,
-    Workers,
     refuse_subscribe_arguments,
-    worker_range,
 )
+from pocketmq.client.consumer.settling import LeaseSettling, OffsetSettling
 from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.running import signals_of_loop
@@ -87,8 +91,8 @@ class PushMember(AssignedMember):
             loop=loop,
             lost=self._leave_group,
         )
-        locks = QueueLocks(parts.instance, parts.group) if settings.ordered and not settings.broadcast else None
-        self._listening = _listening(parts, settings, listeners, self._dispatch, locks)
+        self._parts = ListenerParts(parts, settings, listeners, self._dispatch)
+        self._listening = self._parts.listening
         pulling = Pulling(
             parts.instance,
             parts.group,
@@ -97,7 +101,16 @@ class PushMember(AssignedMember):
             wait_ms=settings.pull_wait_ms,
         )
         pull_settings = PullLoopSettings.of(settings, commits_offsets=not settings.broadcast)
-        super().__init__(parts, self._listening, pulling, pull_settings, ConsumeType.CONSUME_PASSIVELY, locks=locks)
+        super().__init__(
+            parts,
+            self._listening,
+            pulling,
+            pull_settings,
+            ConsumeType.CONSUME_PASSIVELY,
+            allocator=_allocator(parts, settings),
+            locks=self._parts.locks,
+            pops=self._parts.pops,
+        )
 
     # lifecycle
 
@@ -106,6 +119,9 @@ class PushMember(AssignedMember):
             if self._tracer is not None:
                 self._tracer.start()
                 undo.push_async_callback(self._tracer.stop)
+            if self._parts.leases is not None:
+                self._parts.leases.start()
+                undo.push_async_callback(self._parts.leases.stop)
             await super().start()
             undo.pop_all()
         self._listening.start()
@@ -149,11 +165,16 @@ class PushMember(AssignedMember):
         self._listeners.remove(name)
 
     def pause(self) -> None:
-        """Stop pulling; messages that were pulled are still consumed. Thread-safe."""
-        self._pulls.is_paused = True
+        """Stop pulling and popping; messages that are here are still consumed. Thread-safe."""
+        self._set_paused(True)
 
     def resume(self) -> None:
-        self._pulls.is_paused = False
+        self._set_paused(False)
+
+    def _set_paused(self, is_paused: bool) -> None:
+        self._pulls.is_paused = is_paused
+        if self._pops is not None:
+            self._pops.is_paused = is_paused
 
     async def resize(self, workers: Workers) -> None:
         """Change the number of parallel calls of listeners."""
@@ -174,7 +195,13 @@ class PushMember(AssignedMember):
 
     def pauses(self) -> Pauses:
         """How often pulls paused, by cause."""
-        return self._pulls.pauses.snapshot()
+        found = self._pulls.pauses.snapshot()
+        if self._pops is not None:
+            found = {cause: count + self._pops.pauses[cause] for cause, count in found.items()}
+        return found
+
+    def leases(self) -> LeaseCounts:
+        return LeaseCounts() if self._parts.leases is None else self._parts.leases.counts()
 
     async def consume_directly(self, message: StoredMessage, broker_name: str | None) -> DirectConsumption:
         listener = self._listeners.of(message)
@@ -198,37 +225,69 @@ class PushMember(AssignedMember):
         )
 
 
-def _listening(
-    parts: MemberParts[PushSettings],
-    settings: PushSettings,
-    listeners: ListenerTable,
-    dispatch: Dispatch,
-    locks: QueueLocks | None,
-) -> Listening:
-    events = ConsumeEvents(
-        parts.hooks, settings.group, settings.namespace, parts.clock, timeout_ms=settings.consume_timeout_ms
-    )
-    retry_sender = None
-    if not settings.broadcast:
-        retry_sender = RetrySender(
-            parts.instance, settings, parts.group, settings.max_reconsume_times, is_orderly=settings.ordered
+class ListenerParts:
+    """The parts of a member that call listeners, and those that pop messages for them."""
+
+    def __init__(
+        self,
+        parts: MemberParts[PushSettings],
+        settings: PushSettings,
+        listeners: ListenerTable,
+        dispatch: Dispatch,
+    ) -> None:
+        self._parts = parts
+        self._settings = settings
+        self.locks: QueueLocks | None = None
+        """Of an ordered consumer that pulls."""
+        self.leases: LeaseTable | None = None
+        self.pops: PopLoops | None = None
+        instance, is_ordered = parts.instance, settings.ordered
+        events = ConsumeEvents(
+            parts.hooks, settings.group, settings.namespace, parts.clock, timeout_ms=settings.consume_timeout_ms
         )
-    common = ListeningParts(parts.clock, listeners, dispatch, parts.offsets, retry_sender, events, parts.stats)
-    if settings.ordered:
-        return OrderlyListening(
+        sender = None
+        if not settings.broadcast:
+            sender = RetrySender(instance, settings, parts.group, settings.max_reconsume_times, is_orderly=is_ordered)
+        pulled = OffsetSettling(parts.offsets, sender, is_ordered=is_ordered)
+        if settings.mode == "pull" or sender is None:
+            self.locks = QueueLocks(instance, parts.group) if is_ordered and not settings.broadcast else None
+            common = ListeningParts(parts.clock, listeners, dispatch, pulled, None, events, parts.stats)
+            self.listening = self._new_listening(common, self.locks, None)
+            return
+        self.leases = LeaseTable(instance.brokers.leases, parts.clock, parts.group, events)
+        leased = LeaseSettling(self.leases, sender)
+        queues = LeasedQueues(self.leases, leased)
+        common = ListeningParts(parts.clock, listeners, dispatch, pulled, leased, events, parts.stats)
+        self.listening = self._new_listening(common, queues, queues)
+        pull_events = PullEvents(parts.hooks, settings.group, settings.namespace)
+        popping = Popping(
+            instance, settings, parts.subscriptions, self.leases, pull_events, hold_s=inf, is_ordered=is_ordered
+        )
+        self.pops = PopLoops(instance, settings, popping, queues, leased, self.listening, pull_events)
+
+    def _new_listening(self, common: ListeningParts, locks: Locks | None, leased: LeasedQueues | None) -> Listening:
+        settings, owned = self._settings, self._parts.owned
+        if settings.ordered:
+            return OrderlyListening(
+                common,
+                locks,
+                workers=settings.max_workers,
+                suspend_ms=settings.suspend_ms,
+                auto_commit=settings.auto_commit,
+            )
+        return ConcurrentListening(
             common,
-            locks,
-            workers=settings.max_workers,
-            suspend_ms=settings.suspend_ms,
-            auto_commit=settings.auto_commit,
+            owned.all if leased is None else lambda: [*owned.all(), *leased.all()],
+            workers=settings.processes or settings.max_workers,
+            timeout_s=settings.consume_timeout_ms / 1000,
+            ahead=PULLS_AHEAD * settings.pull_batch,
         )
-    return ConcurrentListening(
-        common,
-        parts.owned,
-        workers=settings.processes or settings.max_workers,
-        timeout_s=settings.consume_timeout_ms / 1000,
-        ahead=PULLS_AHEAD * settings.pull_batch,
-    )
+
+
+def _allocator(parts: MemberParts[PushSettings], settings: PushSettings) -> Allocator:
+    if settings.mode == "pull":
+        return default_allocator(parts)
+    return BrokerAllocator(parts.instance, parts.group, settings.strategy, pops_always=settings.mode == "pop")
 
 
 def _remark(result: object) -> str | None:
@@ -262,7 +321,7 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
             Tracer(settings, settings.group, Traced.CONSUMPTION, self._dependencies) if settings.trace else None
         )
         self._hooks = HookList(hooks if self._tracer is None else (*checked_hooks(hooks), self._tracer))
-        with_retries = not settings.broadcast
+        with_retries = not settings.broadcast and not (settings.mode == "pop" and settings.ordered)
         now_ms = self._dependencies.clock.now_ms()
         self._subscriptions = SubscriptionTable(settings.wire_group, now_ms, with_retries=with_retries)
         self._listeners = ListenerTable(settings.wire_group)
@@ -391,8 +450,13 @@ class AsyncPushConsumer(AsyncConsumer[PushMember, PushSettings]):
         """How often pulls paused, by cause."""
         return self._member.pauses()
 
+    @property
+    def leases(self) -> LeaseCounts:
+        """Leased messages, and what became of former ones. All are 0 if the consumer pulls."""
+        return self._member.leases()
+
     async def queues(self) -> list[MessageQueue]:
-        """The queues that are assigned to this consumer."""
+        """The queues that are assigned to this consumer. One that it pops has the id -1 if it means all of a broker."""
         return [self._names.shown(queue) for queue in await self._run(self._member.owned())]
 
     async def running_info(self, *, stacks: bool = False) -> ConsumerRunningInfo:

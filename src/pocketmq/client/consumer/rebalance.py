@@ -12,6 +12,7 @@ is looked up again after 1, 2, 4 … 20 s.
 
     StrategyAllocator   the queues that the strategy gives this member
     AllQueues           all queues: broadcasting
+    BrokerAllocator     the queues that brokers give this member, to be pulled or popped
 """
 
 import asyncio
@@ -25,9 +26,11 @@ from typing import NamedTuple, Protocol
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.routes import Routes, TopicRoute
 from pocketmq.client.consumer.allocation import AllocationStrategy, allocate, sort_queues
-from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
+from pocketmq.client.consumer.popping import ALL_QUEUES, too_old
+from pocketmq.errors import PocketMQError, RequestNotSupported, TopicNotFound, UsageError
 from pocketmq.model import MessageQueue
 from pocketmq.model.names import is_retry
+from pocketmq.protocol.bodies.clients import QueryAssignment, QueueAssignment
 
 
 class Allocation(NamedTuple):
@@ -36,6 +39,10 @@ class Allocation(NamedTuple):
     all_queues: Sequence[MessageQueue]
     mine: Sequence[MessageQueue]
     has_other_members: bool = False
+    popped: Sequence[MessageQueue] = ()
+    """Queues that this member pops. Queue -1 means all of a broker."""
+    is_complete: bool = True
+    """False if a broker did not answer: the next round is soon."""
 
 
 class Allocator(Protocol):
@@ -86,11 +93,52 @@ class AllQueues:
         return Allocation(queues, queues)
 
 
+class BrokerAllocator:
+    """Applies what each broker says about its own queues. A broker that does not answer keeps its last answer.
+
+    `pops_always`: queues that a broker lets its members pull are popped all the same.
+    """
+
+    def __init__(self, instance: Instance, group: str, strategy: AllocationStrategy, *, pops_always: bool) -> None:
+        self._instance = instance
+        self._group = group
+        self._strategy = strategy
+        self._pops_always = pops_always
+        self._last: dict[tuple[str, str], Sequence[QueueAssignment]] = {}
+        """By topic and broker."""
+
+    async def allocate(self, route: TopicRoute) -> Allocation | None:
+        queues = sort_queues(route.readable)
+        names = list(dict.fromkeys(queue.broker_name for queue in queues))
+        answers = await asyncio.gather(*(self._ask(route.topic, name) for name in names), return_exceptions=True)
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        if failures and (len(failures) == len(names) or not isinstance(failures[0], PocketMQError)):
+            raise failures[0]
+        found = [one for name in names for one in self._last.get((route.topic, name), ())]
+        popped = [one.message_queue for one in found if one.mode == POP]
+        pulled = [one.message_queue for one in found if one.mode != POP]
+        if self._pops_always and not is_retry(route.topic):
+            whole = dict.fromkeys(MessageQueue(route.topic, queue.broker_name, ALL_QUEUES) for queue in pulled)
+            popped, pulled = [*popped, *whole], []
+        return Allocation(queues, pulled, has_other_members=True, popped=popped, is_complete=not failures)
+
+    async def _ask(self, topic: str, broker_name: str) -> None:
+        body = QueryAssignment(topic, self._group, self._instance.client_id, self._strategy.name)
+        try:
+            answer = await self._instance.brokers.members.assignment(broker_name, body)
+        except RequestNotSupported:
+            raise too_old(broker_name) from None
+        if (assigned := answer.message_queue_assignments) is not None:  # else the member keeps what it has
+            self._last[topic, broker_name] = [one for one in assigned if one.message_queue.broker_name == broker_name]
+
+
 log = logging.getLogger("pocketmq.client")
 
 UNBALANCED_S = 1.0
 """The interval of rounds while the assignment is incomplete."""
 MIN_GAP_S = 0.2
+POP = "POP"
+"""The mode of queues that are popped."""
 MISSING_S = 2.5
 """A topic that does not exist is reported after this time: others may be creating it."""
 
@@ -214,7 +262,7 @@ class Rebalance:
                 return False
             changed, complete = await self._assignment.apply(topic, allocation)
             if changed:
-                self._on_rebalanced(topic, allocation.all_queues, allocation.mine)
+                self._on_rebalanced(topic, allocation.all_queues, [*allocation.mine, *allocation.popped])
         except TopicNotFound:
             self._log_missing(topic)
             return None

@@ -10,12 +10,12 @@ start_at            where a new group starts to read
 import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from pocketmq.client.consumer.allocation import AVERAGE, AllocationStrategy, strategy_named
 from pocketmq.client.consumer.consume_result import MAX_SUSPEND_MS, MIN_SUSPEND_MS
 from pocketmq.client.consumer.first_offsets import start_time_ms
-from pocketmq.client.consumer.flow_limits import QueueLimits, per_queue
+from pocketmq.client.consumer.flow_limits import QueueLimits, Workers, per_queue, worker_range
 from pocketmq.client.consumer.offsets import OffsetStore, UserOffsets
 from pocketmq.client.settings import KIB, MIB, ClientOptions, ClientSettings
 from pocketmq.errors import InvalidSetting
@@ -25,8 +25,8 @@ from pocketmq.protocol.bodies.clients import ConsumeFromWhere, MessageModel
 
 StartAt = str | int | datetime | timedelta
 """`"last"` or `"latest"`, `"first"` or `"earliest"`, or a time."""
-Workers = int | tuple[int, int]
-"""The number of parallel calls of listeners, or its minimum and maximum."""
+ConsumeMode = Literal["pull", "pop", "broker"]
+"""How a push consumer gets messages."""
 
 _WORDS = {
     "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -36,7 +36,7 @@ _WORDS = {
 }
 
 _INT: Final = 2**31 - 1
-BOUNDS: Final[dict[str, tuple[int, int]]] = {
+BOUNDS: Final = {
     "pull_batch": (1, 1024),
     "pull_batch_bytes": (1, _INT),
     "pull_interval_ms": (0, 65_535),
@@ -50,6 +50,9 @@ BOUNDS: Final[dict[str, tuple[int, int]]] = {
     "processes": (1, 1000),
     "invisible_ms": (1_000, 12 * 3_600_000),
     "max_hold_ms": (1_000, 24 * 3_600_000),
+    "pop_invisible_ms": (5_000, 300_000),
+    "pop_batch": (1, 32),
+    "max_popped_messages": (1, 65_535),
 }
 """RocketMQ's limits (`checkConfig`), and those of 32-bit numbers in requests."""
 _EFFECT: Final[dict[str, tuple[str, bool]]] = {
@@ -61,9 +64,10 @@ _EFFECT: Final[dict[str, tuple[str, bool]]] = {
     "max_hold_ms": ("auto_renew", True),
 }
 """Options that have an effect only with this value of another one."""
-WORKERS: Final = (1, 1000)
-"""The limits of both numbers of `workers`."""
 DEFAULT_WORKERS: Final = 20
+MODES: Final[tuple[ConsumeMode, ...]] = ("pull", "pop", "broker")
+_BROKER_STRATEGIES: Final = ("AVG", "AVG_BY_CIRCLE")
+_POP_OPTIONS: Final = ("pop_invisible_ms", "pop_batch", "max_popped_messages")
 DEFAULT_GROUP: Final = "DEFAULT_CONSUMER"
 """RocketMQ's name for a missing group. Its clients refuse it, too."""
 
@@ -92,23 +96,6 @@ def _refuse_without_effect(settings: ClientSettings) -> None:
             raise InvalidSetting(
                 f"option {name} has no effect with {other}={not needed}; remove it, or set {other}={needed}"
             )
-
-
-def worker_range(workers: Workers) -> tuple[int, int]:
-    """The minimum and maximum of `workers`. Raises InvalidSetting with a valid example."""
-    low, high = WORKERS
-    numbers = workers if isinstance(workers, tuple) else (workers, workers)
-    if len(numbers) == 2 and all(type(number) is int and low <= number <= high for number in numbers):
-        least, most = numbers
-        if least <= most:
-            return least, most
-        raise InvalidSetting(
-            f"option workers = {workers} has a minimum above its maximum, for example workers=({most}, {least})"
-        )
-    raise InvalidSetting(
-        f"option workers = {workers!r} must be a whole number from {low} to {high}, or minimum and maximum as two of them, "
-        "for example workers=20 or workers=(4, 64)"
-    )
 
 
 def refuse_subscribe_arguments(options: Iterable[str], arguments: Iterable[str], where: str) -> None:
@@ -159,10 +146,14 @@ class RebalanceOptions(GroupOptions, total=False):
 class PushOptions(RebalanceOptions, total=False):
     """The keyword arguments of a push consumer; see `PushSettings`."""
 
+    mode: ConsumeMode
     ordered: bool
     auto_commit: bool
     workers: Workers
     processes: int | None
+    pop_invisible_ms: int
+    pop_batch: int
+    max_popped_messages: int
     pull_batch_bytes: int
     max_topic_messages: int | None
     max_topic_bytes: int | None
@@ -352,6 +343,9 @@ class RebalanceSettings(GroupSettings, frozen=True, kw_only=True):
 class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
     """The options of a push consumer."""
 
+    mode: ConsumeMode = "pull"
+    """`"pull"`: the members divide the queues, and each pulls its own. `"pop"`: brokers lease messages of all queues to any
+    member, which needs RocketMQ 5. `"broker"`: brokers say for each topic which of both, see `setConsumeMode`."""
     ordered: bool = False
     """Handle the messages of a queue one after the other, by one member of the group at a time."""
     auto_commit: bool = True
@@ -361,6 +355,12 @@ class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
     work."""
     processes: int | None = None
     """Call plain listeners in this many processes instead of threads. Use it for listeners that compute."""
+    pop_invisible_ms: int = 60_000
+    """How long a popped message is leased. The lease is extended while the message waits for a listener or is in one."""
+    pop_batch: int = 32
+    """The maximum number of messages of one pop. A member leases fewer when its workers need fewer."""
+    max_popped_messages: int = 96
+    """Flow control: the limit on leased messages of one assigned queue that are not handled."""
     pull_batch_bytes: int = 256 * KIB
     """The maximum number of bytes of one pull."""
     max_topic_messages: int | None = None
@@ -397,6 +397,30 @@ class PushSettings(RebalanceSettings, frozen=True, kw_only=True):
         if self.broadcast and self.max_reconsume_times is not None:
             raise InvalidSetting(
                 "max_reconsume_times does not apply to a broadcasting consumer, which has no retries and no dead letters"
+            )
+        self._check_mode()
+
+    def _check_mode(self) -> None:
+        defaults = dict(zip(self.__struct_fields__, self.__struct_defaults__, strict=True))
+        if self.mode not in MODES:
+            raise InvalidSetting(f"option mode = {self.mode!r} must be 'pull', 'pop' or 'broker'")
+        if self.mode == "pull":
+            for name in _POP_OPTIONS:
+                if getattr(self, name) != defaults[name]:
+                    raise InvalidSetting(f"option {name} has no effect with mode='pull'; remove it, or set mode='pop'")
+            return
+        for name in ("broadcast", "offset_store"):
+            if getattr(self, name):
+                raise InvalidSetting(f"option {name} is not possible with mode={self.mode!r}: brokers keep the offsets")
+        if self.mode == "broker" and self.ordered:
+            raise InvalidSetting("option ordered needs mode='pull' or 'pop': brokers may change the mode at any time")
+        if self.mode == "pop" and self.from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            raise InvalidSetting(
+                f"start_at = {self.start_at!r} must be 'first' or 'last' with mode='pop': brokers lease from there only"
+            )
+        if self.strategy.name not in _BROKER_STRATEGIES:
+            raise InvalidSetting(
+                f"allocation = {self.strategy.name!r} is not possible with mode={self.mode!r}: brokers know AVG and AVG_BY_CIRCLE"
             )
 
 

@@ -26,20 +26,19 @@ from typing import Final, Never, Unpack
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
 from pocketmq.client.consumer.group_member import GroupMember, MemberParts
-from pocketmq.client.consumer.leases import ALL_QUEUES, LeaseTable, Popping, Source
+from pocketmq.client.consumer.leases import LeaseTable
 from pocketmq.client.consumer.listening import ConsumeEvents
+from pocketmq.client.consumer.popping import ALL_QUEUES, Popping, require_pop
 from pocketmq.client.consumer.pulling import PullEvents
 from pocketmq.client.consumer.settings import BOUNDS, SimpleOptions, SimpleSettings, refuse_subscribe_arguments
 from pocketmq.client.consumer.subscriptions import SubscriptionTable, filter_of
 from pocketmq.client.hooks import HookList, Hooks, checked_hooks
 from pocketmq.client.settings import checked_seconds
 from pocketmq.client.telemetry.tracing import Traced, Tracer
-from pocketmq.codes import Version
-from pocketmq.errors import PocketMQError, RequestNotSupported, TopicNotFound, UsageError
+from pocketmq.errors import PocketMQError, TopicNotFound, UsageError
 from pocketmq.files import Files
-from pocketmq.model import StoredMessage
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model.names import refuse_unknown
-from pocketmq.model.properties import POP_CK
 from pocketmq.protocol.api.messages import Notification
 from pocketmq.protocol.bodies.clients import ConsumeType
 from pocketmq.protocol.bodies.topics import ResetOffsets
@@ -56,7 +55,6 @@ FAILED_S: Final = 1.0
 """Pause after a failed request."""
 FIRST_PAUSE_S: Final = 0.02
 """Pause when a watch reports messages and a pop returns none, doubled each time."""
-_POP_CK: Final = POP_CK.encode()
 
 
 class SimpleMember(GroupMember):
@@ -73,7 +71,7 @@ class SimpleMember(GroupMember):
     ) -> None:
         super().__init__(MemberParts(settings, instance, files, subscriptions, hooks), ConsumeType.CONSUME_POP)
         self._turn = 0
-        self._watches: dict[Source, asyncio.Task[bool]] = {}
+        self._watches: dict[MessageQueue, asyncio.Task[bool]] = {}
         self._pops: set[asyncio.Task[list[StoredMessage]]] = set()
         self._ready: deque[StoredMessage] = deque()
         """Received messages that no caller has: the rest of an iteration, or of a `receive` that was cancelled."""
@@ -82,7 +80,8 @@ class SimpleMember(GroupMember):
         consumption = ConsumeEvents(hooks, settings.group, settings.namespace, instance.clock, timeout_ms=inf)
         self.leases = LeaseTable(instance.brokers.leases, instance.clock, self._group, consumption)
         events = PullEvents(hooks, settings.group, settings.namespace)
-        self._popping = Popping(instance, settings, subscriptions, self.leases, events)
+        hold_s = settings.max_hold_ms / 1000 if settings.auto_renew else None
+        self._popping = Popping(instance, settings, subscriptions, self.leases, events, hold_s=hold_s)
 
     # lifecycle
 
@@ -97,7 +96,7 @@ class SimpleMember(GroupMember):
             self._instance.add_consumer(self)
             await self._instance.heartbeats.send_to_all(self._instance.brokers)
             for source in await self._sources():
-                self._require_pop(source.broker_name)
+                require_pop(self._instance, source.broker_name)
             undo.pop_all()
         self.leases.start()
 
@@ -114,13 +113,6 @@ class SimpleMember(GroupMember):
         await self._instance.remove_consumer(self)
         await self._instance.leave()
 
-    def _require_pop(self, broker_name: str) -> None:
-        """RequestNotSupported if the broker is known to be too old."""
-        for address in self._instance.brokers.addresses_of(broker_name):
-            version = self._instance.heartbeats.versions.get(address)
-            if version is not None and version < Version.V5_0_0:
-                raise _too_old(broker_name)
-
     # subscriptions
 
     async def subscribe(self, topic: str, expression: str | None, kind: str) -> None:
@@ -131,9 +123,9 @@ class SimpleMember(GroupMember):
         if self._subscriptions.unsubscribe(topic):
             self._instance.heartbeat_soon()
 
-    async def _sources(self) -> list[Source]:
+    async def _sources(self) -> list[MessageQueue]:
         """Where to pop. A topic that does not exist is logged once, and looked for again by the next call."""
-        found: list[Source] = []
+        found: list[MessageQueue] = []
         for subscription in self._subscriptions:
             topic = subscription.topic
             try:
@@ -144,7 +136,7 @@ class SimpleMember(GroupMember):
                 self._log_failure(topic, error)
                 continue
             self._logged.pop(topic, None)
-            found += dict.fromkeys(Source(topic, queue.broker_name) for queue in route.readable)
+            found += dict.fromkeys(MessageQueue(topic, queue.broker_name, ALL_QUEUES) for queue in route.readable)
         return found
 
     # messages
@@ -189,7 +181,7 @@ class SimpleMember(GroupMember):
         return found
 
     async def _pop_any(
-        self, sources: Sequence[Source], limit: int, invisible_s: float
+        self, sources: Sequence[MessageQueue], limit: int, invisible_s: float
     ) -> tuple[list[StoredMessage], PocketMQError | None]:
         """The messages of the first source that has any, beginning with another one each time. Or the last error, if no
         broker answered.
@@ -200,8 +192,6 @@ class SimpleMember(GroupMember):
             source = sources[(self._turn + at) % len(sources)]
             try:
                 messages = await self._pop(source, limit, invisible_s)
-            except RequestNotSupported:
-                raise _too_old(source.broker_name) from None
             except PocketMQError as error:
                 if not error.retriable:
                     raise
@@ -213,9 +203,9 @@ class SimpleMember(GroupMember):
                 return messages, None
         return [], failures[-1] if failures and len(failures) == len(sources) else None
 
-    async def _pop(self, source: Source, limit: int, invisible_s: float) -> list[StoredMessage]:
+    async def _pop(self, source: MessageQueue, limit: int, invisible_s: float) -> list[StoredMessage]:
         """One pop. If the caller is cancelled meanwhile, the next one gets its messages."""
-        task = asyncio.get_running_loop().create_task(self._popping.pop(source, limit, invisible_s))
+        task = asyncio.get_running_loop().create_task(self._popped(source, limit, invisible_s))
         self._pops.add(task)
         task.add_done_callback(self._pops.discard)
         try:
@@ -224,13 +214,16 @@ class SimpleMember(GroupMember):
             task.add_done_callback(self._put_back)
             raise
 
+    async def _popped(self, source: MessageQueue, limit: int, invisible_s: float) -> list[StoredMessage]:
+        return self._popping.for_user(await self._popping.pop(source, limit, invisible_s))
+
     def _put_back(self, task: "asyncio.Task[list[StoredMessage]]") -> None:
         if not task.cancelled() and task.exception() is None:
             self._ready.extend(task.result())
 
     # waiting
 
-    async def _wait(self, sources: Sequence[Source], left_s: float) -> bool:
+    async def _wait(self, sources: Sequence[MessageQueue], left_s: float) -> bool:
         """Wait until a broker may have messages; False after the time."""
         hold_s = min(left_s, ONE_WATCH_S if len(sources) == 1 else WATCH_S)
         for source in [source for source, task in self._watches.items() if task.done() or source not in sources]:
@@ -247,7 +240,7 @@ class SimpleMember(GroupMember):
         )
         return any(task.result() for task in done if not task.cancelled())
 
-    async def _watch(self, source: Source, hold_s: float) -> bool:
+    async def _watch(self, source: MessageQueue, hold_s: float) -> bool:
         """Whether there may be messages. Failures take a while."""
         subscription = self._subscriptions.get(source.topic)
         header = Notification(
@@ -287,13 +280,6 @@ class SimpleMember(GroupMember):
 
     async def reset_offsets(self, topic: str, offsets: ResetOffsets) -> None:
         """The broker has the offsets."""
-
-
-def _too_old(broker_name: str) -> RequestNotSupported:
-    return RequestNotSupported(
-        f"broker {broker_name} cannot lease messages (POP), which RocketMQ 5 introduced; use a PushConsumer or a "
-        "LitePullConsumer with it, or upgrade it"
-    )
 
 
 class AsyncSimpleConsumer(AsyncConsumer[SimpleMember, SimpleSettings]):

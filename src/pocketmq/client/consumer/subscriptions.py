@@ -16,6 +16,7 @@ from pocketmq.model import ExpressionType, GroupName, StoredMessage, Subscriptio
 from pocketmq.model.names import is_retry, parse_topic, retry_topic
 from pocketmq.model.properties import TAGS, raw_property
 from pocketmq.model.sql92 import check_expression
+from pocketmq.protocol.pop import pop_retry_topic
 
 _TAGS: Final = TAGS.encode()
 
@@ -26,6 +27,7 @@ class SubscriptionTable:
     def __init__(self, group: GroupName, now_ms: int, *, with_retries: bool) -> None:
         """`with_retries`: subscribe to the group's retry topic, which broadcasting consumers do not have."""
         self._table: dict[str, Subscription] = {}
+        self._group = group
         if with_retries:
             topic = retry_topic(group)
             self._table[topic] = Subscription.parse(topic, sub_version=now_ms)
@@ -52,9 +54,23 @@ class SubscriptionTable:
             self._table[name] = replace(subscription, sub_version=self._next_version(known, now_ms))
         return self._table[name]
 
+    def follow_retries(self, topic: str, *, pulls: bool, now_ms: int) -> bool:
+        """A member that pulls `topic` also pulls what the group popped before and did not handle. Whether it is new."""
+        is_new = False
+        for name in (pop_retry_topic(self._group, topic, v2=v2) for v2 in (False, True)):
+            if not pulls:
+                self._table.pop(name, None)
+            elif name not in self._table:
+                is_new = True
+                self._table[name] = Subscription.parse(name, sub_version=now_ms)
+        return is_new
+
     def unsubscribe(self, topic: str) -> bool:
         """Remove a subscription; False if there was none, or it is that to the retry topic."""
-        return not is_retry(topic) and self._table.pop(topic, None) is not None
+        if is_retry(topic) or self._table.pop(topic, None) is None:
+            return False
+        self.follow_retries(topic, pulls=False, now_ms=0)
+        return True
 
     def touch(self, topic: str, now_ms: int) -> None:
         """Give the subscription a new version, so that brokers use it for the group."""
