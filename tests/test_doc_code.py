@@ -31,6 +31,7 @@ ON_A_SERVER = (
     "guides/deploying.md",
     "guides/doctor.md",
     "guides/faststream.md",
+    "guides/celery.md",
     "guides/taskiq.md",
     "guides/metrics.md",
     "guides/ordering.md",
@@ -86,6 +87,7 @@ AROUND = {
     "LateRows(spark": Around(after="each(spark.sql(\"SELECT TIMESTAMP '2026-01-01 12:00:00' at, 1 number\"), 0)"),
     # faststream.md: FastStream reads the file of a test, which a block does not have
     "TestRocketBroker(": Around("import warnings; warnings.filterwarnings('ignore', category=RuntimeWarning)"),
+    "Celery(": Around(after="app.close()"),
     # doctor.md and metrics.md
     "doctor.examine(": Around(after="assert report.steps"),
     "start_http_server(9464": Around(after="producer.close() if hasattr(producer, 'close') else None"),

@@ -117,6 +117,7 @@ _LIBRARIES: Final = {
     "otel": ("opentelemetry-api>=1.24", "opentelemetry-sdk>=1.24", "opentelemetry-exporter-otlp-proto-http>=1.24"),
     "faststream": ("faststream[otel,prometheus]>=0.7.8,<0.8",),
     "taskiq": ("taskiq>=0.13,<0.14",),
+    "celery": ("celery>=5.7,<5.8",),
     "fastapi": ("fastapi>=0.115",),
 }
 """The libraries of the extras in pyproject.toml."""

@@ -56,10 +56,6 @@ class Program:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(PATIENCE_S)
 
-    def stop(self) -> int:
-        os.kill(self._process.pid, signal.SIGTERM)
-        return self.wait()
-
     def wait(self) -> int:
         return self._process.wait(PATIENCE_S)
 

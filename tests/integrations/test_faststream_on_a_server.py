@@ -22,6 +22,15 @@ from pocketmq.integrations.faststream.broker import _secured
 PATIENCE_S = 30
 
 
+@pytest.fixture
+def server(rocketmq: pocketmq.Server) -> pocketmq.Server:
+    """With topics, for which subscribers would wait a second each."""
+    with pocketmq.Admin(rocketmq.name_server) as admin:
+        for topic in ("orders", "invoices", "events", "sums", "totals"):
+            admin.topics.create(topic)
+    return rocketmq
+
+
 async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110
@@ -48,9 +57,9 @@ def broker_of(server: pocketmq.Server, **options: Any) -> RocketBroker:
     return RocketBroker(server.name_server, logger=None, **options)
 
 
-def test_an_acknowledged_message_is_not_delivered_again(rocketmq: pocketmq.Server) -> None:
+def test_an_acknowledged_message_is_not_delivered_again(server: pocketmq.Server) -> None:
     async def main() -> None:
-        first = broker_of(rocketmq, group="billing")
+        first = broker_of(server, group="billing")
         seen: list[str] = []
 
         @first.subscriber("orders", start_at="first")
@@ -62,7 +71,7 @@ def test_an_acknowledged_message_is_not_delivered_again(rocketmq: pocketmq.Serve
                 await first.publish(f"order {number}", "orders")
             await until(lambda: len(seen) == 5)
 
-        second = broker_of(rocketmq, group="billing")
+        second = broker_of(server, group="billing")
         second.subscriber("orders", start_at="first")(bill)
         async with started(second):
             await second.publish("order 5", "orders")
@@ -73,11 +82,11 @@ def test_an_acknowledged_message_is_not_delivered_again(rocketmq: pocketmq.Serve
     asyncio.run(main())
 
 
-def test_a_handler_that_raises_is_retried_and_a_rejected_message_is_a_dead_letter(rocketmq: pocketmq.Server) -> None:
+def test_a_handler_that_raises_is_retried_and_a_rejected_message_is_a_dead_letter(server: pocketmq.Server) -> None:
     attempts: list[str] = []
 
     async def main() -> None:
-        broker = broker_of(rocketmq, group="billing")
+        broker = broker_of(server, group="billing")
 
         @broker.subscriber("orders", start_at="first")
         async def bill(order: str, message: RocketMessage) -> None:
@@ -87,7 +96,7 @@ def test_a_handler_that_raises_is_retried_and_a_rejected_message_is_a_dead_lette
             if order == "never":
                 raise RejectMessage(reason="no such customer")
 
-        async with started(broker), pocketmq.AsyncAdmin(rocketmq.name_server) as admin:
+        async with started(broker), pocketmq.AsyncAdmin(server.name_server) as admin:
             for body in ("later", "never"):
                 await broker.publish(body, "orders")
             await until(lambda: "later 1" in attempts)
@@ -103,9 +112,9 @@ def test_a_handler_that_raises_is_retried_and_a_rejected_message_is_a_dead_lette
 @pytest.mark.parametrize(
     ("policy", "is_dead"), [(AckPolicy.REJECT_ON_ERROR, True), (AckPolicy.ACK, False), (AckPolicy.ACK_FIRST, False)]
 )
-def test_the_policy_says_what_follows_an_error(rocketmq: pocketmq.Server, policy: AckPolicy, is_dead: bool) -> None:
+def test_the_policy_says_what_follows_an_error(server: pocketmq.Server, policy: AckPolicy, is_dead: bool) -> None:
     async def main() -> None:
-        broker = broker_of(rocketmq, group="billing", ack_policy=policy)
+        broker = broker_of(server, group="billing", ack_policy=policy)
         seen: list[str] = []
 
         @broker.subscriber("orders", start_at="first", max_workers=1, ordered=False)
@@ -114,7 +123,7 @@ def test_the_policy_says_what_follows_an_error(rocketmq: pocketmq.Server, policy
             if order == "bad":
                 raise ValueError("no price")
 
-        async with started(broker), pocketmq.AsyncAdmin(rocketmq.name_server) as admin:
+        async with started(broker), pocketmq.AsyncAdmin(server.name_server) as admin:
             queue = (await broker.publish("bad", "orders")).queue
             await until(lambda: seen)
             if is_dead:
@@ -128,9 +137,9 @@ def test_the_policy_says_what_follows_an_error(rocketmq: pocketmq.Server, policy
     asyncio.run(main())
 
 
-def test_a_manual_handler_acknowledges_itself_and_an_early_ack_is_final(rocketmq: pocketmq.Server) -> None:
+def test_a_manual_handler_acknowledges_itself_and_an_early_ack_is_final(server: pocketmq.Server) -> None:
     async def main() -> None:
-        broker = broker_of(rocketmq, group="billing")
+        broker = broker_of(server, group="billing")
         seen: list[str] = []
         go_on = asyncio.Event()
 
@@ -141,7 +150,7 @@ def test_a_manual_handler_acknowledges_itself_and_an_early_ack_is_final(rocketmq
             await go_on.wait()
             raise ValueError("after the ack, an error changes nothing")
 
-        async with started(broker), pocketmq.AsyncAdmin(rocketmq.name_server) as admin:
+        async with started(broker), pocketmq.AsyncAdmin(server.name_server) as admin:
             queue = (await broker.publish("1", "orders")).queue
             await until(lambda: seen)
             leaving = asyncio.create_task(broker.stop())
@@ -158,9 +167,9 @@ def test_a_manual_handler_acknowledges_itself_and_an_early_ack_is_final(rocketmq
     asyncio.run(main())
 
 
-def test_a_request_is_answered_over_rocketmq_and_a_topic_may_get_the_reply(rocketmq: pocketmq.Server) -> None:
+def test_a_request_is_answered_over_rocketmq_and_a_topic_may_get_the_reply(server: pocketmq.Server) -> None:
     async def main() -> None:
-        broker = broker_of(rocketmq, group="sums")
+        broker = broker_of(server, group="sums")
         replies: list[int] = []
 
         @broker.subscriber("sums", start_at="first")
@@ -171,9 +180,6 @@ def test_a_request_is_answered_over_rocketmq_and_a_topic_may_get_the_reply(rocke
         async def store(total: int) -> None:
             replies.append(total)
 
-        async with pocketmq.AsyncAdmin(rocketmq.name_server) as admin:
-            for topic in ("sums", "totals"):
-                await admin.topics.create(topic)
         async with started(broker):
             reply = await broker.request([1, 2], "sums", timeout=PATIENCE_S, correlation_id="c")
             assert await reply.decode() == 3
@@ -184,9 +190,9 @@ def test_a_request_is_answered_over_rocketmq_and_a_topic_may_get_the_reply(rocke
     asyncio.run(main())
 
 
-def test_batches_and_order(rocketmq: pocketmq.Server) -> None:
+def test_batches_and_order(server: pocketmq.Server) -> None:
     async def main() -> None:
-        broker = broker_of(rocketmq)
+        broker = broker_of(server)
         ordered: list[int] = []
         batches: list[list[int]] = []
 
@@ -211,9 +217,9 @@ def test_batches_and_order(rocketmq: pocketmq.Server) -> None:
     asyncio.run(main())
 
 
-def test_subscribers_of_a_group_share_a_consumer(rocketmq: pocketmq.Server) -> None:
+def test_subscribers_of_a_group_share_a_consumer(server: pocketmq.Server) -> None:
     async def main() -> None:
-        broker = broker_of(rocketmq, group="shop")
+        broker = broker_of(server, group="shop")
         seen: list[str] = []
 
         for topic in ("orders", "invoices"):
@@ -222,7 +228,7 @@ def test_subscribers_of_a_group_share_a_consumer(rocketmq: pocketmq.Server) -> N
             async def handle(body: str, message: RocketMessage) -> None:
                 seen.append(f"{message.raw_message.topic} {body}")
 
-        async with started(broker), pocketmq.AsyncAdmin(rocketmq.name_server) as admin:
+        async with started(broker), pocketmq.AsyncAdmin(server.name_server) as admin:
             await broker.publish("1", "orders")
             await broker.publish("2", "invoices")
             await until(lambda: sorted(seen) == ["invoices 2", "orders 1"])
@@ -232,9 +238,9 @@ def test_subscribers_of_a_group_share_a_consumer(rocketmq: pocketmq.Server) -> N
     asyncio.run(main())
 
 
-def test_contradicting_subscribers_of_a_group_are_refused(rocketmq: pocketmq.Server) -> None:
+def test_contradicting_subscribers_of_a_group_are_refused(server: pocketmq.Server) -> None:
     async def start(**options: Any) -> None:
-        broker = broker_of(rocketmq)
+        broker = broker_of(server)
 
         async def handle(body: str) -> None: ...
 
@@ -255,15 +261,15 @@ def test_contradicting_subscribers_of_a_group_are_refused(rocketmq: pocketmq.Ser
         asyncio.run(start(group=None))
 
 
-def test_a_handler_can_stop_its_subscriber(rocketmq: pocketmq.Server) -> None:
+def test_a_handler_can_stop_its_subscriber(server: pocketmq.Server) -> None:
     async def main() -> None:
-        broker = broker_of(rocketmq, group="billing")
+        broker = broker_of(server, group="billing")
 
         @broker.subscriber("orders", start_at="first", ack_policy=AckPolicy.ACK)
         async def bill(order: str) -> None:
             raise StopConsume
 
-        async with started(broker), pocketmq.AsyncAdmin(rocketmq.name_server) as admin:
+        async with started(broker), pocketmq.AsyncAdmin(server.name_server) as admin:
             await broker.publish("1", "orders")
             await until(lambda: not broker.subscribers[0].running)
 
@@ -275,9 +281,9 @@ def test_a_handler_can_stop_its_subscriber(rocketmq: pocketmq.Server) -> None:
     asyncio.run(main())
 
 
-def test_messages_can_be_read_one_by_one(rocketmq: pocketmq.Server) -> None:
+def test_messages_can_be_read_one_by_one(server: pocketmq.Server) -> None:
     async def main() -> None:
-        broker = broker_of(rocketmq, group="billing")
+        broker = broker_of(server, group="billing")
         await broker.connect()
         for number in range(3):
             await broker.publish(number, "orders")
@@ -298,9 +304,9 @@ def test_messages_can_be_read_one_by_one(rocketmq: pocketmq.Server) -> None:
     asyncio.run(main())
 
 
-def test_a_broker_starts_again_after_its_stop(rocketmq: pocketmq.Server) -> None:
+def test_a_broker_starts_again_after_its_stop(server: pocketmq.Server) -> None:
     async def main() -> None:
-        broker = broker_of(rocketmq, group="billing")
+        broker = broker_of(server, group="billing")
         seen: list[int] = []
 
         @broker.subscriber("orders", start_at="first")
@@ -363,13 +369,13 @@ asyncio.run(FastStream(broker, logger=None).run())
 """
 
 
-def test_a_message_of_a_killed_process_is_delivered_again(rocketmq: pocketmq.Server, tmp_path: Path) -> None:
-    with pocketmq.Producer(rocketmq.name_server) as producer:
+def test_a_message_of_a_killed_process_is_delivered_again(server: pocketmq.Server, tmp_path: Path) -> None:
+    with pocketmq.Producer(server.name_server) as producer:
         producer.send("orders", "one")
-    with program(APPLICATION, tmp_path, rocketmq.name_server, "hang") as first:
+    with program(APPLICATION, tmp_path, server.name_server, "hang") as first:
         first.wait_for("got one")
         first.kill()
-    with program(APPLICATION, tmp_path, rocketmq.name_server, "work") as second:
+    with program(APPLICATION, tmp_path, server.name_server, "work") as second:
         second.wait_for("got one")
         os.kill(second.pid, signal.SIGTERM)
         assert second.wait() == 0

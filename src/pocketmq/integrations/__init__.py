@@ -4,6 +4,8 @@ Modules in reading order:
 
     faststream/   RocketBroker for FastStream: subscribers, publishers, tests, middlewares, AsyncAPI, FastAPI
     taskiq        RocketBroker and RocketResults for taskiq
+    kombu_queues  where the messages of kombu's queues come from
+    celery        the transport `rocketmq://` for Celery and kombu
 """
 
 import re

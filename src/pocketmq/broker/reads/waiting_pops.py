@@ -38,14 +38,19 @@ class _WaitingPop:
 
     def __init__(self, wanted: Filter) -> None:
         self.filter = wanted
-        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """False when its time is over."""
         self.skipped = 0
 
     def wake(self) -> bool:
         if self.woken.done():
             return False
-        self.woken.set_result(None)
+        self.woken.set_result(True)
         return True
+
+    def expire(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(False)
 
 
 class WaitingPops:
@@ -78,14 +83,13 @@ class WaitingPops:
         """Return True when there may be a message, or False when the time is over."""
         pop = _WaitingPop(wanted)
         self._add(key, pop)
-        timer = asyncio.get_running_loop().call_later(seconds, pop.wake)
-        deadline = timer.when()
+        timer = asyncio.get_running_loop().call_later(seconds, pop.expire)
         try:
-            await pop.woken
+            is_woken = await pop.woken
         finally:
             timer.cancel()
             self._remove(key, pop)
-        return not self._stopped and asyncio.get_running_loop().time() < deadline
+        return is_woken and not self._stopped
 
     def _add(self, key: WaitingKey, pop: _WaitingPop) -> None:
         waiting = self._pops.get(key)
