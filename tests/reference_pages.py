@@ -246,6 +246,7 @@ LABELS: Final = {
     "rocketmq_broker_closed_connections_total": "cause",
     "rocketmq_nameserver_brokers": "cluster",
     "rocketmq_nameserver_closed_connections_total": "cause",
+    "rocketmq_proxy_clients": "type",
 }
 """Beside `cluster`, `node_type` and `node_id`. A metric without values shows no labels; the test compares those that have some."""
 DENIED: Final = ("rocketmq_denied_requests_total", "counter")
@@ -262,21 +263,20 @@ class Exposed(NamedTuple):
 
 @cache
 def exposed() -> tuple[tuple[Exposed, ...], str]:
-    """The metrics of a server with name server and broker, and its page."""
+    """The metrics of a server with name server, broker and gRPC, and its page."""
     from tests.broker.metrics.asked import page_of
 
-    with pocketmq.Server(metrics_port=0) as server:
+    with pocketmq.Server(metrics_port=0, grpc_port=0) as server:
         page = page_of(server)
     found = re.findall(r"^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$", page, re.MULTILINE)
     return tuple(Exposed(name, kind, text) for name, text, kind in found), page
 
 
 def server_metrics(which: str) -> str:
+    marks = {"process": "process_", "nameserver": "rocketmq_nameserver_", "proxy": "rocketmq_proxy_"}
+
     def belongs(name: str) -> bool:
-        is_shared = name.startswith("process_")
-        return {"process": is_shared, "nameserver": "_nameserver_" in name}.get(
-            which, not is_shared and "_nameserver_" not in name
-        )
+        return name.startswith(marks[which]) if which in marks else not name.startswith(tuple(marks.values()))
 
     found = [one for one in dict.fromkeys(exposed()[0]) if belongs(one.name)]
     if which == "broker":

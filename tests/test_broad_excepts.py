@@ -64,6 +64,8 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "pipelines.core.sessions": {SPARK: 1},
     "pipelines.jobs.resending": {SPARK: 1},
     "protocol.pending_calls": {UNDO: 1},
+    "proxy.receiving": {UNDO: 1},
+    "proxy.server": {REQUEST: 1},
     "store.index.growing_index_file": {UNDO: 1},
     "store.log.commit_log": {UNDO: 6, TASK: 1},
     "store.log.log_writer": {THREAD: 2},

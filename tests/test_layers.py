@@ -1,4 +1,4 @@
-"""The ladder of imports, kept true by reading the source: between packages, and inside the five largest ones.
+"""The ladder of imports, kept true by reading the source: between packages, and inside the six largest ones.
 
     codes ← errors ← model   clock   system ← files   memory   shared values, time, disk
       compiled   protocol                           pure
@@ -6,7 +6,8 @@
           access   metrics                          on net, for the servers
           nameserver   broker   client
             spark ← pipelines   doctor              on the client only
-            embedded                                name server and broker in one program
+            proxy                                   gRPC: a client for each of its clients
+            embedded                                name server, broker and proxy in one program
               pocketmq/__init__.py                  re-exports
                 integrations                        frameworks, on the client
                 console   testing                   no package imports them, except
@@ -28,7 +29,7 @@ VOCABULARY = ("codes", "errors", "model", "clock", "system", "files", "memory", 
 LIBRARY = (*VOCABULARY, "protocol", "net", "store")
 SERVERS = (*LIBRARY, "access", "metrics")
 SPARK_SIDE = (*VOCABULARY, "protocol.record", "client")
-PROGRAMS = ("nameserver", "broker", "client")
+PROGRAMS = ("nameserver", "broker", "client", "proxy")
 FRONT = "pocketmq"
 """The package of `pocketmq/__init__.py`."""
 
@@ -52,7 +53,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "spark": (*SPARK_SIDE, "net.tls", "protocol.batch", "protocol.body_pack", "protocol.signing"),
     "pipelines": (*SPARK_SIDE, "protocol.trace_text", "spark"),
     "doctor": (*VOCABULARY, "protocol", "net", "client"),
-    "embedded": (*SERVERS, "nameserver", "broker"),
+    "proxy": (*SERVERS, "client"),
+    "embedded": (*SERVERS, "nameserver", "broker", "proxy"),
     FRONT: (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded"),
     "integrations": ("clock", "errors", "model", "client", FRONT),
     "console": (*SERVERS, *PROGRAMS, "spark", "pipelines", "doctor", "embedded", "cli.commands", FRONT),
@@ -138,6 +140,20 @@ INNER: dict[str, dict[str, str]] = {
         "arrow_read": "options python_processes schema arrow shared_clients read",
         "source": "filters options pyspark_versions python_processes executors schema read write",
     },
+    "proxy": {
+        "messages": "",
+        "settings": "",
+        "statuses": "messages",
+        "callers": "messages settings statuses",
+        "conversion": "messages settings statuses",
+        "sessions": "messages settings statuses callers",
+        "routes": "messages statuses callers conversion sessions",
+        "sending": "messages settings statuses callers conversion sessions routes",
+        "leases": "messages settings statuses callers conversion sessions",
+        "receiving": "messages settings statuses callers conversion sessions routes leases",
+        "telemetry": "messages settings statuses callers conversion sessions routes sending leases",
+        "server": "messages settings statuses callers sessions routes sending leases receiving telemetry",
+    },
     "pipelines": {
         "core": "",
         "archive": "core",
@@ -175,6 +191,11 @@ COMES_LATE = {
     "pocketmq.cli": "the console uses its options, and needs none of its commands",
 }
 """Packages whose names may come when they are asked for, and why."""
+
+IMPORTS_WITH_AN_EXTRA = {
+    "pocketmq.embedded": "pocketmq.proxy",
+}
+"""Modules whose functions may import a package that needs an extra: a program without it imports them too."""
 
 IMPORTS_WHEN_CALLED = {
     "pocketmq.spark.source": "a process of Spark reads or writes, and imports that part only",
@@ -255,6 +276,8 @@ def imports_inside_a_function(source: Source) -> Iterator[str]:
         if source.module in COMES_LATE and function.name == "__getattr__":
             continue
         for node, name in imports(Source(source.module, ast.Module(function.body, []), source.is_package)):
+            if name.startswith(IMPORTS_WITH_AN_EXTRA.get(source.module, "nothing")):
+                continue
             if source.module in IMPORTS_WHEN_CALLED and name.startswith(f"pocketmq.{source.package}."):
                 continue
             if name.partition(".")[0] not in OPTIONAL_LIBRARIES:

@@ -21,6 +21,7 @@ Modules in reading order:
     spark/          the Spark data source
     pipelines/      Spark jobs on top of the data source: archive, replay, mirror and others
     doctor/         finds the first broken step between a producer and a consumer
+    proxy/          gRPC, for the official clients of RocketMQ 5
     embedded        a name server and a broker inside another program
     integrations/   FastStream, taskiq, Celery, FastAPI
     console/        the web console

@@ -13,8 +13,9 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from msgspec.structs import replace
 
@@ -24,6 +25,7 @@ from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.errors import InvalidSetting, WrongState
 from pocketmq.files import DiskFiles, temporary_folder
+from pocketmq.metrics.families import Family
 from pocketmq.metrics.page import MetricsSettings
 from pocketmq.model.names import refuse_unknown
 from pocketmq.nameserver.route_tables import RouteLimits
@@ -33,6 +35,9 @@ from pocketmq.net import ClientTlsFiles, Portal, ServerTlsFiles, TlsMode, reacha
 from pocketmq.protocol.signing import Credentials
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode, StoreSettings
+
+if TYPE_CHECKING:
+    from pocketmq.proxy.server import Proxy
 
 log = logging.getLogger("pocketmq.server")
 
@@ -65,6 +70,7 @@ SERVER_ARGUMENTS = (
     "tls",
     "metrics_port",
     "metrics_host",
+    "grpc_port",
     "open_to_the_network_without_authentication",
 )
 
@@ -78,8 +84,10 @@ class Server:
     With `metrics_port`, both expose Prometheus metrics at `http://127.0.0.1:PORT/metrics`, see `metrics_address`. With a
     `metrics_host` outside loopback, metrics need an account if there are accounts, and TLS if there is TLS.
 
-    With the file `accounts`, both accept only signed requests, and the broker registers with the first account that has this
-    permission. With `tls`, both use this certificate.
+    With `grpc_port`, RocketMQ 5's clients can connect too, see `grpc_address`. That needs `pocketmq[grpc]`.
+
+    With the file `accounts`, all accept only signed requests, and the broker registers with the first account that has this
+    permission. With `tls`, all use this certificate.
     """
 
     def __init__(
@@ -95,6 +103,7 @@ class Server:
         tls: ServerTlsFiles | None = None,
         metrics_port: int | None = None,
         metrics_host: str | None = None,
+        grpc_port: int | None = None,
         open_to_the_network_without_authentication: bool = False,
         **unknown: Never,
     ) -> None:
@@ -127,8 +136,10 @@ class Server:
         )
         self._broker_settings = _with_keys(base, settings or {})
         self._name_server_settings = replace(self._name_server_settings, limits=limits_for(self._broker_settings))
+        self._grpc_port = grpc_port
         self._name_server: NameServer | None = None
         self._broker: Broker | None = None
+        self._proxy: Proxy | None = None
         self._running: AsyncExitStack | None = None
         self._portal: Portal | None = None
         self._process = os.getpid()
@@ -151,6 +162,11 @@ class Server:
         return None if address is None else str(reachable(address))
 
     @property
+    def grpc_address(self) -> str | None:
+        """The address for RocketMQ 5's clients, such as `127.0.0.1:8081`; None without `grpc_port`."""
+        return None if self._proxy is None else str(self._proxy.address)
+
+    @property
     def broker_settings(self) -> BrokerSettings:
         """The settings of the broker, as of its start."""
         return self._started_broker.settings
@@ -168,7 +184,14 @@ class Server:
             folder = self._data or parts.enter_context(temporary_folder("pocketmq-"))
             name_server = await parts.enter_async_context(NameServer(self._name_server_settings))
             settings = self._settings_in(folder, name_server)
-            broker = await parts.enter_async_context(Broker(settings, more_metrics=name_server.metrics.collect))
+
+            async def more_metrics() -> list[Family]:
+                of_proxy = [] if self._proxy is None else await self._proxy.collect()
+                return [*await name_server.metrics.collect(), *of_proxy]
+
+            broker = await parts.enter_async_context(Broker(settings, more_metrics=more_metrics))
+            if self._grpc_port is not None:
+                self._proxy = await parts.enter_async_context(self._proxy_of(name_server, self._grpc_port))
             self._name_server, self._broker = name_server, broker
             self._running = parts.pop_all()
         return self
@@ -211,11 +234,38 @@ class Server:
         )
         return replace(settings, store=store, name_servers=(reachable(name_server.address),), credentials=credentials)
 
+    def _proxy_of(self, name_server: NameServer, port: int) -> "Proxy":
+        base = self._broker_settings
+        return grpc_server(
+            str(reachable(name_server.address)),
+            host=base.host,
+            port=port,
+            accounts=base.accounts,
+            tls=base.tls,
+            cluster_tls=base.name_server_tls.load() or False,
+            open_to_the_network_without_authentication=base.open_to_the_network_without_authentication,
+        )
+
     @property
     def _started_broker(self) -> Broker:
         if self._broker is None:
             raise WrongState("the server is not running; use it inside `with Server() as server:`")
         return self._broker
+
+
+def has_grpc() -> bool:
+    """Whether the packages of `pocketmq[grpc]` are installed."""
+    return find_spec("grpc") is not None and find_spec("google.protobuf") is not None
+
+
+def grpc_server(name_servers: str, **settings: Any) -> "Proxy":
+    """The gRPC server of a cluster, not started yet. `settings` are those of `ProxySettings`."""
+    if not has_grpc():
+        raise InvalidSetting("RocketMQ 5's clients need the packages of pocketmq[grpc]: pip install 'pocketmq[grpc]'")
+    from pocketmq.proxy.server import Proxy
+    from pocketmq.proxy.settings import ProxySettings
+
+    return Proxy(ProxySettings(name_servers=name_servers, **settings))
 
 
 def limits_for(broker: BrokerSettings, brokers: int = 1) -> RouteLimits:

@@ -134,11 +134,12 @@ def test_the_banner_shows_addresses_and_access(tmp_path: Path) -> None:
         process = start("--namesrv-port", 0, "--broker-port", 0)
         assert process.stdout is not None
 
-        banner = [process.stdout.readline().rstrip() for _ in range(7)]
+        banner = [process.stdout.readline().rstrip() for _ in range(8)]
 
     assert banner[0].startswith("PocketMQ ")
     assert banner[1].startswith("  name server  127.0.0.1:")
     assert banner[2].startswith("  broker-a     127.0.0.1:")
+    assert banner.pop(3).startswith("  gRPC         127.0.0.1:")
     assert banner[3] == "  data         pocketmq-data"
     assert banner[4].startswith("  flush        async: ")
     assert banner[5] == "  open to      this machine only"
@@ -328,10 +329,10 @@ def test_an_address_that_others_reach_needs_no_option_with_accounts(tmp_path: Pa
         process = start("--host", "0.0.0.0", "--accounts", "accounts.toml", OPERATOR_SECRET=SECRET)
         assert process.stdout is not None
 
-        banner = [process.stdout.readline().rstrip() for _ in range(8)]
+        banner = [process.stdout.readline().rstrip() for _ in range(9)]
 
-    assert banner[5] == "  open to      the network, with an account in accounts.toml"
-    assert banner[6] == "  TLS          off: others on the network can read and repeat requests"
+    assert banner[6] == "  open to      the network, with an account in accounts.toml"
+    assert banner[7] == "  TLS          off: others on the network can read and repeat requests"
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -346,3 +347,17 @@ def test_invalid_accounts_are_reported_before_anything_starts(tmp_path: Path, co
     assert result.exit_code == 64
     assert f"accounts in {file}: account 1 ('a'): its secret must have at least 8 characters" in result.stderr
     assert "hush" not in result.stderr
+
+
+def test_no_grpc_turns_grpc_off(start: Start) -> None:
+    assert ready(start("--no-grpc"))["grpc"] is None
+
+
+def test_grpc_has_the_port_of_its_option(start: Start) -> None:
+    assert str(ready(start("--grpc-port", "0"))["grpc"]).startswith("127.0.0.1:")
+
+
+def test_options_for_grpc_that_contradict_each_other(tmp_path: Path) -> None:
+    result = refused("--grpc-port", 0, "--no-grpc", "--data", tmp_path)
+
+    assert "--no-grpc and --grpc-port contradict each other" in result.stderr

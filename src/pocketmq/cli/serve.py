@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import click
 
@@ -24,7 +24,7 @@ from pocketmq.broker.setting_keys import read_keys
 from pocketmq.broker.settings import DEFAULT_FOLDER, BrokerSettings
 from pocketmq.broker.settings import DEFAULT_PORT as BROKER_PORT
 from pocketmq.cli.broker import FLUSH_CHOICE, advertise_option, parse_settings, set_option
-from pocketmq.cli.commands import number_option, path_option, port_option, text_option
+from pocketmq.cli.commands import flag, number_option, path_option, port_option, text_option
 from pocketmq.cli.console import console_options, console_settings, refuse_console_options
 from pocketmq.cli.console import with_console as beside_console
 from pocketmq.cli.programs import ChildProgram, log_to_stderr, run_until_stopped
@@ -43,6 +43,8 @@ from pocketmq.embedded import (
     LOG_SIZE_KEY,
     Server,
     check_keys,
+    grpc_server,
+    has_grpc,
     limits_for,
     name_server_tls,
     registrar,
@@ -57,6 +59,11 @@ from pocketmq.net import LARGEST_PORT, Address, ServerTlsFiles, reachable
 from pocketmq.store.layout import find_log_file_bytes
 from pocketmq.store.settings import EMBEDDED_LOG_FILE_BYTES, FlushMode
 
+if TYPE_CHECKING:
+    from pocketmq.proxy.server import Proxy
+
+GRPC_PORT: Final = 8081
+"""RocketMQ's port for its proxy."""
 STOP_S = 60
 """The time limit for stopping a broker. It gives up on a hanging disk before."""
 MOST_BROKERS = len(ascii_lowercase)
@@ -73,9 +80,15 @@ class BrokerPlan(NamedTuple):
 class BrokerProcesses:
     """A name server and several broker processes. Use `async with`; it starts when all brokers are ready."""
 
-    def __init__(self, name_server_settings: NameServerSettings, plans: Sequence[BrokerPlan]) -> None:
+    def __init__(
+        self, name_server_settings: NameServerSettings, plans: Sequence[BrokerPlan], grpc_port: int | None = None
+    ) -> None:
+        self._settings = name_server_settings
         self._name_server = NameServer(name_server_settings)
         self._plans = plans
+        self._grpc_port = grpc_port
+        self._grpc = AsyncExitStack()
+        self.grpc_address: str | None = None
         self.brokers: list[ChildProgram] = []
 
     @property
@@ -88,8 +101,23 @@ class BrokerProcesses:
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._undo_start, starts)
             self.brokers = await asyncio.gather(*starts)
+            if self._grpc_port is not None:
+                proxy = await self._grpc.enter_async_context(self._proxy(self._grpc_port))
+                self.grpc_address = str(proxy.address)
             undo.pop_all()
         return self
+
+    def _proxy(self, port: int) -> "Proxy":
+        settings = self._settings
+        return grpc_server(
+            self.name_server,
+            host=settings.host,
+            port=port,
+            accounts=settings.accounts,
+            tls=settings.tls,
+            cluster_tls=name_server_tls(settings.tls).load() or False,
+            open_to_the_network_without_authentication=settings.open_to_the_network_without_authentication,
+        )
 
     async def _undo_start(self, starts: list[asyncio.Task[ChildProgram]]) -> None:
         await asyncio.gather(*starts, return_exceptions=True)
@@ -105,6 +133,7 @@ class BrokerProcesses:
             raise ProgramFailed("; ".join(failed))
 
     async def _stop(self) -> list[int]:
+        await self._grpc.aclose()
         codes = await asyncio.gather(*(broker.stop(STOP_S) for broker in self.brokers))
         await self._name_server.stop()
         return codes
@@ -146,6 +175,7 @@ class ServeOptions(NamedTuple):
     flush: str
     settings: dict[str, str]
     tls: ServerTlsFiles
+    grpc_port: int | None
 
 
 @click.command()
@@ -156,6 +186,12 @@ class ServeOptions(NamedTuple):
     f"The port of the broker; 0 is any free port. Each further broker adds {PORT_STEP}.",
     default=BROKER_PORT,
 )
+@port_option(
+    "--grpc-port",
+    f"The port for RocketMQ 5's clients, which use gRPC; 0 is any free port. It needs pocketmq[grpc].  "
+    f"[default: {GRPC_PORT} if that is installed; any free port with another --broker-port]",
+)
+@flag("--no-grpc", "Do not listen for RocketMQ 5's clients.")
 @advertise_option
 @path_option(
     "--data", "folder", "The data folder, with one subfolder per broker.", default=DEFAULT_FOLDER, metavar="DIR"
@@ -182,6 +218,8 @@ def serve(
     host: str,
     namesrv_port: int,
     broker_port: int,
+    grpc_port: int | None,
+    no_grpc: bool,
     advertise: str | None,
     folder: Path,
     flush: str,
@@ -202,7 +240,8 @@ def serve(
     server.metrics(MetricsSettings())  # rejects wrong options before anything starts
     if not with_console:
         refuse_console_options()
-    options = ServeOptions(server, host, namesrv_port, broker_port, folder, flush, settings, tls)
+    grpc = _grpc_port(grpc_port, broker_port, is_off=no_grpc)
+    options = ServeOptions(server, host, namesrv_port, broker_port, folder, flush, settings, tls, grpc)
     show = _show_json if server.as_json else _show_banner
     console = (
         console_settings(console_host, console_port, console_users, server.accounts, tls, server.log_format)
@@ -213,14 +252,25 @@ def serve(
     if count == 1:
         run_until_stopped(
             beside_console(_in_one_process(options), console),
-            lambda both: show(options, both[0].name_server, _brokers_of(both[0]), both[1]),
+            lambda both: show(options, both[0], _brokers_of(both[0]), both[1]),
         )
     else:
         run_until_stopped(
             beside_console(_in_processes(options, count), console),
-            lambda both: show(options, both[0].name_server, [broker.ready for broker in both[0].brokers], both[1]),
+            lambda both: show(options, both[0], [broker.ready for broker in both[0].brokers], both[1]),
             lambda both: both[0].until_one_ends(),
         )
+
+
+def _grpc_port(port: int | None, broker_port: int, *, is_off: bool) -> int | None:
+    """The port for gRPC; None without it."""
+    if is_off:
+        if port is not None:
+            raise InvalidSetting("--no-grpc and --grpc-port contradict each other")
+        return None
+    if port is None and has_grpc():
+        return GRPC_PORT if broker_port == BROKER_PORT else 0
+    return port
 
 
 def _in_one_process(options: ServeOptions) -> Server:
@@ -233,6 +283,7 @@ def _in_one_process(options: ServeOptions) -> Server:
         settings=options.server.metrics_keys() | options.settings,
         accounts=options.server.accounts,
         tls=options.tls,
+        grpc_port=options.grpc_port,
         open_to_the_network_without_authentication=options.server.is_open,
     )
 
@@ -252,7 +303,7 @@ def _in_processes(options: ServeOptions, count: int) -> BrokerProcesses:
         limits=limits_for(broker, count),
         open_to_the_network_without_authentication=options.server.is_open,
     )
-    return BrokerProcesses(name_server, [_plan(options, number) for number in range(count)])
+    return BrokerProcesses(name_server, [_plan(options, number) for number in range(count)], options.grpc_port)
 
 
 def _plan(options: ServeOptions, number: int) -> BrokerPlan:
@@ -312,12 +363,15 @@ def _brokers_of(server: Server) -> list[dict[str, Any]]:
     ]
 
 
-def _show_banner(options: ServeOptions, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:
+def _show_banner(
+    options: ServeOptions, server: Server | BrokerProcesses, brokers: list[dict[str, Any]], console: str | None
+) -> None:
     show_banner(
         "PocketMQ",
         {
-            "name server": name_server,
+            "name server": server.name_server,
             **{broker["name"]: broker["address"] for broker in brokers},
+            **({"gRPC": server.grpc_address} if server.grpc_address else {}),
             "data": str(options.folder),
             "flush": flush_text(FlushMode(options.flush)),
             **_metrics_rows(brokers),
@@ -332,11 +386,14 @@ def _metrics_rows(brokers: list[dict[str, Any]]) -> dict[str, str]:
     return {"metrics": ", ".join(urls)} if urls else {}
 
 
-def _show_json(options: ServeOptions, name_server: str, brokers: list[dict[str, Any]], console: str | None) -> None:
+def _show_json(
+    options: ServeOptions, server: Server | BrokerProcesses, brokers: list[dict[str, Any]], console: str | None
+) -> None:
     show_json(
         "serve",
         {
-            "name_server": name_server,
+            "name_server": server.name_server,
+            "grpc": server.grpc_address,
             "brokers": [{fact: broker[fact] for fact in ("name", "address", "data", "metrics")} for broker in brokers],
             "data": str(options.folder),
             "flush": options.flush,

@@ -1,0 +1,248 @@
+"""The gRPC server: RocketMQ 5's clients connect to it instead of to name servers and brokers.
+
+    call ── metadata, signature ──► Caller ── handler ──► response with a status      gRPC's own status stays OK
+                                                  └─ Refused, PocketMQError ──► the response with the status of the error
+
+It is a client of the cluster: routes come from name servers, and each client has connections of its own to brokers. So it serves the
+broker of this process, and any other cluster, in one way.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final, Self
+
+import grpc
+import grpc.aio
+
+from pocketmq.client.cluster.instance import Dependencies
+from pocketmq.errors import ListenFailed, PocketMQError, WrongState
+from pocketmq.files import Files
+from pocketmq.metrics.families import Family, counter, gauge, labels_of, with_labels
+from pocketmq.net import Address, Repeating, TlsMode, reachable
+from pocketmq.proxy.callers import Caller, Callers
+from pocketmq.proxy.leases import SCAN_S, LeaseCalls, Renewals
+from pocketmq.proxy.messages import METHODS, SERVICE, Code, ReceiveMessageResponse, Status
+from pocketmq.proxy.receiving import ReceiveCalls
+from pocketmq.proxy.routes import Facts, RouteCalls
+from pocketmq.proxy.sending import HalfMessages, SendCalls
+from pocketmq.proxy.sessions import Sessions
+from pocketmq.proxy.settings import ProxySettings
+from pocketmq.proxy.statuses import Refused, status_of
+from pocketmq.proxy.telemetry import BrokerRequests, TelemetryCalls
+
+log = logging.getLogger("pocketmq.grpc")
+
+FOLLOW_S: Final = 10.0
+"""How often the file of accounts is looked at."""
+_FAILED: Final = Status(code=Code.INTERNAL_SERVER_ERROR, message="the server failed; its log has the cause")
+
+Unary = Callable[[Caller, Any], Awaitable[Any]]
+
+
+class Calls:
+    """The handlers of all calls, and what they share. They know nothing of gRPC's library."""
+
+    def __init__(self, settings: ProxySettings, dependencies: Dependencies, address: Callable[[], Address]) -> None:
+        clock = dependencies.clock
+        halves = HalfMessages(settings.max_half_messages)
+        facts = Facts(clock, settings.cached_s)
+        self._requests = BrokerRequests(halves, settings)
+        self.callers = Callers(settings, dependencies.files, clock)
+        self.sessions = Sessions(settings, dependencies, self._requests.serve)
+        self.renewals = Renewals(settings, clock)
+        self.receiving = ReceiveCalls(self.sessions, facts, self.renewals, settings, clock)
+        self.telemetry = TelemetryCalls(self.sessions, facts, self.renewals, settings)
+        routes = RouteCalls(self.sessions, facts, address)
+        leases = LeaseCalls(self.sessions, self.renewals, settings, clock)
+        sends = SendCalls(self.sessions, facts, halves, settings, clock)
+        self.unary: dict[str, Unary] = {
+            "QueryRoute": routes.query_route,
+            "QueryAssignment": routes.query_assignment,
+            "Heartbeat": self.telemetry.heartbeat,
+            "NotifyClientTermination": self.telemetry.terminate,
+            "SendMessage": sends.send,
+            "EndTransaction": sends.end_transaction,
+            "RecallMessage": sends.recall,
+            "AckMessage": leases.ack,
+            "ChangeInvisibleDuration": leases.change,
+            "ForwardMessageToDeadLetterQueue": leases.forward,
+        }
+        """By the names of their methods."""
+        self._periodic = (
+            Repeating("renewal of leases", SCAN_S, self.renewals.renew_due, log),
+            Repeating("search for silent gRPC clients", SCAN_S, self.telemetry.end_silent, log),
+            Repeating("reload of accounts", FOLLOW_S, self.callers.follow, log),
+        )
+
+    def start(self) -> None:
+        for each in self._periodic:
+            each.start()
+
+    async def stop(self) -> None:
+        """End all clients; their messages return."""
+        for each in self._periodic:
+            await each.stop()
+        await self.receiving.close()
+        for session in self.sessions:
+            await self.telemetry.end(session)
+        await self.sessions.close()
+
+    def families(self) -> list[Family]:
+        """The metrics of clients."""
+        kinds = Counter(session.kind for session in self.sessions)
+        return [
+            gauge(
+                "rocketmq_proxy_clients",
+                "gRPC clients, by type",
+                {labels_of(type=kind): n for kind, n in kinds.items()},
+            ),
+            gauge("rocketmq_proxy_waiting_receives", "Receives that are served now", self.receiving.receives),
+            gauge("rocketmq_proxy_renewed_leases", "Leases that the server renews", len(self.renewals)),
+            counter(
+                "rocketmq_proxy_expired_clients", "Clients that ended without a termination", self.sessions.expired
+            ),
+            counter(
+                "rocketmq_proxy_unsent_checks",
+                "Check-backs for clients without a telemetry stream; brokers repeat them",
+                self._requests.unsent_checks,
+            ),
+        ]
+
+
+class Proxy:
+    """Use `async with`; `address` has the actual port if the port of the settings is 0."""
+
+    def __init__(self, settings: ProxySettings, dependencies: Dependencies | None = None) -> None:
+        dependencies = dependencies or Dependencies()
+        self.settings = settings
+        self._files: Files = dependencies.files
+        self._parts = Calls(settings, dependencies, lambda: self.address)
+        self._server: grpc.aio.Server | None = None
+        self._address: Address | None = None
+        self.calls = 0
+        """Calls since the start."""
+        self.refused = 0
+        """Calls whose status was not OK."""
+
+    @property
+    def address(self) -> Address:
+        """The address for clients."""
+        if self._address is None:
+            raise WrongState("the gRPC server is not started: use `async with`")
+        return reachable(self._address)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as undo:
+            self._server = grpc.aio.server(options=_options(self.settings))
+            undo.push_async_callback(self._server.stop, None)
+            self._server.add_generic_rpc_handlers((self._handlers(),))
+            self._address = self._listen(self._server)
+            await self._server.start()
+            undo.pop_all()
+        self._parts.start()
+        log.info("gRPC clients can connect to %s", self._address)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._server is not None:
+            await self._server.stop(self.settings.drain_s)
+        await self._parts.stop()
+
+    async def collect(self) -> list[Family]:
+        """The metric families for `metrics.page`."""
+        families = [
+            *self._parts.families(),
+            counter("rocketmq_proxy_calls", "Calls of gRPC clients", self.calls),
+            counter("rocketmq_proxy_refused_calls", "Calls with another status than OK", self.refused),
+        ]
+        return with_labels(families, labels_of(node_type="proxy", node_id=str(self.address)))
+
+    def _listen(self, server: grpc.aio.Server) -> Address:
+        settings, tls = self.settings, self.settings.tls
+        try:
+            if tls.in_use is TlsMode.DISABLED:
+                port = server.add_insecure_port(str(settings.address))
+            else:
+                assert tls.cert is not None
+                certificate = self._files.read(tls.cert)
+                key = certificate if tls.key is None else self._files.read(tls.key)
+                authority = None if tls.client_ca is None else self._files.read(tls.client_ca)
+                credentials = grpc.ssl_server_credentials(
+                    [(key, certificate)], authority, require_client_auth=authority is not None
+                )
+                port = server.add_secure_port(str(settings.address), credentials)
+        except RuntimeError as error:
+            raise ListenFailed(
+                f"cannot listen on {settings.address} for gRPC: {error}. Stop the program that listens there, or choose another port"
+            ) from None
+        return Address(settings.host, port)
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        handlers: dict[str, grpc.RpcMethodHandler] = {}
+        for name, (request, response) in METHODS.items():
+            codec = {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
+            if name == "Telemetry":
+                handlers[name] = grpc.stream_stream_rpc_method_handler(self._serve_telemetry, **codec)
+            elif name == "ReceiveMessage":
+                handlers[name] = grpc.unary_stream_rpc_method_handler(self._serve_receive, **codec)
+            else:
+                serve = self._serve_unary(name, self._parts.unary[name], response)
+                handlers[name] = grpc.unary_unary_rpc_method_handler(serve, **codec)
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _serve_unary(self, name: str, handler: Unary, response: Any) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def serve(request: Any, context: Any) -> Any:
+            self.calls += 1
+            try:
+                return await handler(self._parts.callers.of(context), request)
+            except (Refused, PocketMQError) as error:
+                self.refused += 1
+                return response(status=status_of(error))
+            except Exception:
+                log.exception("%s failed", name)
+                return response(status=_FAILED)
+
+        return serve
+
+    async def _serve_receive(self, request: Any, context: Any) -> None:
+        self.calls += 1
+        try:
+            await self._parts.receiving.receive(self._parts.callers.of(context), request, context.write)
+        except (Refused, PocketMQError) as error:
+            self.refused += 1
+            await context.write(ReceiveMessageResponse(status=status_of(error)))
+        except grpc.aio.UsageError:
+            log.info("A client ended a receive before it had all messages; they return")
+
+    async def _serve_telemetry(self, requests: Any, context: Any) -> None:
+        self.calls += 1
+
+        async def read() -> Any:
+            request = await context.read()
+            return None if request is grpc.aio.EOF else request
+
+        try:
+            caller = self._parts.callers.of(context)
+            await context.send_initial_metadata(())
+            await self._parts.telemetry.telemetry(caller, read, context.write)
+        except Refused as error:
+            self.refused += 1
+            is_of_client = 40_000 <= error.code < 50_000
+            code = grpc.StatusCode.INVALID_ARGUMENT if is_of_client else grpc.StatusCode.INTERNAL
+            await context.abort(code, str(error))
+
+
+def _options(settings: ProxySettings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", settings.max_request_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", settings.max_metadata_bytes),
+        ("grpc.absolute_max_metadata_size", settings.max_metadata_bytes),
+        ("grpc.max_concurrent_streams", settings.max_calls_per_connection),
+        ("grpc.max_connection_idle_ms", settings.connection_idle_s * 1000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", settings.min_ping_s * 1000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
