@@ -40,6 +40,7 @@ from pocketmq.nameserver import settings as name_server
 from pocketmq.nameserver.settings import NameServerSettings
 from pocketmq.pipelines.core.job_file import Setting, settings_of
 from pocketmq.pipelines.core.settings import JobSettings, StreamSettings
+from pocketmq.proxy.settings import ProxySettings, limits
 from pocketmq.spark import schema
 from pocketmq.spark.options.connection_options import CONNECTION_OPTIONS
 from pocketmq.spark.options.metadata_options import METADATA_OPTIONS
@@ -126,6 +127,12 @@ def options(name: str) -> str:
         bounds = "" if low is None or high is None else f" From {low:,} to {high:,}."
         rows.append((f"`{field}`", shown(default), in_cell(text_of(kind, field)) + bounds))
     return table(("option", "default", "meaning"), rows)
+
+
+def grpc_settings() -> str:
+    """The limits and intervals of the gRPC server."""
+    rows = [(f"`{name}`", shown(default), in_cell(text_of(ProxySettings, name))) for name, default in limits().items()]
+    return table(("setting", "default", "meaning"), rows)
 
 
 # Keys of broker.conf and namesrv.conf
@@ -464,6 +471,7 @@ def hooks() -> str:
 
 PARTS: Final[Mapping[str, Callable[..., str]]] = {
     "options": options,
+    "grpc-settings": grpc_settings,
     "keys": keys,
     "fixed-keys": fixed_keys,
     "ignored-keys": ignored_keys,

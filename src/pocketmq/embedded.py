@@ -71,6 +71,7 @@ SERVER_ARGUMENTS = (
     "metrics_port",
     "metrics_host",
     "grpc_port",
+    "grpc_settings",
     "open_to_the_network_without_authentication",
 )
 
@@ -85,6 +86,7 @@ class Server:
     `metrics_host` outside loopback, metrics need an account if there are accounts, and TLS if there is TLS.
 
     With `grpc_port`, RocketMQ 5's clients can connect too, see `grpc_address`. That needs `pocketmq[grpc]`.
+    `grpc_settings` are limits and intervals, such as `{"max_clients": 100}`.
 
     With the file `accounts`, all accept only signed requests, and the broker registers with the first account that has this
     permission. With `tls`, all use this certificate.
@@ -104,6 +106,7 @@ class Server:
         metrics_port: int | None = None,
         metrics_host: str | None = None,
         grpc_port: int | None = None,
+        grpc_settings: Mapping[str, str | float] | None = None,
         open_to_the_network_without_authentication: bool = False,
         **unknown: Never,
     ) -> None:
@@ -136,7 +139,10 @@ class Server:
         )
         self._broker_settings = _with_keys(base, settings or {})
         self._name_server_settings = replace(self._name_server_settings, limits=limits_for(self._broker_settings))
+        if grpc_settings and grpc_port is None:
+            raise InvalidSetting("grpc_settings have no effect without grpc_port; set it too, 0 for any free port")
         self._grpc_port = grpc_port
+        self._grpc_settings = grpc_settings or {}
         self._name_server: NameServer | None = None
         self._broker: Broker | None = None
         self._proxy: Proxy | None = None
@@ -238,6 +244,7 @@ class Server:
         base = self._broker_settings
         return grpc_server(
             str(reachable(name_server.address)),
+            self._grpc_settings,
             host=base.host,
             port=port,
             accounts=base.accounts,
@@ -258,14 +265,14 @@ def has_grpc() -> bool:
     return find_spec("grpc") is not None and find_spec("google.protobuf") is not None
 
 
-def grpc_server(name_servers: str, **settings: Any) -> "Proxy":
-    """The gRPC server of a cluster, not started yet. `settings` are those of `ProxySettings`."""
+def grpc_server(name_servers: str, limits: Mapping[str, str | float], **settings: Any) -> "Proxy":
+    """The gRPC server of a cluster, not started yet. `settings` and `limits` are fields of `ProxySettings`."""
     if not has_grpc():
         raise InvalidSetting("RocketMQ 5's clients need the packages of pocketmq[grpc]: pip install 'pocketmq[grpc]'")
     from pocketmq.proxy.server import Proxy
     from pocketmq.proxy.settings import ProxySettings
 
-    return Proxy(ProxySettings(name_servers=name_servers, **settings))
+    return Proxy(ProxySettings(name_servers=name_servers, **settings).changed(limits))
 
 
 def limits_for(broker: BrokerSettings, brokers: int = 1) -> RouteLimits:

@@ -167,6 +167,9 @@ class Authentication:
             if account.access_key in changed:
                 peer.close(ConnectionLost(f"account {account.access_key} was changed or removed"))
 
+    def account_of(self, access_key: str) -> Account | None:
+        return self._accounts.get(access_key)
+
     def credentials_of(self, access_key: str) -> Credentials | None:
         account = self._accounts.get(access_key)
         return None if account is None else account.credentials

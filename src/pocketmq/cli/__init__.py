@@ -21,6 +21,7 @@ Modules in reading order:
     nameserver         `pocketmq nameserver`
     broker             `pocketmq broker`
     serve              `pocketmq serve`: a name server and brokers together
+    proxy              `pocketmq proxy`: gRPC in front of a cluster
     console            `pocketmq console`
     topic              `pocketmq topic`
     group              `pocketmq group`

@@ -19,6 +19,7 @@ from pocketmq.cli.group import group_commands
 from pocketmq.cli.msg import msg_commands
 from pocketmq.cli.nameserver import nameserver
 from pocketmq.cli.pipeline import pipeline_commands
+from pocketmq.cli.proxy import proxy
 from pocketmq.cli.serve import serve
 from pocketmq.cli.store import store_commands
 from pocketmq.cli.topic import topic_commands
@@ -35,7 +36,18 @@ def main() -> None:
 
 
 for command in (
-    *(serve, nameserver, broker, console, store_commands, topic_commands, group_commands, msg_commands, dlq_commands),
+    *(
+        serve,
+        nameserver,
+        broker,
+        proxy,
+        console,
+        store_commands,
+        topic_commands,
+        group_commands,
+        msg_commands,
+        dlq_commands,
+    ),
     *(tx_commands, delay_commands, cluster_commands, doctor, bench, completion, pipeline_commands, demo),
 ):
     main.add_command(command)

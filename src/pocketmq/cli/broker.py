@@ -35,13 +35,13 @@ NAME_SERVERS_VARIABLE = "NAMESRV_ADDR"
 FLUSH_CHOICE = click.Choice([mode.value for mode in FlushMode])
 
 
-def parse_settings(set_keys: tuple[str, ...]) -> dict[str, str]:
+def parse_settings(set_keys: tuple[str, ...], option: str = "--set") -> dict[str, str]:
     """`--set key=value` as properties."""
     properties = {}
     for each in set_keys:
         name, equals, text = each.partition("=")
         if not equals or not name.strip():
-            raise InvalidSetting(f"--set {each}: expected KEY=VALUE")
+            raise InvalidSetting(f"{option} {each}: expected KEY=VALUE")
         properties[name.strip()] = text
     return properties
 

@@ -11,7 +11,7 @@ If one broker ends, all of them stop. If this process is killed, the stdin of it
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from string import ascii_lowercase
@@ -81,12 +81,17 @@ class BrokerProcesses:
     """A name server and several broker processes. Use `async with`; it starts when all brokers are ready."""
 
     def __init__(
-        self, name_server_settings: NameServerSettings, plans: Sequence[BrokerPlan], grpc_port: int | None = None
+        self,
+        name_server_settings: NameServerSettings,
+        plans: Sequence[BrokerPlan],
+        grpc_port: int | None = None,
+        grpc_settings: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = name_server_settings
         self._name_server = NameServer(name_server_settings)
         self._plans = plans
         self._grpc_port = grpc_port
+        self._grpc_settings = grpc_settings or {}
         self._grpc = AsyncExitStack()
         self.grpc_address: str | None = None
         self.brokers: list[ChildProgram] = []
@@ -111,6 +116,7 @@ class BrokerProcesses:
         settings = self._settings
         return grpc_server(
             self.name_server,
+            self._grpc_settings,
             host=settings.host,
             port=port,
             accounts=settings.accounts,
@@ -176,6 +182,7 @@ class ServeOptions(NamedTuple):
     settings: dict[str, str]
     tls: ServerTlsFiles
     grpc_port: int | None
+    grpc_settings: dict[str, str]
 
 
 @click.command()
@@ -192,6 +199,12 @@ class ServeOptions(NamedTuple):
     f"[default: {GRPC_PORT} if that is installed; any free port with another --broker-port]",
 )
 @flag("--no-grpc", "Do not listen for RocketMQ 5's clients.")
+@text_option(
+    "--grpc-set",
+    "A limit of the gRPC server, such as max_clients=100; may be repeated.",
+    multiple=True,
+    metavar="NAME=VALUE",
+)
 @advertise_option
 @path_option(
     "--data", "folder", "The data folder, with one subfolder per broker.", default=DEFAULT_FOLDER, metavar="DIR"
@@ -220,6 +233,7 @@ def serve(
     broker_port: int,
     grpc_port: int | None,
     no_grpc: bool,
+    grpc_set: tuple[str, ...],
     advertise: str | None,
     folder: Path,
     flush: str,
@@ -240,8 +254,10 @@ def serve(
     server.metrics(MetricsSettings())  # rejects wrong options before anything starts
     if not with_console:
         refuse_console_options()
-    grpc = _grpc_port(grpc_port, broker_port, is_off=no_grpc)
-    options = ServeOptions(server, host, namesrv_port, broker_port, folder, flush, settings, tls, grpc)
+    grpc, limits = _grpc_port(grpc_port, broker_port, is_off=no_grpc), parse_settings(grpc_set, "--grpc-set")
+    if limits and grpc is None:
+        raise InvalidSetting("--grpc-set needs gRPC: remove --no-grpc, and install pocketmq[grpc]")
+    options = ServeOptions(server, host, namesrv_port, broker_port, folder, flush, settings, tls, grpc, limits)
     show = _show_json if server.as_json else _show_banner
     console = (
         console_settings(console_host, console_port, console_users, server.accounts, tls, server.log_format)
@@ -284,6 +300,7 @@ def _in_one_process(options: ServeOptions) -> Server:
         accounts=options.server.accounts,
         tls=options.tls,
         grpc_port=options.grpc_port,
+        grpc_settings=options.grpc_settings,
         open_to_the_network_without_authentication=options.server.is_open,
     )
 
@@ -303,7 +320,8 @@ def _in_processes(options: ServeOptions, count: int) -> BrokerProcesses:
         limits=limits_for(broker, count),
         open_to_the_network_without_authentication=options.server.is_open,
     )
-    return BrokerProcesses(name_server, [_plan(options, number) for number in range(count)], options.grpc_port)
+    plans = [_plan(options, number) for number in range(count)]
+    return BrokerProcesses(name_server, plans, options.grpc_port, options.grpc_settings)
 
 
 def _plan(options: ServeOptions, number: int) -> BrokerPlan:

@@ -10,14 +10,12 @@ What needs no broker, such as a cached route, is checked here.
 """
 
 import hmac
-import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from pocketmq.access.accounts import Account, Accounts, Action, Resource
-from pocketmq.access.accounts_file import FollowedAccounts
-from pocketmq.access.authentication import SHOWN_CHARS, Cause, Refusals
+from pocketmq.access.accounts import Account, Action, Resource
+from pocketmq.access.authentication import SHOWN_CHARS, Authentication, Cause, authentication_by
 from pocketmq.clock import Clock
 from pocketmq.codes import Language
 from pocketmq.files import Files
@@ -76,19 +74,18 @@ class Callers:
     def __init__(self, settings: ProxySettings, files: Files, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._followed = None if settings.accounts is None else FollowedAccounts(files, settings.accounts, os.environ)
-        self.refusals = Refusals(settings.authentication)
+        self.authentication = authentication_by(settings.accounts, files, {}, clock, settings.authentication)
 
     def follow(self) -> None:
         """Read changed accounts again."""
-        if self._followed is not None:
-            self._followed.reload()
+        if self.authentication is not None:
+            self.authentication.follow()
 
     def of(self, context: Context) -> Caller:
         """The caller; Refused if its metadata are incomplete or its signature is wrong."""
         metadata = dict(context.invocation_metadata() or ())
         address = _address(context.peer())
-        account = None if self._followed is None else self._account(self._followed.current, metadata, address)
+        account = None if self.authentication is None else self._account(self.authentication, metadata, address)
         client_id = _text(metadata, "x-mq-client-id")
         if not client_id.strip():
             raise Refused(Code.CLIENT_ID_REQUIRED, "the metadata have no x-mq-client-id")
@@ -105,25 +102,25 @@ class Callers:
             context.time_remaining(),
         )
 
-    def _account(self, accounts: Accounts, metadata: dict[str, str | bytes], address: Address) -> Account:
+    def _account(self, authentication: Authentication, metadata: dict[str, str | bytes], address: Address) -> Account:
+        def refusal(cause: Cause, who: str, why: str) -> Refused:
+            logged = why.encode("unicode_escape").decode()
+            authentication.refusals.record(address.host, cause, who, f"a gRPC call: {logged}", self._clock.monotonic())
+            return Refused(Code.UNAUTHORIZED, why)
+
         found = _AUTHORIZATION.fullmatch(_text(metadata, "authorization").strip())
         key, signature = (found[1].strip(), found[2].lower()) if found else ("", "")
         if not key:
-            raise self._refusal(address, Cause.UNSIGNED, "", "username cannot be null.")
+            raise refusal(Cause.UNSIGNED, "", "username cannot be null.")
         shown = key[:SHOWN_CHARS]
-        account = accounts.get(key)
+        account = authentication.account_of(key)
         if account is None:
-            raise self._refusal(address, Cause.UNKNOWN, shown, f"User:{shown} is not found.")
+            raise refusal(Cause.UNKNOWN, shown, f"User:{shown} is not found.")
         if not account.may_come_from(address.host):
-            raise self._refusal(address, Cause.SOURCE, shown, f"User:{shown} may not come from {address.host}.")
+            raise refusal(Cause.SOURCE, shown, f"User:{shown} may not come from {address.host}.")
         if not hmac.compare_digest(signature, signature_of(_text(metadata, "x-mq-date-time"), account.credentials)):
-            raise self._refusal(address, Cause.SIGNATURE, shown, "check signature failed.")
+            raise refusal(Cause.SIGNATURE, shown, "check signature failed.")
         return account
-
-    def _refusal(self, address: Address, cause: Cause, who: str, why: str) -> Refused:
-        logged = why.encode("unicode_escape").decode()
-        self.refusals.record(address.host, cause, who, f"a gRPC call: {logged}", self._clock.monotonic())
-        return Refused(Code.UNAUTHORIZED, why)
 
 
 def signature_of(date_time: str, credentials: Credentials) -> str:

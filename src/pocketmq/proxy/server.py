@@ -19,7 +19,8 @@ import grpc.aio
 from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.errors import ListenFailed, PocketMQError, WrongState
 from pocketmq.files import Files
-from pocketmq.metrics.families import Family, counter, gauge, labels_of, with_labels
+from pocketmq.metrics.families import Family, counter, gauge, labels_of, process_families, with_labels
+from pocketmq.metrics.page import MetricsPage
 from pocketmq.net import Address, Repeating, TlsMode, reachable
 from pocketmq.proxy.callers import Caller, Callers
 from pocketmq.proxy.leases import SCAN_S, LeaseCalls, Renewals
@@ -119,6 +120,14 @@ class Proxy:
         self.settings = settings
         self._files: Files = dependencies.files
         self._parts = Calls(settings, dependencies, lambda: self.address)
+        authentication = self._parts.callers.authentication
+        self._metrics_page = MetricsPage(
+            settings.metrics,
+            self._collect_all,
+            network=dependencies.network,
+            tls=settings.tls.load() if settings.metrics.enabled else None,
+            admits=authentication.may_read_metrics if authentication else None,
+        )
         self._server: grpc.aio.Server | None = None
         self._address: Address | None = None
         self.calls = 0
@@ -140,18 +149,31 @@ class Proxy:
             self._server.add_generic_rpc_handlers((self._handlers(),))
             self._address = self._listen(self._server)
             await self._server.start()
+            if self.settings.metrics.enabled:
+                undo.push_async_callback(self._metrics_page.stop)
+                await self._metrics_page.start()
             undo.pop_all()
         self._parts.start()
         log.info("gRPC clients can connect to %s", self._address)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._metrics_page.stop()
         if self._server is not None:
             await self._server.stop(self.settings.drain_s)
         await self._parts.stop()
 
+    @property
+    def metrics_address(self) -> Address | None:
+        """The address of its own metrics page; None without one."""
+        return self._metrics_page.address if self.settings.metrics.enabled else None
+
+    async def _collect_all(self) -> list[Family]:
+        own = labels_of(node_type="proxy", node_id=str(self.address))
+        return [*await self.collect(), *with_labels(process_families(self._files), own)]
+
     async def collect(self) -> list[Family]:
-        """The metric families for `metrics.page`."""
+        """The metric families, for the page of another server."""
         families = [
             *self._parts.families(),
             counter("rocketmq_proxy_calls", "Calls of gRPC clients", self.calls),

@@ -1,12 +1,20 @@
-"""Every limit and interval of the gRPC server. Values without a name here are those of Apache RocketMQ's proxy."""
+"""Every limit and interval of the gRPC server, by default those of Apache RocketMQ's proxy where it has them.
+
+`--grpc-set NAME=VALUE` of `pocketmq serve`, `--set` of `pocketmq proxy` and `grpc_settings` of `pocketmq.Server` change them.
+"""
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
+from msgspec.structs import replace
 
-from pocketmq.access.settings import AuthenticationSettings, check_listen_address
+from pocketmq.access.settings import AuthenticationSettings, check_listen_addresses
+from pocketmq.errors import InvalidSetting
+from pocketmq.metrics.page import MetricsSettings
+from pocketmq.model.names import suggestion
 from pocketmq.model.setting_keys import require_positive
 from pocketmq.net import Address, ServerTlsFiles
 from pocketmq.protocol.signing import Credentials
@@ -35,6 +43,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     """TLS of the connections to name servers and brokers."""
     open_to_the_network_without_authentication: bool = False
     """Required to listen without `accounts` where other machines can connect."""
+    metrics: MetricsSettings = MetricsSettings()
 
     # messages
     max_body_bytes: int = 4 * MIB
@@ -100,12 +109,29 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_positive("gRPC server", self, may_be_zero=("port",))
-        check_listen_address(
-            self.address,
-            is_open=self.open_to_the_network_without_authentication or self.accounts is not None,
-            danger="may read and send messages",
-        )
+        check_listen_addresses(self, danger="may read and send messages")
 
     @property
     def address(self) -> Address:
         return Address(self.host, self.port)
+
+    def changed(self, values: Mapping[str, str | float]) -> Self:
+        """These settings with other limits and intervals. InvalidSetting names a value that is not possible."""
+        known = limits()
+        changes: dict[str, float] = {}
+        for name, value in values.items():
+            if name not in known:
+                raise InvalidSetting(f"the gRPC server has no setting {name!r}; {suggestion(name, known)}")
+            kind = type(known[name])
+            try:
+                changes[name] = kind(value)
+            except ValueError:
+                number = "a whole number" if kind is int else "a number"
+                raise InvalidSetting(f"setting {name} = {value!r} of the gRPC server must be {number}") from None
+        return replace(self, **changes)
+
+
+def limits() -> dict[str, float]:
+    """The limits and intervals, with their defaults."""
+    fields = zip(ProxySettings.__struct_fields__, ProxySettings.__struct_defaults__, strict=True)
+    return {name: default for name, default in fields if type(default) in (int, float) and name != "port"}
