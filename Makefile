@@ -93,8 +93,9 @@ client-minute: $(INSTALLED) ## check that a listener that computes for a minute 
 	$(BIN)/python -m tests.client.spinning
 
 N ?= 50000
-crash: $(INSTALLED) ## simulate N power losses of the store at random moments; make crash N=1000; the default is 50,000
+crash: $(INSTALLED) ## simulate N power losses of the store at random moments, and N/100 of leases; make crash N=1000; the default is 50,000
 	$(BIN)/python -m tests.store.crash --states $(N)
+	$(BIN)/python -m tests.broker.pop.crashes --states $$(($(N) / 100))
 
 pop-storm: $(INSTALLED) ## let 50 members of a group join, stall and die over 200,000 messages, and count every message: two minutes
 	$(BIN)/python -m tests.broker.pop.storm
