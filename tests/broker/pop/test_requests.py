@@ -9,6 +9,7 @@ from tests.broker.running import in_virtual_time, running
 
 from pocketmq.broker.settings import PopSettings, TimerSettings
 from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.protocol.api.administration import GetConsumeStats
 from pocketmq.protocol.api.messages import ChangeInvisibleTime, Notification, PeekMessage, PollingInfo, ResetOffset
 from pocketmq.protocol.bodies.clients import (
     QueueAssignments,
@@ -16,6 +17,7 @@ from pocketmq.protocol.bodies.clients import (
     RequestModes,
     SubscriptionGroupConfig,
 )
+from pocketmq.protocol.bodies.topics import ConsumeStats
 from pocketmq.protocol.command import Command
 
 MINUTE = 60_000
@@ -338,3 +340,27 @@ async def test_modes_are_kept_and_decide_on_assignments() -> None:
 
 def test_a_batch_has_one_entry_for_each_check_point() -> None:
     assert batch_of([]).acks == ()
+
+
+@in_virtual_time
+async def test_the_progress_of_a_group_has_its_leases_and_its_retry_topic() -> None:
+    async with running() as broker:
+        client = await with_messages(broker, 3)
+        await client.beat("G")
+        first, *_ = await pop(client, most=3)
+        await asyncio.sleep(2)
+        await change(client, first, 0)
+        await asyncio.sleep(2)
+        await pop(client, most=3)
+        await asyncio.sleep(2)
+
+        answer = await client.ask(RequestCode.GET_CONSUME_STATS, GetConsumeStats("G"))
+
+        rows = ConsumeStats.decode(answer.body).offset_table
+        found = {queue.topic: row for queue, row in rows.items() if row.leased}
+        assert {topic: (row.leased, row.pull_offset - row.consumer_offset) for topic, row in found.items()} == {
+            "T": (2, 2),
+            "%RETRY%G_T": (1, 1),
+        }
+        now_ms = broker.clock.now_ms()
+        assert now_ms - (found["T"].leased_since or 0) == pytest.approx(6000, abs=200)

@@ -17,14 +17,17 @@ the log. What is here:
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 from pocketmq.broker.groups.offsets import OffsetTable
 from pocketmq.protocol.pop import CheckPoint
 
 QueueOfGroup = tuple[str, str, int]
 """Group, topic and queue id. The topic is the one that messages are in: it may be a retry topic."""
+MAX_SEARCHED: Final = 10_000
+"""Limit on leases among which the oldest one of a queue is searched for a report."""
 LeaseKey = tuple[str, str, int, int, int]
 """Group, topic, queue id, start offset and pop time."""
 
@@ -97,6 +100,14 @@ class Leases:
 
     def find(self, key: LeaseKey) -> Lease | None:
         return self._by_key.get(key)
+
+    def of_queue(self, queue: QueueOfGroup) -> tuple[int, int | None]:
+        """The leased messages of a queue, and the wall time when the oldest of these leases began; None if it is not found soon."""
+        count = self.in_flight.get(queue, 0)
+        if not count:
+            return 0, None
+        oldest = islice(self._by_key.values(), MAX_SEARCHED)
+        return count, next((lease.check_point.pop_ms for lease in oldest if lease.queue == queue), None)
 
     def add(self, lease: Lease, record: int, *, is_due: bool) -> None:
         """A lease began, with a check point at the log offset `record`; `is_due`: it was stored in the revive topic at once."""

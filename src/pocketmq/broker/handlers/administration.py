@@ -43,6 +43,7 @@ from pocketmq.protocol.bodies.topics import (
     ReplicationStatus,
     TopicConfig,
 )
+from pocketmq.protocol.pop import retried_topic
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -136,11 +137,18 @@ class GroupProgress:
         return ConsumeStatsList(tuple(rows), broker_address, behind, in_flight)
 
     def _subscribed_topics(self, group: str, topics: Iterable[str]) -> list[TopicConfig]:
-        """Existing topics. If the group has members with subscriptions, only the subscribed ones."""
+        """Existing topics. If the group has members with subscriptions, only the subscribed ones, and the retry topics of
+        their popped messages.
+        """
         members = self._state.members.group(group)
         wanted = members.subscriptions if members else {}
         configs = (self._state.topics.get(topic) for topic in topics)
-        return [config for config in configs if config and (not wanted or config.topic_name in wanted)]
+        return [
+            config
+            for config in configs
+            if config
+            and (not wanted or config.topic_name in wanted or retried_topic(group, config.topic_name) in wanted)
+        ]
 
     async def _in_topic(
         self, group: str, config: TopicConfig, steps: _QueueSteps
@@ -150,11 +158,15 @@ class GroupProgress:
         for queue_id in range(config.read_queue_nums):
             await steps.next_queue()
             consumed = self._state.offsets.stored(group, topic, queue_id) or 0
+            leased, since_ms = self._state.leases.of_queue((group, topic, queue_id))
+            pulled = self._state.offsets.pulled(group, topic, queue_id) or 0
             table[MessageQueue(topic, self._broker_name, queue_id)] = OffsetProgress(
                 self._state.store.max_offset(topic, queue_id),
                 consumed,
-                self._state.offsets.pulled(group, topic, queue_id) or 0,
+                max(pulled, consumed + leased) if leased else pulled,  # the difference is "Inflight" in mqadmin
                 self._state.store.store_ms(topic, queue_id, consumed - 1) or 0,
+                leased or None,
+                since_ms,
             )
         return table
 

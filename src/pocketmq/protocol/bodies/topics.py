@@ -263,12 +263,17 @@ class CorrectionOffsets(Body, frozen=True):
 
 
 class OffsetProgress(Body, frozen=True):
-    """A group in one queue. `last_timestamp` is the store time of the last message it consumed."""
+    """A group in one queue. `last_timestamp` is the store time of the last message it consumed.
+
+    The last two are PocketMQ's own: leased messages, and when the oldest of these leases began. Java ignores them.
+    """
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
     pull_offset: Int64 = 0
     last_timestamp: Int64 = 0
+    leased: Int64 | None = msgspec.field(default=None, name="pocketmqLeased")
+    leased_since: Int64 | None = msgspec.field(default=None, name="pocketmqLeasedSince")
 
 
 class ConsumeStats(Body, frozen=True):
