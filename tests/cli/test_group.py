@@ -1,5 +1,7 @@
 """`pocketmq group` as a user meets it, on a real server."""
 
+import time
+
 import pytest
 from tests.cli.running_cluster import RunningCluster
 
@@ -226,3 +228,31 @@ def test_the_mode_of_a_group_in_a_topic_is_shown_and_set(cluster: RunningCluster
     assert row == {"broker": "broker-a", "mode": "POP", "shared_with": 2}
     assert "2 other members" in text
     assert cluster.run("group", "mode", "poppers", "missing", "POP").exit_code == 3
+
+
+def test_leased_messages_are_shown_beside_the_lag(cluster: RunningCluster) -> None:
+    cluster.create("leased", queues=1)
+    cluster.send("leased", b"1", b"2", b"3")
+    before = cluster.run("group", "lag", "leasing")
+    with pocketmq.SimpleConsumer(cluster.name_server, group="leasing", start_at="first") as consumer:
+        consumer.subscribe("leased")
+        popped, *_ = consumer.receive(3)
+        consumer.change_invisible(popped, 0)
+        assert len(consumer.receive(1, wait_s=20)) == 1, "the message that returned"
+
+        deadline = time.monotonic() + 20
+        while (rows := cluster.ask("group", "lag", "leasing"))[-1]["lag"]:  # offsets follow when the log is synced
+            assert time.monotonic() < deadline
+        text = cluster.run("group", "lag", "leasing").stdout
+        shown = cluster.run("group", "show", "leasing").stdout
+        (member,) = cluster.ask("group", "members", "leasing")
+
+    assert before.exit_code != 0
+    *queues, total = rows
+    assert {row["topic"]: row["leased"] for row in queues} == {"leased": 2, "%RETRY%leasing_leased": 1}
+    assert (total["leased"], total["retries"]) == (3, 0)
+    assert 0 <= queues[0]["leased_ms"] <= total["leased_ms"] < 60_000
+    assert "oldest lease" in text
+    assert "Leases: 3 messages leased, the oldest for " in text
+    assert "3 messages leased" in shown
+    assert member["queues"] == ["leased@broker-a:-1"]

@@ -198,3 +198,66 @@ def test_a_message_after_a_long_silence_is_not_a_stuck_handler() -> None:
 
     assert report.is_healthy
     assert "1 message cached or in a handler" in report.step("handler").finding.text
+
+
+def test_a_group_that_pops_is_healthy_and_its_leases_are_shown() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            await c.send("T", b"1", b"2", b"3")
+            finish = asyncio.Event()
+
+            async def listen(_: object) -> None:
+                await finish.wait()
+
+            options = {"mode": "pop", "start_at": "first"}
+            async with reading(c, listen, **options) as one, reading(c, listen, host="10.0.2.2", **options) as two:
+                await until(lambda: one.leases.in_flight + two.leases.in_flight == 3)
+                await asyncio.sleep(5)
+                report = await examine(c, topic="T", group="G")
+                finish.set()
+                return report
+
+    report = run(main())
+
+    assert broken(report) == []
+    assert report.step("owner").finding.text == "4 queues, popped by 2 members"
+    assert "leased, the oldest for 5 s" in " ".join(report.step("handler").finding.hints)
+    assert "3 messages leased, 0 waiting for another attempt" in report.step("offset").finding.text
+
+
+def test_a_message_that_is_leased_for_too_long() -> None:
+    async def main() -> Report:
+        async with real_cluster() as c:
+            await c.send("T", b"1")
+            finish = asyncio.Event()
+
+            async def listen(_: object) -> None:
+                await finish.wait()
+
+            async with reading(c, listen, mode="pop", start_at="first", pop_invisible_ms=5_000) as member:
+                await until(lambda: member.leases.in_flight == 1)
+                await asyncio.sleep(400)
+                report = await examine(c, topic="T", group="G")
+                finish.set()
+                return report
+
+    report = run(main())
+
+    assert broken(report) == ["handler"]
+    assert "has a leased message for 6 min" in first(report)
+
+
+def test_a_group_that_pulls_and_pops() -> None:
+    async def main() -> Report:
+        async with (
+            real_cluster() as c,
+            reading(c, Basket()),
+            reading(c, Basket(), host="10.0.2.2", mode="pop"),
+        ):
+            await asyncio.sleep(30)
+            return await examine(c, topic="T", group="G")
+
+    report = run(main())
+
+    assert broken(report) == ["owner"]
+    assert "so messages are delivered twice" in first(report)

@@ -60,6 +60,12 @@ _LAG = (
     Column("lost", shown_as=number),
     Column("problem"),
 )
+_LEASED = (
+    *_LAG[:-2],
+    Column("leased", shown_as=number),
+    Column("leased_ms", "oldest lease", shown_as=duration),
+    *_LAG[-2:],
+)
 _MEMBERS = (Column("client_id", "client"), *texts("address", "language", "brokers", "queues"))
 _MODES = (*texts("broker", "mode"), Column("shared_with", "shared with", shown_as=_members_text))
 _RESET = (
@@ -135,6 +141,8 @@ def show(cluster: Cluster, group: str, as_json: bool) -> None:
         or "unknown without online members",
         "lag": _lag_text(lag) if lag.queues else "no committed offset yet",
     }
+    if leases := _lease_text(lag):
+        facts["leases"] = leases
     for broker, config in configs.items():
         facts[f"on {broker}"] = (
             f"at most {config['max_reconsume_times']} retries, {count(int(config['retry_queues']), 'retry queue')}"
@@ -152,7 +160,8 @@ def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) 
     """Show the lag of a group in each queue, in messages and in time.
 
     The lag time is the age of the oldest unread message. A value that no broker reports is `unknown`, in JSON null; the
-    last column says why. --json prints one line per queue, then one for the group.
+    last column says why. Leased messages (POP) are not part of the lag; those that wait for another attempt are, in the
+    retry topics. --json prints one line per queue, then one for the group.
     """
     with cluster.admin() as admin:
         lag = admin.offsets.lag(group, topic)
@@ -160,9 +169,12 @@ def lag_command(cluster: Cluster, group: str, topic: str | None, as_json: bool) 
     if as_json:
         show_json([*rows, _lag_total(lag)])
         return
-    show_rows(rows, _LAG, as_json=False, empty=f"Group {group} has no committed offsets yet.")
+    columns = _LEASED if lag.leased else _LAG
+    show_rows(rows, columns, as_json=False, empty=f"Group {group} has no committed offsets yet.")
     if rows:
         show_text(f"\nLag of group {group}: {_lag_text(lag)}.")
+        if leases := _lease_text(lag):
+            show_text(f"Leases: {leases}.")
 
 
 @group_commands.command("members")
@@ -331,6 +343,8 @@ def _lag_row(lag: "QueueLag") -> dict[str, Any]:
         "lag": lag.messages,
         "lag_ms": lag.time_ms,
         "lost": lag.lost,
+        "leased": lag.leased,
+        "leased_ms": lag.leased_ms,
         "problem": lag.problem,
     }
 
@@ -342,6 +356,9 @@ def _lag_total(lag: "GroupLag") -> dict[str, Any]:
         "lag": lag.messages,
         "lag_ms": lag.time_ms,
         "lost": sum(each.lost for each in lag.queues),
+        "leased": lag.leased,
+        "leased_ms": lag.leased_ms,
+        "retries": lag.retries,
         "read_per_s": lag.per_s,
     }
 
@@ -349,6 +366,16 @@ def _lag_total(lag: "GroupLag") -> dict[str, Any]:
 def _lag_text(lag: "GroupLag") -> str:
     messages = "unknown messages" if lag.messages is None else count(lag.messages, "message")
     return f"{messages}, {duration(lag.time_ms)}"
+
+
+def _lease_text(lag: "GroupLag") -> str:
+    """Empty for a group without leased messages."""
+    if not lag.leased:
+        return ""
+    return (
+        f"{count(lag.leased, 'message')} leased, the oldest for {duration(lag.leased_ms)}; "
+        f"{count(lag.retries, 'message')} waiting for another attempt"
+    )
 
 
 def _member_row(member: "Member", owners: "Owners") -> dict[str, Any]:

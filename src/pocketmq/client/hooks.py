@@ -5,6 +5,7 @@
     before_consume ──► a listener ──► after_consume      once for each call of a listener
     after_decision                                       a transaction was committed, rolled back, or left open
     after_pull, after_pause, after_leave                 a queue was pulled, had to pause, or is not pulled any more
+    after_lease                                          messages were leased (POP), or their leases ended
     filter_messages                                      selects the pulled messages that a consumer gets
 
 Hooks run on the thread that handles the message, and must not block. An exception does not affect the message; the first one of
@@ -15,6 +16,7 @@ An `RpcHook` works below: it sees each request to a name server or broker, and i
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -107,6 +109,28 @@ class LeaveEvent(msgspec.Struct, kw_only=True):
     queue: MessageQueue
 
 
+class LeaseChange(StrEnum):
+    """The beginning of leases, and their ends."""
+
+    LEASED = "leased"
+    ACKNOWLEDGED = "acknowledged"
+    RETURNED = "returned"
+    """Given back for another attempt."""
+    LAPSED = "lapsed"
+    """The lease ended before the message was handled: the broker delivers it again."""
+    REJECTED = "rejected"
+    """The ack came after the end of the lease. It follows LAPSED."""
+
+
+class LeaseEvent(msgspec.Struct, kw_only=True):
+    """Messages of a topic were leased, or their leases ended."""
+
+    group: str
+    topic: str
+    change: LeaseChange
+    messages: int
+
+
 class FilterEvent(msgspec.Struct, kw_only=True):
     """Messages of one pull, before they are consumed. A hook sets `messages` to those to consume."""
 
@@ -159,6 +183,9 @@ class Hooks:
     def after_leave(self, event: LeaveEvent) -> None:
         """The queue is not pulled by this consumer any more."""
 
+    def after_lease(self, event: LeaseEvent) -> None:
+        """Messages were leased, or their leases ended."""
+
     def filter_messages(self, event: FilterEvent) -> None:
         """Messages were pulled: set `event.messages` to those to consume. The others count as consumed."""
 
@@ -198,12 +225,14 @@ class HookList:
         self.after_pull = self._calls("after_pull")
         self.after_pause = self._calls("after_pause")
         self.after_leave = self._calls("after_leave")
+        self.after_lease = self._calls("after_lease")
         self.filter_messages = self._calls("filter_messages")
         self.filters = self._has("filter_messages")
         self.adds_properties = self._has("extra_properties")
         self.watch_sends = self._has("before_send", "after_send")
         self.watch_consumption = self._has("before_consume", "after_consume")
         self.watch_decisions = self._has("after_decision")
+        self.watch_leases = self._has("after_lease")
         self.watch_pulls = self._has("after_pull", "after_pause", "after_leave")
 
     def with_extra_properties(self, message: Message) -> Message:

@@ -16,6 +16,7 @@ from pocketmq.client.consumer.consume_result import (
     RetryLater,
     Suspend,
 )
+from pocketmq.client.consumer.leases import LeaseCounts
 from pocketmq.client.consumer.lite_pull_consumer import AsyncLitePullConsumer
 from pocketmq.client.consumer.offsets import OffsetStore
 from pocketmq.client.consumer.pull_consumer import AsyncPullConsumer
@@ -28,6 +29,8 @@ from pocketmq.client.hooks import (
     DecisionEvent,
     FilterEvent,
     Hooks,
+    LeaseChange,
+    LeaseEvent,
     LeaveEvent,
     PauseEvent,
     PullEvent,
@@ -75,6 +78,9 @@ __all__ = [
     "FilterEvent",
     "Hooks",
     "Instance",
+    "LeaseChange",
+    "LeaseCounts",
+    "LeaseEvent",
     "LeaveEvent",
     "LitePullConsumer",
     "LitePullSettings",

@@ -5,6 +5,7 @@ the last heartbeat.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from pocketmq.client.admin.targets import first_at
 from pocketmq.doctor.context import DoctorContext
@@ -12,7 +13,7 @@ from pocketmq.doctor.report import Finding, broken, ok, skipped, unknown, with_s
 from pocketmq.errors import GroupNotFound
 from pocketmq.model import ExpressionType, MessageQueue, Subscription, group_of
 from pocketmq.model.human import count, duration
-from pocketmq.protocol.bodies.clients import ConsumerRunningInfo, MessageModel, ProcessQueueInfo
+from pocketmq.protocol.bodies.clients import LEASE_KEYS, ConsumerRunningInfo, MessageModel, ProcessQueueInfo
 
 PROPERTY_FILTER_KEY = "enablePropertyFilter"
 NO_GROUP = "no group requested"
@@ -91,12 +92,17 @@ async def check_owners(context: DoctorContext) -> Finding:
             f"member {client_id} is connected but does not answer, so its queues are unknown ({why})",
             "Check whether its process hangs or its machine is down. When its connection ends, a rebalance assigns its queues to others",
         )
-    owners = _owners(context)
+    owners, poppers = _owners(context), _poppers(context)
     queues = [queue for topic in context.topics for queue in await _readable(context, topic)]
     is_broadcast = context.group_state is not None and context.group_state.message_model is MessageModel.BROADCASTING
     for queue in queues:
-        clients = owners.get(queue, [])
-        if not clients:
+        clients, popped_by = owners.get(queue, []), _poppers_of(poppers, queue)
+        if clients and popped_by:
+            return broken(
+                f"{queue} is pulled by {', '.join(clients)} and popped by {', '.join(popped_by)}, so messages are delivered twice",
+                "Use the same mode in all members of a group. While an administrator switches a group, this ends within half a minute",
+            )
+        if not clients and not popped_by:
             return broken(
                 f"{queue} has no owner",
                 "A rebalance may be running: run the doctor again in half a minute. If the queue still has no owner, check "
@@ -108,10 +114,11 @@ async def check_owners(context: DoctorContext) -> Finding:
                 "A rebalance may be running: run the doctor again in half a minute. If the queue still has several owners, "
                 "check that each member is connected to every broker",
             )
-    idle = [
-        member.client_id for member in context.members if not any(member.client_id in each for each in owners.values())
-    ]
+    working = {client_id for each in (*owners.values(), *poppers.values()) for client_id in each}
+    idle = [member.client_id for member in context.members if member.client_id not in working]
     hints = [f"member {client_id} owns no queue: there are more members than queues" for client_id in idle]
+    if poppers and not owners:
+        return ok(f"{count(len(queues), 'queue')}, popped by {count(len(working), 'member')}", *hints)
     return ok(f"{count(len(queues), 'queue')}, each owned by {'all members' if is_broadcast else 'one member'}", *hints)
 
 
@@ -167,11 +174,23 @@ def _cannot_filter(context: DoctorContext) -> str | None:
 def _owners(context: DoctorContext) -> dict[MessageQueue, list[str]]:
     found: dict[MessageQueue, list[str]] = {}
     for client_id, info in context.member_infos.items():
-        owned = [queue for queue, state in info.mq_table.items() if not state.dropped]
-        owned += [queue for queue, state in info.mq_pop_table.items() if not state.dropped]
-        for queue in owned:
+        for queue in (queue for queue, state in info.mq_table.items() if not state.dropped):
+            found.setdefault(context.targets.shown_queue(queue), []).append(client_id)
+    return {queue: clients for queue, clients in found.items() if not group_of(queue.topic)}
+
+
+def _poppers(context: DoctorContext) -> dict[MessageQueue, list[str]]:
+    """The members that pop a queue. Queue -1 means all queues of a topic on a broker."""
+    found: dict[MessageQueue, list[str]] = {}
+    for client_id, info in context.member_infos.items():
+        for queue in (queue for queue, state in info.mq_pop_table.items() if not state.dropped):
             found.setdefault(context.targets.shown_queue(queue), []).append(client_id)
     return found
+
+
+def _poppers_of(poppers: Mapping[MessageQueue, list[str]], queue: MessageQueue) -> list[str]:
+    whole = MessageQueue(queue.topic, queue.broker_name, -1)
+    return [*poppers.get(queue, ()), *poppers.get(whole, ())]
 
 
 async def _readable(context: DoctorContext, topic: str) -> list[MessageQueue]:
@@ -199,19 +218,38 @@ async def check_pulls(context: DoctorContext) -> Finding:
     if context.group is None:
         return skipped(NO_GROUP)
     ages: list[int] = []
-    for client_id, queue, state in _owned(context):
-        if not state.last_pull_timestamp:
-            continue
-        age_ms = max(0, context.members_ms - state.last_pull_timestamp)
+    for client_id, state in _last_requests(context):
+        age_ms = max(0, context.members_ms - state.last_ms)
         ages.append(age_ms)
-        if age_ms > context.settings.max_pull_age_ms and not _cached(state):
+        if age_ms > context.settings.max_pull_age_ms and not state.messages:
             return broken(
-                f"member {client_id} has not pulled from {context.targets.shown_queue(queue)} for {duration(age_ms)}",
-                "Check whether it is paused, and what it logs about this queue; a restart assigns the queue to other members",
+                f"member {client_id} has not {state.verb} {context.targets.shown_queue(state.queue)} for {duration(age_ms)}",
+                "Check whether it is paused, and what it logs about this queue; a restart assigns the queue to other members"
+                if state.verb == "pulled from"
+                else "Check whether it is paused, whether a SimpleConsumer calls `receive`, and what it logs about this topic",
             )
     if not ages:
         return unknown("no member reported the time of its last pull")
     return ok(f"every owner pulled within the last {duration(max(ages))}")
+
+
+class _LastRequest(NamedTuple):
+    """The last pull or pop of a queue, and the messages that are in the member."""
+
+    verb: str
+    queue: MessageQueue
+    last_ms: int
+    messages: int
+
+
+def _last_requests(context: DoctorContext) -> Iterator[tuple[str, _LastRequest]]:
+    for client_id, queue, state in _owned(context):
+        if state.last_pull_timestamp:
+            yield client_id, _LastRequest("pulled from", queue, state.last_pull_timestamp, _cached(state))
+    for client_id, info in sorted(context.member_infos.items()):
+        for queue, popped in info.mq_pop_table.items():
+            if popped.last_pop_timestamp and not popped.dropped:
+                yield client_id, _LastRequest("popped", queue, popped.last_pop_timestamp, popped.wait_ack_count)
 
 
 async def check_handlers(context: DoctorContext) -> Finding:
@@ -229,7 +267,14 @@ async def check_handlers(context: DoctorContext) -> Finding:
                 "Check what its handler waits for (`Admin.groups.running_info(…, stacks=True)` returns its thread stacks), and set "
                 "timeouts for its calls",
             )
-    hints = _failures(context) + await _letters(context)
+    for client_id, leases in _leases(context).items():
+        if leases.leased and leases.oldest_ms > context.settings.max_handler_age_ms:
+            return broken(
+                f"member {client_id} has a leased message for {duration(leases.oldest_ms)}; {count(leases.leased, 'message')} leased",
+                "Check what its handler waits for (`Admin.groups.running_info(…, stacks=True)` returns its thread stacks), and set "
+                "timeouts for its calls",
+            )
+    hints = _lease_hints(context) + _failures(context) + await _letters(context)
     cached = sum(_cached(state) for _, _, state in busy)
     return ok(
         f"{count(cached, 'message')} cached or in a handler" if cached else "no message waits for a handler", *hints
@@ -260,6 +305,40 @@ async def _handled_for_ms(context: DoctorContext, queue: MessageQueue, state: Pr
         return max(0, since_ms)
     message = await first_at(context.targets, queue, _first(state))
     return None if message is None else min(since_ms, context.members_ms - message.store_ms)
+
+
+class _Leases(NamedTuple):
+    """What one of our consumers that pop says; see `LEASE_KEYS`."""
+
+    leased: int
+    oldest_ms: int
+    returned: int
+    lapsed: int
+    rejected: int
+
+
+def _leases(context: DoctorContext) -> dict[str, _Leases]:
+    found: dict[str, _Leases] = {}
+    for client_id, info in sorted(context.member_infos.items()):
+        numbers = [info.properties.get(key, "") for key in LEASE_KEYS]
+        if all(number.isdecimal() for number in numbers):
+            found[client_id] = _Leases(*map(int, numbers))
+    return found
+
+
+def _lease_hints(context: DoctorContext) -> list[str]:
+    hints: list[str] = []
+    for client_id, leases in _leases(context).items():
+        if leases.leased:
+            hints.append(
+                f"member {client_id}: {count(leases.leased, 'message')} leased, the oldest for {duration(leases.oldest_ms)}"
+            )
+        if leases.lapsed or leases.rejected:
+            hints.append(
+                f"member {client_id} lost {count(leases.lapsed, 'lease')} and had {count(leases.rejected, 'ack')} rejected since its "
+                "start: its process was stopped, or the broker was away, for longer than the invisible time"
+            )
+    return hints
 
 
 def _failures(context: DoctorContext) -> list[str]:
@@ -309,6 +388,8 @@ async def check_offsets(context: DoctorContext) -> Finding:
     if lag.messages is None:
         return unknown("the lag of some queues is unknown", *hints)
     time_text = f", {duration(lag.time_ms)}" if lag.time_ms else ""
+    if lag.leased:
+        time_text += f"; {count(lag.leased, 'message')} leased, {lag.retries:,} waiting for another attempt"
     return ok(f"lag: {count(lag.messages, 'message')}{time_text}", *hints)
 
 

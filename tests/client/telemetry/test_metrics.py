@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.client.kit import cluster, refuse
 from tests.client.messages import stored
 from tests.client.real_cluster import Basket, real_cluster
@@ -10,6 +11,7 @@ from pocketmq.client.consumer.consume_result import LATER
 from pocketmq.client.hooks import ConsumeEvent, LeaveEvent, PauseEvent, PullEvent
 from pocketmq.client.telemetry import metrics as m
 from pocketmq.codes import RequestCode, ResponseCode, TransactionState
+from pocketmq.errors import LeaseLost
 from pocketmq.model.message import Message
 from pocketmq.model.queue import MessageQueue
 from pocketmq.protocol.trace_text import Outcome
@@ -150,3 +152,45 @@ def test_every_metric_is_declared_once_with_the_fields_of_its_kind() -> None:
     assert len({metric.name for metric in m.ALL}) == len(m.ALL)
     assert all(bool(metric.buckets) == (metric.kind is m.Kind.HISTOGRAM) for metric in m.ALL)
     assert all(metric.buckets == tuple(sorted(metric.buckets)) for metric in m.ALL)
+
+
+def test_leases_are_counted_until_they_end() -> None:
+    async def main() -> None:
+        kept, metrics = new_metrics()
+        async with real_cluster(queues=1) as c, c.simple_consumer(start_at="first", hooks=[metrics]) as consumer:
+            await consumer.subscribe("T")
+            await c.send("T", *(b"%d" % number for number in range(5)))
+            acked, returned, *late = await consumer.receive(5, invisible_s=5)
+            assert kept.value(m.LEASED, "G", "T") == 5
+            await consumer.ack(acked)
+            await consumer.change_invisible(returned, 60)
+            assert kept.value(m.LEASED, "G", "T") == 4
+            await asyncio.sleep(6)
+            with pytest.raises(LeaseLost):
+                await consumer.ack(late)
+
+        ends = {
+            end: kept.value(m.LEASE_ENDS, "G", "T", end) for end in ("acknowledged", "lapsed", "rejected", "returned")
+        }
+        assert ends == {"acknowledged": 1, "lapsed": 4, "rejected": 3, "returned": 0}
+        assert kept.value(m.LEASED, "G", "T") == 0
+
+    run(main())
+
+
+def test_a_push_consumer_counts_what_it_gives_back() -> None:
+    async def main() -> None:
+        kept, metrics = new_metrics()
+        async with real_cluster() as c:
+            await c.send("T", b"1", b"2")
+            basket = Basket(lambda one: one.body == b"1" or one.reconsume_times > 0)
+            consumer = c.push_consumer(mode="pop", start_at="first", hooks=[metrics])
+            consumer.on("T")(basket)
+            async with consumer:
+                await basket.wait(3)
+                await asyncio.sleep(1)
+            assert kept.value(m.LEASE_ENDS, "G", "T", "acknowledged") == 2
+            assert kept.value(m.LEASE_ENDS, "G", "T", "returned") == 1
+            assert kept.value(m.LEASED, "G", "T") == 0
+
+    run(main())

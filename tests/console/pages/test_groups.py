@@ -2,6 +2,8 @@
 
 from tests.console.visitor import Visitor, text_of
 
+import pocketmq
+
 
 def test_a_group_shows_lag_in_messages_and_time(console: Visitor) -> None:
     page = text_of(console.get("/groups/billing"))
@@ -41,3 +43,19 @@ def test_a_group_is_created_and_deleted(console: Visitor) -> None:
 
     assert "enter its name" in text_of(console.post("/groups/short-lived/delete", {"confirm": ""}).text)
     assert "Deleted group" in console.done("/groups/short-lived/delete", {"confirm": "short-lived"})
+
+
+def test_a_group_shows_leased_messages_and_the_members_that_pop(console: Visitor, name_server: str) -> None:
+    with pocketmq.Admin(name_server) as admin, pocketmq.Producer(name_server) as producer:
+        admin.topics.create("leased", queues=1)
+        for body in (b"1", b"2"):
+            producer.send("leased", body)
+    with pocketmq.SimpleConsumer(name_server, group="leasing", start_at="first") as consumer:
+        consumer.subscribe("leased")
+        assert len(consumer.receive(2)) == 2
+
+        page = console.wait_for("/groups/leasing", "waiting for another attempt")
+
+        assert "Leased 2 oldest for" in page
+        assert "+ 2 leased" in page, page
+        assert consumer.client_id in page.partition("Lag time Owner")[2]

@@ -58,9 +58,15 @@ class Owners(msgspec.Struct, frozen=True, kw_only=True):
     """The owners of queues, as the members report them."""
 
     queues: Mapping[MessageQueue, tuple[str, ...]]
-    """Client ids: one for each queue, or all members if the group broadcasts."""
+    """Client ids: one for each queue; all members if the group broadcasts, or those that pop it. Queue -1 of a broker, which
+    only groups that pop have, means all its queues."""
     silent: Mapping[str, str]
     """Members that did not answer, with the error: their queues are unknown."""
+
+    def of(self, queue: MessageQueue) -> tuple[str, ...]:
+        """The owners of a queue; those that pop all queues of its broker, too."""
+        whole = MessageQueue(queue.topic, queue.broker_name, -1)
+        return tuple(dict.fromkeys((*self.queues.get(queue, ()), *self.queues.get(whole, ()))))
 
 
 class GroupAdmin(Operations):
@@ -143,9 +149,10 @@ class GroupAdmin(Operations):
         )
         owned: dict[MessageQueue, list[str]] = {}
         for client_id, info in found.items():
-            for queue, state in info.mq_table.items():
-                if not state.dropped:
-                    owned.setdefault(self._targets.shown_queue(queue), []).append(client_id)
+            kept = [queue for queue, state in info.mq_table.items() if not state.dropped]
+            kept += [queue for queue, popped in info.mq_pop_table.items() if not popped.dropped]
+            for queue in kept:
+                owned.setdefault(self._targets.shown_queue(queue), []).append(client_id)
         return Owners(
             queues={queue: tuple(clients) for queue, clients in sorted(owned.items())},
             silent={client_id: f"{type(error).__name__}: {error}" for client_id, error in failed.items()},

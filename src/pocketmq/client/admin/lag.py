@@ -8,6 +8,9 @@
                                                  the lag is unknown until a reset
 
 Members of a broadcast group keep their offsets themselves, so its lag is unknown.
+
+Messages that members popped are before the committed offset. PocketMQ's broker says how many of them are leased, and
+since when. Those that wait for another attempt are the lag of the retry topics.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +22,7 @@ from pocketmq.client.admin.targets import BrokerAddress, Targets, first_at
 from pocketmq.codes import VERSION, Version
 from pocketmq.errors import GroupNotFound, PocketMQError, TopicNotFound
 from pocketmq.model import GroupName, MessageQueue, TopicName
+from pocketmq.model.names import is_retry
 from pocketmq.protocol.bodies.topics import ConsumeStats, OffsetProgress
 
 
@@ -37,6 +41,10 @@ class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that were deleted before the group consumed them."""
     problem: str = ""
     """The reason for unknown values."""
+    leased: int | None = None
+    """Messages that members popped and neither acknowledged nor gave back; None if the broker does not say it, or for none."""
+    leased_ms: int | None = None
+    """The time since the oldest of these leases began."""
 
 
 class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +71,21 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
         """The maximum of all queues; None if one is unknown."""
         known = [queue.time_ms for queue in self.queues if queue.time_ms is not None]
         return max(known) if known and len(known) == len(self.queues) else None
+
+    @property
+    def leased(self) -> int:
+        """Leased messages of all queues, as far as brokers say it."""
+        return sum(queue.leased or 0 for queue in self.queues)
+
+    @property
+    def leased_ms(self) -> int | None:
+        """The time since the oldest lease began; None without any."""
+        return max((queue.leased_ms for queue in self.queues if queue.leased_ms is not None), default=None)
+
+    @property
+    def retries(self) -> int:
+        """Messages that wait for another attempt, as far as they are known. They are part of the lag."""
+        return sum(queue.messages or 0 for queue in self.queues if is_retry(queue.queue.topic))
 
     def of_topic(self, topic: str) -> "GroupLag":
         """The part of one topic."""
@@ -103,6 +126,14 @@ def with_time(lag: QueueLag, store_ms: int | None, now_ms: int) -> QueueLag:
     if store_ms is None:
         return msgspec.structs.replace(lag, problem="the oldest unconsumed message could not be read")
     return msgspec.structs.replace(lag, time_ms=max(0, now_ms - store_ms))
+
+
+def with_leases(lag: QueueLag, row: OffsetProgress, now_ms: int) -> QueueLag:
+    """The lag with the leases of the queue."""
+    if row.leased is None:
+        return lag
+    since_ms = None if row.leased_since is None else max(0, now_ms - row.leased_since)
+    return replace(lag, leased=row.leased, leased_ms=since_ms)
 
 
 def unknown(queue: MessageQueue, problem: str) -> QueueLag:
@@ -175,7 +206,8 @@ def _without_time(targets: Targets, group: str, stats: Iterable[ConsumeStats], s
     for queue, row in ((queue, row) for one in stats for queue, row in one.offset_table.items()):
         has_offset = row.consumer_offset or queue.queue_id in stored.get(f"{queue.topic}@{group}", {})
         committed = row.consumer_offset if has_offset else None
-        queues.append(queue_lag(targets.shown_queue(queue), None, row.broker_offset, committed))
+        lag = queue_lag(targets.shown_queue(queue), None, row.broker_offset, committed)
+        queues.append(with_leases(lag, row, targets.clock.now_ms()))
     per_s = sum(one.consume_tps for one in stats)
     return GroupLag(group=targets.shown(group), at_ms=targets.clock.now_ms(), queues=tuple(queues), per_s=per_s)
 
@@ -263,7 +295,7 @@ async def _of_queue(
     end = row.broker_offset
     if committed is not None and committed > end:  # the group may have consumed more since the statistics were made
         end = await targets.brokers.offsets.largest(queue)
-    lag = queue_lag(queue, begin, end, committed)
+    lag = with_leases(queue_lag(queue, begin, end, committed), row, targets.clock.now_ms())
     offset = next_offset(lag)
     if offset is None:
         return lag

@@ -419,6 +419,11 @@ class SimpleConsumer(BlockingConsumer[AsyncSimpleConsumer, SimpleSettings]):
     change_invisible = blocking(AsyncSimpleConsumer.change_invisible)
 
     @property
+    def leases(self) -> LeaseCounts:
+        """Leased messages, and what became of former ones."""
+        return self.core().leases
+
+    @property
     def open_leases(self) -> int:
         """Received messages that are neither acknowledged nor over."""
         return self.core().open_leases

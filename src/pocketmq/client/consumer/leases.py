@@ -12,13 +12,14 @@ confirm acks that come too late. Therefore an ack counts only if its response ar
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
 from pocketmq.client.cluster.calls import LeaseCalls
 from pocketmq.client.consumer.listening import ConsumeEvents
-from pocketmq.client.hooks import ConsumeEvent
+from pocketmq.client.hooks import ConsumeEvent, LeaseChange
 from pocketmq.clock import Clock
 from pocketmq.errors import (
     ConnectFailed,
@@ -31,9 +32,10 @@ from pocketmq.errors import (
     SlaveNotAvailable,
     TooManyCalls,
 )
-from pocketmq.model import StoredMessage
+from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model.properties import POP_CK, raw_property
 from pocketmq.protocol.api.messages import AckMessage, ChangeInvisibleTime
+from pocketmq.protocol.bodies.clients import LEASE_KEYS
 from pocketmq.protocol.pop import (
     MAX_BITS,
     RETRY_V2,
@@ -127,6 +129,11 @@ class LeaseCounts(NamedTuple):
     rejected_acks: int = 0
     """Their ack came after the end of the lease."""
 
+    def shown(self) -> dict[str, str]:
+        """For the consumer's running info."""
+        numbers = (self.in_flight, round(self.oldest_s * 1000), self.returned, self.lapsed, self.rejected_acks)
+        return {key: str(number) for key, number in zip(LEASE_KEYS, numbers, strict=True)}
+
 
 class LeaseTable:
     """All messages that are leased to one consumer."""
@@ -142,9 +149,7 @@ class LeaseTable:
         self._renewals: set[asyncio.Task[None]] = set()
         self._without_batches: set[str] = set()
         """Brokers that do not know BATCH_ACK."""
-        self._rejected_acks = 0
-        self._returned = 0
-        self._lapsed = 0
+        self._ended: Counter[LeaseChange] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -153,7 +158,12 @@ class LeaseTable:
         """Thread-safe."""
         since = [lease.since for lease in tuple(self._open.values())]
         oldest_s = self._clock.monotonic() - min(since) if since else 0.0
-        return LeaseCounts(len(since), oldest_s, self._returned, self._lapsed, self._rejected_acks)
+        ended = (LeaseChange.RETURNED, LeaseChange.LAPSED, LeaseChange.REJECTED)
+        return LeaseCounts(len(since), oldest_s, *(self._ended[change] for change in ended))
+
+    def count(self, queue: MessageQueue) -> int:
+        """Leased messages of the topic and broker of this queue."""
+        return sum(one.topic == queue.topic and one.handle.broker == queue.broker_name for one in self._open.values())
 
     def start(self) -> None:
         self._keeper = asyncio.get_running_loop().create_task(self._keep())
@@ -165,14 +175,24 @@ class LeaseTable:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for lease in self._open.values():
+        for lease in tuple(self._open.values()):
             self._finished(lease, LeaseLost((lease.message_id,)))
-        self._open.clear()
+        self._remove(tuple(self._open.values()), LeaseChange.LAPSED)
 
-    def add(self, leases: Iterable[Lease]) -> None:
+    def add(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             self._open[lease.key] = lease
+        self._count(leases, LeaseChange.LEASED)
         self._added.set()
+
+    def _remove(self, leases: Iterable[Lease], change: LeaseChange) -> None:
+        """These leases ended, if they did not end before."""
+        self._count([lease for lease in leases if self._open.pop(lease.key, None) is not None], change)
+
+    def _count(self, leases: Sequence[Lease], change: LeaseChange) -> None:
+        self._ended[change] += len(leases)
+        for topic, count in Counter(lease.topic for lease in leases).items():
+            self._events.lease_changed(topic, change, count)
 
     def holds(self, message: StoredMessage) -> bool:
         """Whether the lease of the message is not over. Threads of listeners call it, too."""
@@ -192,7 +212,8 @@ class LeaseTable:
 
     def forget(self, message: StoredMessage) -> None:
         """Let a message return when its time is over."""
-        self._open.pop(key_of(message), None)
+        if (lease := self._open.get(key_of(message))) is not None:
+            self._remove((lease,), LeaseChange.LAPSED)
 
     # acks
 
@@ -216,19 +237,25 @@ class LeaseTable:
             *(self._ack_all(broker, leases) for broker, leases in of_brokers.items()), return_exceptions=True
         )
         failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        lost += [message_id for outcome in outcomes if not isinstance(outcome, BaseException) for message_id in outcome]
+        late = {lease for outcome in outcomes if not isinstance(outcome, BaseException) for lease in outcome}
         if failures:
             raise failures[0]
-        for lease in claimed:
-            self._open.pop(lease.key, None)
+        self._remove([lease for lease in claimed if lease not in late], LeaseChange.ACKNOWLEDGED)
+        self._remove(late, LeaseChange.LAPSED)
+        lost += [lease.message_id for lease in late]
         if lost:
-            self._rejected_acks += len(lost)
+            self._reject([message for message in messages if message.message_id in lost])
             error = LeaseLost(tuple(lost))
             log.warning("Group %s: an ack came too late; the broker may deliver again: %s", self._group, error)
             raise error
 
-    async def _ack_all(self, broker: str, leases: list[Lease]) -> list[str]:
-        """Acknowledge messages of one broker; return the ids of those whose lease was over."""
+    def _reject(self, messages: Sequence[StoredMessage]) -> None:
+        self._ended[LeaseChange.REJECTED] += len(messages)
+        for topic, count in Counter(message.topic for message in messages).items():
+            self._events.lease_changed(topic, LeaseChange.REJECTED, count)
+
+    async def _ack_all(self, broker: str, leases: list[Lease]) -> list[Lease]:
+        """Acknowledge messages of one broker; return the leases that were over."""
         acked: list[Lease] = []
         try:
             for lease in leases:
@@ -244,7 +271,7 @@ class LeaseTable:
         done = set(acked)
         for lease in leases:
             self._finished(lease, None if lease in done else LeaseLost((lease.message_id,)))
-        return [lease.message_id for lease in leases if lease not in done]
+        return [lease for lease in leases if lease not in done]
 
     def _is_live(self, lease: Lease) -> bool:
         return self._clock.monotonic() < lease.until
@@ -298,8 +325,7 @@ class LeaseTable:
         """
         lease = await self._changeable(message)
         await self._change(lease, after_s, suspend=None if was_tried else True)
-        self._open.pop(lease.key, None)
-        self._returned += 1
+        self._remove((lease,), LeaseChange.RETURNED)
 
     async def _changeable(self, message: StoredMessage) -> Lease:
         lease = self._open.get(key_of(message))
@@ -379,8 +405,7 @@ class LeaseTable:
             return
 
     def _end(self, lease: Lease) -> None:
-        if self._open.pop(lease.key, None) is not None:
-            self._lapsed += 1
+        self._remove((lease,), LeaseChange.LAPSED)
         self._finished(lease, LeaseLost((lease.message_id,)))
         if 0 < lease.hold_until < inf and not lease.is_acked:
             log.warning(

@@ -17,7 +17,7 @@ from pocketmq.client.consumer.flow_limits import lease_limit
 from pocketmq.client.consumer.jobs import Call
 from pocketmq.client.consumer.listener import Listener, ListenerTable, for_user
 from pocketmq.client.consumer.process_queue import ProcessQueue
-from pocketmq.client.hooks import ConsumeEvent, HookList
+from pocketmq.client.hooks import ConsumeEvent, HookList, LeaseChange, LeaseEvent
 from pocketmq.client.received import original_topic
 from pocketmq.clock import Clock
 from pocketmq.errors import PocketMQError, UsageError
@@ -61,6 +61,11 @@ class ConsumeEvents:
         except UsageError as error:
             event.error, event.outcome = error, Outcome.FAILED
         self._hooks.after_consume(event)
+
+    def lease_changed(self, topic: str, change: LeaseChange, messages: int) -> None:
+        if self._hooks.watch_leases:
+            name = unwrap(self._namespace, topic)
+            self._hooks.after_lease(LeaseEvent(group=self._group, topic=name, change=change, messages=messages))
 
     def failed(self, listener: Listener | None, queue: MessageQueue, messages: Messages, error: BaseException) -> None:
         """Log a failed call, with the traceback of the user's code."""

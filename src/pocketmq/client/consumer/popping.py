@@ -126,6 +126,7 @@ class Popping:
         queues = PoppedQueues.parse(reply.start_offset_info, reply.msg_offset_info)
         counts = order_counts(reply.order_count_info) if self._is_ordered else {}
         leased: list[StoredMessage] = []
+        leases: list[Lease] = []
         for message in messages:
             try:
                 handle = _handle(queue, reply, queues, message)
@@ -139,8 +140,9 @@ class Popping:
                 message.reconsume_times = counts.get((handle.flag, handle.queue_id, handle.offset), 0)
             lease = Lease(message, handle, queue.topic, since, self._hold_s)
             message._queue = MessageQueue(lease.real_topic(self._group), queue.broker_name, handle.queue_id)
-            self._leases.add((lease,))
+            leases.append(lease)
             leased.append(message)
+        self._leases.add(leases)
         return leased
 
     def _chosen(

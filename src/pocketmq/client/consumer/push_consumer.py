@@ -200,6 +200,12 @@ class PushMember(AssignedMember):
             found = {cause: count + self._pops.pauses[cause] for cause, count in found.items()}
         return found
 
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
+        info = super().running_info(stacks=stacks)
+        if self._parts.leases is None:
+            return info
+        return replace(info, properties={**info.properties, **self._parts.leases.counts().shown()})
+
     def leases(self) -> LeaseCounts:
         return LeaseCounts() if self._parts.leases is None else self._parts.leases.counts()
 

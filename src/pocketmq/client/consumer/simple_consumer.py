@@ -23,10 +23,13 @@ from contextlib import AsyncExitStack
 from math import inf
 from typing import Final, Never, Unpack
 
+from msgspec.structs import replace
+
 from pocketmq.client.cluster.instance import Dependencies, Instance
 from pocketmq.client.consumer.async_consumer import AsyncConsumer
+from pocketmq.client.consumer.consume_stats import shown_settings
 from pocketmq.client.consumer.group_member import GroupMember, MemberParts
-from pocketmq.client.consumer.leases import LeaseTable
+from pocketmq.client.consumer.leases import LeaseCounts, LeaseTable
 from pocketmq.client.consumer.listening import ConsumeEvents
 from pocketmq.client.consumer.popping import ALL_QUEUES, Popping, require_pop
 from pocketmq.client.consumer.pulling import PullEvents
@@ -40,7 +43,7 @@ from pocketmq.files import Files
 from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.model.names import refuse_unknown
 from pocketmq.protocol.api.messages import Notification
-from pocketmq.protocol.bodies.clients import ConsumeType
+from pocketmq.protocol.bodies.clients import ConsumerRunningInfo, ConsumeType, PopProcessQueueInfo
 from pocketmq.protocol.bodies.topics import ResetOffsets
 
 log = logging.getLogger("pocketmq.client")
@@ -76,6 +79,8 @@ class SimpleMember(GroupMember):
         self._ready: deque[StoredMessage] = deque()
         """Received messages that no caller has: the rest of an iteration, or of a `receive` that was cancelled."""
         self._logged: dict[str, str] = {}
+        self._popped_ms: dict[MessageQueue, int] = {}
+        """When each source was popped last."""
         self._tracer = tracer
         consumption = ConsumeEvents(hooks, settings.group, settings.namespace, instance.clock, timeout_ms=inf)
         self.leases = LeaseTable(instance.brokers.leases, instance.clock, self._group, consumption)
@@ -115,12 +120,21 @@ class SimpleMember(GroupMember):
 
     # subscriptions
 
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
+        info = super().running_info(stacks=stacks)
+        properties = {**info.properties, **shown_settings(self._settings), **self.leases.counts().shown()}
+        popped = {
+            source: PopProcessQueueInfo(self.leases.count(source), False, at) for source, at in self._popped_ms.items()
+        }
+        return replace(info, properties=properties, mq_pop_table=popped)
+
     async def subscribe(self, topic: str, expression: str | None, kind: str) -> None:
         self._subscriptions.subscribe(topic, expression, kind, now_ms=self._clock.now_ms())
         self._instance.heartbeat_soon()
 
     async def unsubscribe(self, topic: str) -> None:
         if self._subscriptions.unsubscribe(topic):
+            self._popped_ms = {source: at for source, at in self._popped_ms.items() if source.topic != topic}
             self._instance.heartbeat_soon()
 
     async def _sources(self) -> list[MessageQueue]:
@@ -190,6 +204,7 @@ class SimpleMember(GroupMember):
         failures: list[PocketMQError] = []
         for at in range(len(sources)):
             source = sources[(self._turn + at) % len(sources)]
+            self._popped_ms[source] = self._clock.now_ms()
             try:
                 messages = await self._pop(source, limit, invisible_s)
             except PocketMQError as error:
@@ -383,6 +398,11 @@ class AsyncSimpleConsumer(AsyncConsumer[SimpleMember, SimpleSettings]):
         """
         _require_message(message)
         await self._run(self._member.leases.change(message, _checked_invisible(seconds, 0)))
+
+    @property
+    def leases(self) -> LeaseCounts:
+        """Leased messages, and what became of former ones."""
+        return self._member.leases.counts()
 
     @property
     def open_leases(self) -> int:

@@ -24,6 +24,8 @@ from pocketmq.client.hooks import (
     ConsumeEvent,
     DecisionEvent,
     Hooks,
+    LeaseChange,
+    LeaseEvent,
     LeaveEvent,
     PauseEvent,
     PullEvent,
@@ -116,6 +118,12 @@ LAG = _gauge(
     "Messages of a queue that this consumer has not consumed",
     (*_BY_TOPIC, "broker", "queue"),
 )
+LEASED = _gauge("rocketmq_client_leased_messages", "Messages that brokers lease to this consumer (POP)")
+LEASE_ENDS = _counter(
+    "rocketmq_client_lease_ends",
+    "Leased messages that were acknowledged, returned, or lapsed; and rejected acks, which came too late",
+    (*_BY_TOPIC, "end"),
+)
 DELIVERY_TIME = _histogram(
     "rocketmq_delivery_latency",
     "Time from the store of a message to the call of a listener, in milliseconds",
@@ -170,6 +178,15 @@ class ClientMetrics(Hooks):
     def after_leave(self, event: LeaveEvent) -> None:
         if self._lags.pop((event.group, event.queue), None) is not None:
             self._metrics.remove(LAG, _by_queue(event.group, event.queue))
+
+    def after_lease(self, event: LeaseEvent) -> None:
+        labels = event.group, event.topic
+        if event.change is LeaseChange.LEASED:
+            self._metrics.add(LEASED, labels, event.messages)
+            return
+        self._metrics.add(LEASE_ENDS, (*labels, event.change.value), event.messages)
+        if event.change is not LeaseChange.REJECTED:
+            self._metrics.add(LEASED, labels, -event.messages)
 
     def before_consume(self, event: ConsumeEvent) -> None:
         labels = _by_topic(event)

@@ -254,6 +254,8 @@ THREADPOOL_CORE_SIZE = "PROP_THREADPOOL_CORE_SIZE"
 CONSUMER_START_TIMESTAMP = "PROP_CONSUMER_START_TIMESTAMP"
 CLIENT_VERSION = "PROP_CLIENT_VERSION"
 """Properties of a running info that tools read. A Java consumer adds all its settings."""
+LEASE_KEYS = ("leased messages", "oldest lease (ms)", "returned messages", "lapsed leases", "rejected acks")
+"""Properties of PocketMQ's consumers that pop."""
 
 
 class ProcessQueueInfo(Body, frozen=True):
