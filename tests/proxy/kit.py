@@ -219,7 +219,9 @@ class GrpcClient:
         tls: grpc.ChannelCredentials | None = None,
         **metadata: str,
     ) -> None:
-        self._channel = grpc.aio.insecure_channel(address) if tls is None else grpc.aio.secure_channel(address, tls)
+        unlimited = [("grpc.max_receive_message_length", -1)]
+        insecure, secure = grpc.aio.insecure_channel, grpc.aio.secure_channel
+        self._channel = insecure(address, unlimited) if tls is None else secure(address, tls, unlimited)
         self.metadata = {"x-mq-client-id": client_id, "x-mq-language": "PYTHON", "x-mq-client-version": "5.1.2"}
         self.metadata |= {"x-mq-date-time": DATE}
         if credentials is not None:

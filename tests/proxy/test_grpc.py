@@ -20,7 +20,7 @@ from tests.proxy.kit import (
 
 import pocketmq
 from pocketmq.errors import InvalidSetting, ListenFailed
-from pocketmq.net import ServerTlsFiles
+from pocketmq.net import ServerTlsFiles, TlsMode
 from pocketmq.protocol.signing import Credentials
 from pocketmq.proxy import messages as m
 
@@ -204,6 +204,31 @@ def test_with_tls_plain_text_is_refused(tmp_path: Path, mutual: bool) -> None:
     run(main())
 
 
+def test_permissive_tls_accepts_plain_text_on_the_same_port(tmp_path: Path, accounts: Path) -> None:
+    authority = make_authority(tmp_path)
+    certificate = make_certificate(tmp_path, authority)
+    tls = ServerTlsFiles(cert=certificate.cert, key=certificate.key, mode=TlsMode.PERMISSIVE)
+    trusted = grpc.ssl_channel_credentials(authority.cert.read_bytes())
+    big = message(body=bytes(4 << 20))
+
+    async def main() -> None:
+        async with pocketmq.Server(grpc_port=0, tls=tls, accounts=accounts) as server:
+            await create(server, "T", credentials=ADMIN, tls=pocketmq.client.client_context(authority.cert))
+            for channel in (trusted, None):
+                async with GrpcClient(address_of(server), tls=channel, credentials=USER) as client:
+                    sent = await client.call("SendMessage", m.SendMessageRequest(messages=[big]))
+                    received = await client.receive()
+                    acked = await client.call("AckMessage", ack_request(*received.messages))
+                    assert [sent.status.code, received.code, acked.status.code] == [m.Code.OK] * 3
+                    assert received.messages[0].body == big.body
+                elsewhere = Credentials("elsewhere", "the secret of elsewhere")
+                async with GrpcClient(address_of(server), tls=channel, credentials=elsewhere) as client:
+                    answer = await client.call("SendMessage", m.SendMessageRequest(messages=[message()]))
+                    assert "may not come from 127.0.0.1" in answer.status.message
+
+    run(main())
+
+
 def test_a_client_that_does_not_read_its_messages_does_not_delay_others() -> None:
     async def main() -> None:
         async with pocketmq.Server(grpc_port=0) as server, GrpcClient(address_of(server), client_id="slow") as slow:
@@ -228,6 +253,28 @@ def test_a_client_that_does_not_read_its_messages_does_not_delay_others() -> Non
             await channel.close()
 
     run(main())
+
+
+def test_a_message_that_a_client_cannot_read_is_no_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with pocketmq.Server(grpc_port=0) as server, GrpcClient(address_of(server)) as client:
+            await create(server, "T")
+            await client.call("SendMessage", m.SendMessageRequest(messages=[message(body=bytes(4 << 20))]))
+            request, response = m.METHODS["ReceiveMessage"]
+            small = [("grpc.max_receive_message_length", 1 << 20)]
+            async with grpc.aio.insecure_channel(address_of(server), small) as channel:
+                call = channel.unary_stream(
+                    f"/{m.SERVICE}/ReceiveMessage",
+                    request_serializer=request.SerializeToString,
+                    response_deserializer=response.FromString,
+                )(receive_request(invisible_s=3600), metadata=tuple(client.metadata.items()), timeout=30)
+                with pytest.raises(grpc.aio.AioRpcError, match="larger than max"):
+                    [one async for one in call]
+            assert (await client.receive(group="other")).code is m.Code.OK
+
+    with caplog.at_level(logging.ERROR):
+        run(main())
+    assert caplog.records == []
 
 
 def test_a_blocking_server_serves_grpc_too() -> None:

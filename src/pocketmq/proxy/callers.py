@@ -11,7 +11,7 @@ What needs no broker, such as a cached route, is checked here.
 
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from pocketmq.access.accounts import Account, Action, Resource
@@ -81,10 +81,14 @@ class Callers:
         if self.authentication is not None:
             self.authentication.follow()
 
-    def of(self, context: Context) -> Caller:
-        """The caller; Refused if its metadata are incomplete or its signature is wrong."""
+    def of(self, context: Context, peers: Mapping[int, Address]) -> Caller:
+        """The caller; Refused if its metadata are incomplete or its signature is wrong. `peers` are the addresses of clients
+        whose connections another connection forwards, by the port of that.
+        """
         metadata = dict(context.invocation_metadata() or ())
         address = _address(context.peer())
+        if address.is_loopback:
+            address = peers.get(address.port, address)
         account = None if self.authentication is None else self._account(self.authentication, metadata, address)
         client_id = _text(metadata, "x-mq-client-id")
         if not client_id.strip():

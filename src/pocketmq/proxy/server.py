@@ -7,6 +7,7 @@ It is a client of the cluster: routes come from name servers, and each client ha
 broker of this process, and any other cluster, in one way.
 """
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -21,7 +22,8 @@ from pocketmq.errors import ListenFailed, PocketMQError, WrongState
 from pocketmq.files import Files
 from pocketmq.metrics.families import Family, counter, gauge, labels_of, process_families, with_labels
 from pocketmq.metrics.page import MetricsPage
-from pocketmq.net import Address, Repeating, TlsMode, reachable
+from pocketmq.net import Address, Listener, Repeating, TcpNetwork, TlsMode, reachable
+from pocketmq.net.tls import TLS_FIRST_BYTE
 from pocketmq.proxy.callers import Caller, Callers
 from pocketmq.proxy.leases import SCAN_S, LeaseCalls, Renewals
 from pocketmq.proxy.messages import METHODS, SERVICE, Code, ReceiveMessageResponse, Status
@@ -35,6 +37,9 @@ from pocketmq.proxy.telemetry import BrokerRequests, TelemetryCalls
 
 log = logging.getLogger("pocketmq.grpc")
 
+LOOPBACK: Final = "127.0.0.1"
+FIRST_BYTE_S: Final = 10.0
+"""How long a connection may be silent before its first byte."""
 FOLLOW_S: Final = 10.0
 """How often the file of accounts is looked at."""
 _FAILED: Final = Status(code=Code.INTERNAL_SERVER_ERROR, message="the server failed; its log has the cause")
@@ -112,6 +117,99 @@ class Calls:
         ]
 
 
+class _Outgoing(asyncio.Protocol):
+    """The connection to gRPC's own port for one accepted connection."""
+
+    def __init__(self, accepted: "_Accepted") -> None:
+        self._accepted = accepted
+
+    def data_received(self, data: bytes) -> None:
+        self._accepted.transport.write(data)
+
+    def pause_writing(self) -> None:
+        self._accepted.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._accepted.transport.resume_reading()
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        self._accepted.transport.close()
+
+
+class _Accepted(asyncio.Protocol):
+    """A connection that is TLS or plain text, as its first byte says."""
+
+    def __init__(self, ports: "SharedPort") -> None:
+        self._ports = ports
+        self._first = b""
+        self._connecting: asyncio.Task[None] | None = None
+        self._outgoing: asyncio.Transport | None = None
+        self.transport: asyncio.Transport = asyncio.Transport()  # until it is connected
+        self._silence: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._silence = asyncio.get_running_loop().call_later(FIRST_BYTE_S, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        if self._outgoing is not None:
+            self._outgoing.write(data)
+            return
+        self._first += data
+        if self._connecting is None:
+            self.transport.pause_reading()
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        loop, port = asyncio.get_running_loop(), self._ports.port_for(self._first)
+        try:
+            transport, _ = await loop.create_connection(lambda: _Outgoing(self), LOOPBACK, port)
+        except OSError as error:
+            log.warning("A gRPC connection was closed: %s", error)
+            self.transport.close()
+            return
+        self._outgoing = transport
+        local, peer = transport.get_extra_info("sockname"), self.transport.get_extra_info("peername")
+        self._ports.peers[local[1]] = Address(peer[0], peer[1])
+        transport.write(self._first)
+        self._first = b""
+        self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        if self._outgoing is not None:
+            self._outgoing.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._outgoing is not None:
+            self._outgoing.resume_reading()
+
+    def connection_lost(self, reason: Exception | None) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._outgoing is not None:
+            self._ports.peers.pop(self._outgoing.get_extra_info("sockname")[1], None)
+            self._outgoing.close()
+
+
+class SharedPort:
+    """One port for TLS and plain text. gRPC's library cannot do that, so it has a port for each, on loopback."""
+
+    def __init__(self, tls_port: int, plain_port: int) -> None:
+        self._tls_port = tls_port
+        self._plain_port = plain_port
+        self.peers: dict[int, Address] = {}
+        """The addresses of clients, by the port of the connection to gRPC's library."""
+
+    def port_for(self, first: bytes) -> int:
+        return self._tls_port if first[:1] == TLS_FIRST_BYTE else self._plain_port
+
+    async def listen(self, address: Address) -> Listener:
+        return await TcpNetwork().listen(lambda: _Accepted(self), address)
+
+
 class Proxy:
     """Use `async with`; `address` has the actual port if the port of the settings is 0."""
 
@@ -129,6 +227,8 @@ class Proxy:
             admits=authentication.may_read_metrics if authentication else None,
         )
         self._server: grpc.aio.Server | None = None
+        self._shared: SharedPort | None = None
+        self._listener: Listener | None = None
         self._address: Address | None = None
         self.calls = 0
         """Calls since the start."""
@@ -149,6 +249,10 @@ class Proxy:
             self._server.add_generic_rpc_handlers((self._handlers(),))
             self._address = self._listen(self._server)
             await self._server.start()
+            if self._shared is not None:
+                self._listener = await self._shared.listen(self.settings.address)
+                undo.callback(self._listener.close)
+                self._address = self._listener.address
             if self.settings.metrics.enabled:
                 undo.push_async_callback(self._metrics_page.stop)
                 await self._metrics_page.start()
@@ -159,6 +263,8 @@ class Proxy:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._metrics_page.stop()
+        if self._listener is not None:
+            self._listener.close()
         if self._server is not None:
             await self._server.stop(self.settings.drain_s)
         await self._parts.stop()
@@ -182,24 +288,32 @@ class Proxy:
         return with_labels(families, labels_of(node_type="proxy", node_id=str(self.address)))
 
     def _listen(self, server: grpc.aio.Server) -> Address:
-        settings, tls = self.settings, self.settings.tls
+        settings, mode = self.settings, self.settings.tls.in_use
+        address = settings.address
         try:
-            if tls.in_use is TlsMode.DISABLED:
-                port = server.add_insecure_port(str(settings.address))
-            else:
-                assert tls.cert is not None
-                certificate = self._files.read(tls.cert)
-                key = certificate if tls.key is None else self._files.read(tls.key)
-                authority = None if tls.client_ca is None else self._files.read(tls.client_ca)
-                credentials = grpc.ssl_server_credentials(
-                    [(key, certificate)], authority, require_client_auth=authority is not None
-                )
-                port = server.add_secure_port(str(settings.address), credentials)
+            if mode is TlsMode.PERMISSIVE:
+                inner = f"{LOOPBACK}:0"
+                tls_port = server.add_secure_port(inner, self._certificate())
+                self._shared = SharedPort(tls_port, server.add_insecure_port(inner))
+                return address
+            if mode is TlsMode.DISABLED:
+                return Address(address.host, server.add_insecure_port(str(address)))
+            return Address(address.host, server.add_secure_port(str(address), self._certificate()))
         except RuntimeError as error:
             raise ListenFailed(
-                f"cannot listen on {settings.address} for gRPC: {error}. Stop the program that listens there, or choose another port"
+                f"cannot listen on {address} for gRPC: {error}. Stop the program that listens there, or choose another port"
             ) from None
-        return Address(settings.host, port)
+
+    def _certificate(self) -> grpc.ServerCredentials:
+        tls = self.settings.tls
+        assert tls.cert is not None
+        certificate = self._files.read(tls.cert)
+        key = certificate if tls.key is None else self._files.read(tls.key)
+        authority = None if tls.client_ca is None else self._files.read(tls.client_ca)
+        return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=authority is not None)
+
+    def _caller(self, context: Any) -> Caller:
+        return self._parts.callers.of(context, {} if self._shared is None else self._shared.peers)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         handlers: dict[str, grpc.RpcMethodHandler] = {}
@@ -218,7 +332,7 @@ class Proxy:
         async def serve(request: Any, context: Any) -> Any:
             self.calls += 1
             try:
-                return await handler(self._parts.callers.of(context), request)
+                return await handler(self._caller(context), request)
             except (Refused, PocketMQError) as error:
                 self.refused += 1
                 return response(status=status_of(error))
@@ -231,11 +345,11 @@ class Proxy:
     async def _serve_receive(self, request: Any, context: Any) -> None:
         self.calls += 1
         try:
-            await self._parts.receiving.receive(self._parts.callers.of(context), request, context.write)
+            await self._parts.receiving.receive(self._caller(context), request, context.write)
         except (Refused, PocketMQError) as error:
             self.refused += 1
             await context.write(ReceiveMessageResponse(status=status_of(error)))
-        except grpc.aio.UsageError:
+        except grpc.aio.BaseError:
             log.info("A client ended a receive before it had all messages; they return")
 
     async def _serve_telemetry(self, requests: Any, context: Any) -> None:
@@ -246,7 +360,7 @@ class Proxy:
             return None if request is grpc.aio.EOF else request
 
         try:
-            caller = self._parts.callers.of(context)
+            caller = self._caller(context)
             await context.send_initial_metadata(())
             await self._parts.telemetry.telemetry(caller, read, context.write)
         except Refused as error:

@@ -165,6 +165,7 @@ class TelemetryCalls:
         session, stream = self._sessions.of(caller), Stream()
         session.streams.append(stream)
         writing = asyncio.ensure_future(_write_all(stream, write))
+        writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # a lost stream ends by `read`
         try:
             while (command := await read()) is not None:
                 session.touch()
