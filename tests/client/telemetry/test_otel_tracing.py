@@ -16,6 +16,7 @@ pytest.importorskip("opentelemetry.sdk")
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import messaging_attributes as attributes
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 
@@ -77,6 +78,67 @@ def test_one_trace_connects_the_caller_and_the_listener(server: Server, spans: S
     assert send.attributes["messaging.rocketmq.message.tag"] == "new"
     assert process.attributes is not None
     assert process.attributes["messaging.consumer.group.name"] == "tracers"
+
+
+def test_attributes_have_the_names_of_the_conventions(server: Server, spans: Spans) -> None:
+    """Those of OpenTelemetry that are not deprecated, and our own below `messaging.pocketmq`."""
+    done = threading.Event()
+    tracing = OpenTelemetryTracing(spans.tracer, namespace="shop")
+    with Producer(server.name_server, group="makers", hooks=[tracing]) as producer:
+        producer.send("named", b"123", tags="new", keys=["42", "43"], sharding_key="ann", properties={"own": "kept"})
+        producer.send("named-later", b"1", delay_level=1)
+    consumer = PushConsumer(server.name_server, group="readers", start_at="first", hooks=[tracing])
+    consumer.on("named")(lambda message: done.set())
+    with consumer:
+        assert done.wait(20)
+
+    [send], [process] = spans.named("send named"), spans.named("process named")
+    assert send.attributes is not None
+    assert process.attributes is not None
+    sent, processed = dict(send.attributes), dict(process.attributes)
+    deprecated = {attributes.MESSAGING_ROCKETMQ_CLIENT_GROUP, attributes.MESSAGING_OPERATION}
+    known = {text for name, text in vars(attributes).items() if name.startswith("MESSAGING_")} - deprecated
+    known |= {"server.address", "server.port"}
+    ours = {"messaging.pocketmq.producer_group", "messaging.pocketmq.attempt", "messaging.pocketmq.reconsume_times"}
+    assert (set(sent) | set(processed)) - known <= ours
+    same = {
+        "messaging.system": "rocketmq",
+        "messaging.destination.name": "named",
+        "messaging.message.body.size": 3,
+        "messaging.rocketmq.namespace": "shop",
+        "messaging.rocketmq.message.tag": "new",
+        "messaging.rocketmq.message.keys": ("42", "43"),
+        "messaging.rocketmq.message.type": "fifo",
+        "messaging.rocketmq.message.group": "ann",
+    }
+    assert sent.items() >= (same | {"messaging.operation.name": "send", "messaging.operation.type": "send"}).items()
+    assert f"{sent['server.address']}:{sent['server.port']}" == server.broker_address
+    assert processed.items() >= (same | {"messaging.operation.name": "process"}).items()
+    assert processed["messaging.consumer.group.name"] == "readers"
+    [later] = spans.named("send named-later")
+    assert later.attributes is not None
+    assert later.attributes["messaging.rocketmq.message.type"] == "delay"
+    assert later.attributes["messaging.rocketmq.message.delay_time_level"] == 1
+
+
+def test_a_context_that_another_instrumentation_wrote_is_continued(server: Server, spans: Spans) -> None:
+    """Java's agent writes the same properties."""
+    done = threading.Event()
+    carried = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
+    with Producer(server.name_server) as producer:
+        producer.send("from-java", b"1", properties=carried)
+    consumer = PushConsumer(
+        server.name_server, group="pythons", start_at="first", hooks=[OpenTelemetryTracing(spans.tracer)]
+    )
+    consumer.on("from-java")(lambda message: done.set())
+    with consumer:
+        assert done.wait(20)
+
+    [process] = spans.named("process from-java")
+    assert f"{process.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
+    assert process.parent is not None
+    assert f"{process.parent.span_id:016x}" == "b7ad6b7169203331"
+    assert process.context.trace_state.get("vendor") == "1"
 
 
 @pytest.mark.parametrize("way", ["send", "submit", "one way", "many"])

@@ -9,6 +9,7 @@
     with Producer("127.0.0.1:9876", hooks=[metrics]) as producer: ...
 
 One `ClientMetrics` serves all clients of a process. Metrics that RocketMQ has, too, have its names. Times are in milliseconds, as there.
+OpenTelemetry gets those of its conventions under their names, with times in seconds.
 """
 
 import threading
@@ -16,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -299,10 +300,55 @@ class PrometheusMetrics:
 
 
 METER = "pocketmq.client"
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""The buckets that the conventions advise for durations."""
+_OTHER_ERROR: Final = "_OTHER"
+"""The error type of the conventions where the type is not known."""
+
+
+class Convention(NamedTuple):
+    """The metric of OpenTelemetry's conventions for messaging that a metric is exported as."""
+
+    name: str
+    operation: str
+    operation_type: str
+    unit: str = "{message}"
+
+    def attributes(self, metric: Metric, labels: Labels) -> dict[str, str]:
+        given = dict(zip(metric.labels, labels, strict=True))
+        found = {
+            "messaging.system": "rocketmq",
+            "messaging.operation.name": self.operation,
+            "messaging.operation.type": self.operation_type,
+            "messaging.destination.name": given["topic"],
+        }
+        if self.operation_type != "send":
+            found["messaging.consumer.group.name"] = given["group"]
+        if error := given.get("error"):
+            found["error.type"] = error
+        elif given.get("invocation_status") == "failure":
+            found["error.type"] = _OTHER_ERROR
+        elif given.get("outcome", "success") != "success":
+            found["error.type"] = given["outcome"]
+        return found
+
+
+CONVENTIONS: Final = {
+    SEND_TIME: Convention("messaging.client.operation.duration", "send", "send", "s"),
+    PULL_TIME: Convention("messaging.client.operation.duration", "pull", "receive", "s"),
+    SENT: Convention("messaging.client.sent.messages", "send", "send"),
+    FAILED: Convention("messaging.client.sent.messages", "send", "send"),
+    CONSUMED: Convention("messaging.client.consumed.messages", "process", "process"),
+    PROCESS_TIME: Convention("messaging.process.duration", "process", "process", "s"),
+}
+"""All other metrics keep their names in OpenTelemetry."""
 
 
 class OpenTelemetryMetrics:
-    """Metrics of `meter`, or of the global meter provider. Gauges are observable: they are kept here until they are collected."""
+    """Metrics of `meter`, or of the global meter provider, under the names of OpenTelemetry's conventions where there are any.
+
+    Gauges are observable: they are kept here until they are collected.
+    """
 
     def __init__(self, meter: "Meter | None" = None) -> None:
         try:
@@ -316,16 +362,24 @@ class OpenTelemetryMetrics:
         self._lock = threading.Lock()  # held for one change of a gauge, or while gauges are copied
         self._gauges: dict[Metric, dict[Labels, float]] = {metric: {} for metric in ALL if metric.kind is Kind.GAUGE}
         self._known: dict[Metric, Any] = {}
+        shared: dict[str, Any] = {}
         for metric in ALL:
-            if metric.kind is Kind.COUNTER:
-                self._known[metric] = meter.create_counter(metric.name, description=metric.help)
-            elif metric.kind is Kind.HISTOGRAM:
-                self._known[metric] = meter.create_histogram(
-                    metric.name, "ms", metric.help, explicit_bucket_boundaries_advisory=metric.buckets
-                )
-            else:
-                observed = [partial(self._observations, metric)]
-                self._known[metric] = meter.create_observable_gauge(metric.name, observed, description=metric.help)
+            name = CONVENTIONS[metric].name if metric in CONVENTIONS else metric.name
+            if name not in shared:
+                shared[name] = self._instrument(meter, metric)
+            self._known[metric] = shared[name]
+
+    def _instrument(self, meter: "Meter", metric: Metric) -> Any:
+        convention = CONVENTIONS.get(metric)
+        name, unit = (metric.name, "") if convention is None else (convention.name, convention.unit)
+        if metric.kind is Kind.COUNTER:
+            return meter.create_counter(name, unit, metric.help)
+        if metric.kind is Kind.GAUGE:
+            return meter.create_observable_gauge(name, [partial(self._observations, metric)], unit, metric.help)
+        if convention is None:
+            return meter.create_histogram(name, "ms", metric.help, explicit_bucket_boundaries_advisory=metric.buckets)
+        text = metric.help.removesuffix(", in milliseconds")
+        return meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=_SECONDS)
 
     def add(self, metric: Metric, labels: Labels, amount: float) -> None:
         if metric.kind is Kind.COUNTER:
@@ -336,7 +390,8 @@ class OpenTelemetryMetrics:
             gauges[labels] = gauges.get(labels, 0.0) + amount
 
     def observe(self, metric: Metric, labels: Labels, value: float) -> None:
-        self._known[metric].record(value, _attributes(metric, labels))
+        in_unit = value / 1000 if metric in CONVENTIONS else value
+        self._known[metric].record(in_unit, _attributes(metric, labels))
 
     def set(self, metric: Metric, labels: Labels, value: float) -> None:
         with self._lock:
@@ -353,4 +408,6 @@ class OpenTelemetryMetrics:
 
 
 def _attributes(metric: Metric, labels: Labels) -> dict[str, str]:
+    if (convention := CONVENTIONS.get(metric)) is not None:
+        return convention.attributes(metric, labels)
     return dict(zip(metric.labels, labels, strict=True))
