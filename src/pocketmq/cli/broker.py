@@ -11,9 +11,11 @@ from pocketmq.access.accounts_file import read_accounts
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.setting_keys import read_keys, read_name_servers
 from pocketmq.broker.settings import DEFAULT_FOLDER, DEFAULT_PORT, BrokerSettings
-from pocketmq.cli.commands import flag, path_option, port_option, text_option
+from pocketmq.cli.commands import flag, path_option, port_option, text_option, variable
 from pocketmq.cli.programs import log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import (
+    DATA_VARIABLE,
+    HOST_VARIABLE,
     ServerOptions,
     flush_text,
     server_facts,
@@ -58,11 +60,12 @@ advertise_option = text_option(
     "--advertise",
     "The address that clients connect to, if it is not the listening address (brokerIP1).",
     metavar="HOST",
+    **variable("POCKETMQ_ADVERTISE"),
 )
 
 
 @click.command()
-@text_option("--host", "The address to listen on.  [default: 127.0.0.1]", metavar="HOST")
+@text_option("--host", "The address to listen on.  [default: 127.0.0.1]", metavar="HOST", **HOST_VARIABLE)
 @port_option("--port", f"The port to listen on; 0 is any free port.  [default: {DEFAULT_PORT}]")
 @advertise_option
 @text_option(
@@ -75,7 +78,11 @@ advertise_option = text_option(
 @text_option("--name", "The name of the broker.  [default: broker-a]", metavar="NAME")
 @text_option("--cluster", "The cluster of the broker.  [default: DefaultCluster]", metavar="NAME")
 @text_option(
-    "--data", "folder", f"The folder of the store (storePathRootDir).  [default: {DEFAULT_FOLDER}/NAME]", metavar="DIR"
+    "--data",
+    "folder",
+    f"The folder of the store (storePathRootDir).  [default: {DEFAULT_FOLDER}/NAME]",
+    metavar="DIR",
+    **DATA_VARIABLE,
 )
 @flush_option
 @set_option

@@ -162,6 +162,11 @@ def _option(words: Sequence[str], **more: Any) -> Option:
 yes_option: Final = flag("--yes", "-y", "Do not ask for confirmation.")
 
 
+def variable(name: str) -> dict[str, Any]:
+    """For an option that an environment variable may set instead, as in a container."""
+    return {"envvar": name, "show_envvar": True}
+
+
 def options(*decorators: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Several options as one decorator; help shows them in this order."""
 

@@ -8,7 +8,16 @@ import msgspec
 
 from pocketmq.cli.commands import path_option, port_option, text_option
 from pocketmq.cli.programs import log_to_stderr, run_until_stopped
-from pocketmq.cli.server_options import ServerOptions, server_facts, server_options, server_rows, show_banner, show_json
+from pocketmq.cli.server_options import (
+    DATA_VARIABLE,
+    HOST_VARIABLE,
+    ServerOptions,
+    server_facts,
+    server_options,
+    server_rows,
+    show_banner,
+    show_json,
+)
 from pocketmq.errors import BodyError, InvalidSetting
 from pocketmq.files import DiskFiles
 from pocketmq.nameserver.server import NameServer
@@ -20,13 +29,14 @@ KV_CONFIG_FILE = "kvConfig.json"
 
 
 @click.command()
-@text_option("--host", "The address to listen on.  [default: 127.0.0.1]", metavar="HOST")
+@text_option("--host", "The address to listen on.  [default: 127.0.0.1]", metavar="HOST", **HOST_VARIABLE)
 @port_option("--port", f"The port to listen on; 0 is any free port.  [default: {DEFAULT_PORT}]")
 @path_option(
     "--data",
     "folder",
     f"The folder of the KV config, created when it is first used.  [default: {DEFAULT_FOLDER}]",
     metavar="DIR",
+    **DATA_VARIABLE,
 )
 @path_option("-c", "--config", "A RocketMQ namesrv.conf. Options override its settings.")
 @server_options

@@ -29,6 +29,8 @@ from pocketmq.cli.console import console_options, console_settings, refuse_conso
 from pocketmq.cli.console import with_console as beside_console
 from pocketmq.cli.programs import ChildProgram, log_to_stderr, run_until_stopped
 from pocketmq.cli.server_options import (
+    DATA_VARIABLE,
+    HOST_VARIABLE,
     ServerOptions,
     access_facts,
     access_rows,
@@ -186,7 +188,7 @@ class ServeOptions(NamedTuple):
 
 
 @click.command()
-@text_option("--host", "The address to listen on.", default="127.0.0.1", metavar="HOST")
+@text_option("--host", "The address to listen on.", default="127.0.0.1", metavar="HOST", **HOST_VARIABLE)
 @port_option("--namesrv-port", "The port of the name server; 0 is any free port.", default=NAME_SERVER_PORT)
 @port_option(
     "--broker-port",
@@ -207,7 +209,12 @@ class ServeOptions(NamedTuple):
 )
 @advertise_option
 @path_option(
-    "--data", "folder", "The data folder, with one subfolder per broker.", default=DEFAULT_FOLDER, metavar="DIR"
+    "--data",
+    "folder",
+    "The data folder, with one subfolder per broker.",
+    default=DEFAULT_FOLDER,
+    metavar="DIR",
+    **DATA_VARIABLE,
 )
 @click.option(
     "--flush",

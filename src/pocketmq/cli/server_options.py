@@ -13,7 +13,7 @@ from rich.text import Text
 
 import pocketmq
 from pocketmq.access.settings import OPEN_FLAG
-from pocketmq.cli.commands import choice_option, flag, options, path_option, port_option, text_option
+from pocketmq.cli.commands import choice_option, flag, options, path_option, port_option, text_option, variable
 from pocketmq.cli.output import screen
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics.log_lines import FORMS
@@ -21,6 +21,9 @@ from pocketmq.metrics.page import PATH as METRICS_PATH
 from pocketmq.metrics.page import MetricsSettings
 from pocketmq.net import Address, ServerTlsFiles, TlsMode
 from pocketmq.store.settings import FlushMode
+
+HOST_VARIABLE: Final = variable("POCKETMQ_HOST")
+DATA_VARIABLE: Final = variable("POCKETMQ_DATA")
 
 
 class RunningServer(Protocol):
