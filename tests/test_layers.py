@@ -72,7 +72,7 @@ INNER: dict[str, dict[str, str]] = {
         "running": "",
         "hooks": "producer",
         "settings": "hooks",
-        "cluster": "hooks settings",
+        "cluster": "received hooks settings",
         "lifecycle": "cluster",
         "blocking": "cluster lifecycle",
         "telemetry": "hooks settings cluster producer",

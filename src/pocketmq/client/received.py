@@ -1,4 +1,4 @@
-"""Received messages: prepared for users, or copied for the retry topic.
+"""Responses to pulls, and their messages: prepared for users, or copied for the retry topic.
 
     records of a response ─┬─ sound ─────────────────────────────────────► messages
                            ├─ inner batch, whose items fit its offsets ──► one message for each item
@@ -11,23 +11,34 @@ Failed messages that cannot be sent back are copied to %RETRY%group, with their 
 retried; it may have a reason.
 """
 
+import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from pocketmq.codes import SysFlag
-from pocketmq.errors import ProtocolError, UnreadableMessage
+from pocketmq.codes import ResponseCode, SysFlag
+from pocketmq.errors import ProtocolError, UnreadableMessage, error_for
 from pocketmq.model import GroupName, MessageQueue, StoredMessage, TopicName
 from pocketmq.model import properties as names
 from pocketmq.model.names import retry_topic, unwrap
 from pocketmq.model.properties import raw_property
 from pocketmq.model.retries import FIRST_RETRY_LEVEL
+from pocketmq.protocol.api.messages import PullReply
 from pocketmq.protocol.batch import BatchItem, decode_batch
+from pocketmq.protocol.command import Command
 from pocketmq.protocol.compression import decompress
 from pocketmq.protocol.pop import retried_topic
-from pocketmq.protocol.record import SYS_FLAG_AT, decode_record, decode_records, with_flag
+from pocketmq.protocol.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD,
+    SYS_FLAG_AT,
+    decode_record,
+    decode_records,
+    with_flag,
+)
 
 _COMPRESSION: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _PACKED: Final = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
@@ -44,6 +55,53 @@ _RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
 _DROPPED: Final = frozenset((*names.DELAYING_PROPERTIES, names.TRANSACTION_PREPARED))
 """Properties that a copy must not have: the broker would delay it again, or wait for a decision about a transaction."""
 _FLAGS_OF_BODY: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK | SysFlag.MULTI_TAGS
+
+
+_PULL_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+"""Response codes of a pull that include a header; all others are failures."""
+
+
+_first_record: Final = struct.Struct(">4xI12xq")
+
+
+class Pulled(NamedTuple):
+    """The response to a pull: its code is 0, 19, 20 or 21. `records` are not decoded."""
+
+    code: int
+    header: PullReply
+    records: bytes
+    version: int
+
+
+def passes_over(code: int, records: bytes | memoryview, offset: int) -> bool:
+    """Whether a pull without a filter returned messages after `offset` only. Retention causes this: log files are deleted a moment before
+    the smallest offsets of their queues are updated.
+    """
+    if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        return True
+    if len(records) < SMALLEST_RECORD:
+        return False
+    magic, first = _first_record.unpack_from(records)
+    return magic in (MAGIC_V1, MAGIC_V2) and first > offset
+
+
+def is_hole(code: int, next_offset: int, offset: int) -> bool:
+    """Whether consume queue entries are missing at `offset` (OFFSET_FOUND_NULL): no filter finds messages there."""
+    return code == ResponseCode.PULL_NOT_FOUND and next_offset > offset
+
+
+def pulled_of(answer: Command) -> Pulled:
+    """The decoded response to a pull; a failure raises its error."""
+    if answer.code not in _PULL_CODES:
+        raise error_for(answer.code, answer.remark)
+    return Pulled(answer.code, PullReply.decode(answer.ext), answer.body, answer.version)
 
 
 def received(records: bytes, queue: MessageQueue, next_offset: int) -> tuple[Sequence[StoredMessage], int]:

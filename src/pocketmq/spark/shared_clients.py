@@ -23,10 +23,10 @@ import msgspec
 from pocketmq import system
 from pocketmq.client.admin.targets import AdminSettings, Targets
 from pocketmq.client.blocking import BlockingClient, Core
-from pocketmq.client.cluster.calls import is_hole, passes_over
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.consumer.direct_pulls import DirectPulls, connections_for_pulls
 from pocketmq.client.consumer.pulling import Pulling
+from pocketmq.client.received import is_hole, passes_over
 from pocketmq.client.settings import DEFAULT_INSTANCE, ClientOptions, ProducerOptions
 from pocketmq.clock import SystemClock
 from pocketmq.codes import PullFlag, ResponseCode

@@ -10,8 +10,9 @@ from tests.client.real_cluster import RealCluster, real_cluster
 
 from pocketmq.client.admin.admin import AsyncAdmin
 from pocketmq.client.admin.targets import AdminSettings, Targets, first_at, read_queue
-from pocketmq.client.cluster.calls import MessageCalls, Pulled
+from pocketmq.client.cluster.calls import MessageCalls
 from pocketmq.client.cluster.instance import Instance
+from pocketmq.client.received import Pulled
 from pocketmq.codes import ResponseCode, SysFlag
 from pocketmq.errors import UsageError
 from pocketmq.model.names import parse_topic

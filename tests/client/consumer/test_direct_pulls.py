@@ -7,8 +7,8 @@ import pytest
 from tests.net.test_blocking_connection import served, wait_for_the_end
 from tests.spark.made_records import made
 
-from pocketmq.client.cluster.calls import Pulled, pulled_of
 from pocketmq.client.consumer.direct_pulls import MAX_CONNECTIONS, DirectPulls, connections_for_pulls
+from pocketmq.client.received import Pulled, pulled_of
 from pocketmq.clock import SystemClock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import ConnectFailed, ConnectionLost, PocketMQError, TooManyCalls

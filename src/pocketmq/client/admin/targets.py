@@ -21,10 +21,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from pocketmq.client.cluster.brokers import MASTER_ID
-from pocketmq.client.cluster.calls import is_hole
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.routes import TopicRoute
-from pocketmq.client.received import readable, with_shown_topic
+from pocketmq.client.received import is_hole, readable, with_shown_topic
 from pocketmq.client.settings import ClientOptions, ClientSettings
 from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import InvalidSetting, NetworkError, PocketMQError, ProtocolError, TopicNotFound, UsageError

@@ -12,14 +12,14 @@ Each call sends one request and decodes the response. Most are declared by reque
 are the target and the fields of the header. Producers send messages by another way, see `producer.outbox`.
 """
 
-import struct
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from pocketmq.client.cluster.brokers import BrokerConnections, OnConnected, Target
 from pocketmq.client.cluster.rpc import RpcClient
+from pocketmq.client.received import Pulled, pulled_of
 from pocketmq.codes import BoundaryType, RequestCode, ResponseCode
-from pocketmq.errors import ConnectFailed, ConnectionLost, NotFound, PocketMQError, ServerFailed, error_for
+from pocketmq.errors import ConnectFailed, ConnectionLost, NotFound, PocketMQError, ServerFailed
 from pocketmq.model import MessageQueue, StoredMessage
 from pocketmq.net import Address
 from pocketmq.protocol.api import administration, messages
@@ -29,7 +29,7 @@ from pocketmq.protocol.command import Command
 from pocketmq.protocol.fields import Fields
 from pocketmq.protocol.java_json import Body
 from pocketmq.protocol.pop import BatchAck
-from pocketmq.protocol.record import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, decode_records
+from pocketmq.protocol.record import decode_records
 
 B = TypeVar("B", bound=Body)
 P = ParamSpec("P")
@@ -103,53 +103,6 @@ def post(code: RequestCode, kind: type[B]) -> Callable[[Calls, Target, B], Corou
 def named(broker_name: str) -> dict[str, str]:
     """The ext field with the broker name, which Java sends with requests about a queue."""
     return {"bname": broker_name}
-
-
-_PULL_CODES: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    }
-)
-"""Response codes of a pull that include a header; all others are failures."""
-
-
-_first_record: Final = struct.Struct(">4xI12xq")
-
-
-class Pulled(NamedTuple):
-    """The response to a pull: its code is 0, 19, 20 or 21. `records` are not decoded."""
-
-    code: int
-    header: messages.PullReply
-    records: bytes
-    version: int
-
-
-def passes_over(code: int, records: bytes | memoryview, offset: int) -> bool:
-    """Whether a pull without a filter returned messages after `offset` only. Retention causes this: log files are deleted a moment before
-    the smallest offsets of their queues are updated.
-    """
-    if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-        return True
-    if len(records) < SMALLEST_RECORD:
-        return False
-    magic, first = _first_record.unpack_from(records)
-    return magic in (MAGIC_V1, MAGIC_V2) and first > offset
-
-
-def is_hole(code: int, next_offset: int, offset: int) -> bool:
-    """Whether consume queue entries are missing at `offset` (OFFSET_FOUND_NULL): no filter finds messages there."""
-    return code == ResponseCode.PULL_NOT_FOUND and next_offset > offset
-
-
-def pulled_of(answer: Command) -> Pulled:
-    """The decoded response to a pull; a failure raises its error."""
-    if answer.code not in _PULL_CODES:
-        raise error_for(answer.code, answer.remark)
-    return Pulled(answer.code, messages.PullReply.decode(answer.ext), answer.body, answer.version)
 
 
 def first_of_topics(queues: Iterable[MessageQueue]) -> list[MessageQueue]:

@@ -127,7 +127,7 @@ class ConcurrentListening(Listening):
             messages,
             now,
             partial(self._finished, owned),
-            may_call=self._settling(owned).may_call if owned.is_leased else None,
+            may_call=self._settling[owned.is_leased].may_call if owned.is_leased else None,
             expected_s=None if self._mean_s is None else calls * self._mean_s,
             event=self._events.before(owned.queue, messages) if self._events.are_watched else None,
         )
@@ -166,7 +166,7 @@ class ConcurrentListening(Listening):
                 else:
                     failed += 1
                     self._fail(owned, message, verdict)
-        self._settling(owned).handled(owned, done, now)
+        self._settling[owned.is_leased].handled(owned, done, now)
         self._stats.record_consumed(owned.queue.topic, len(done), failed, collected.took_s)
 
     def _verdicts(self, owned: ProcessQueue, call: Call) -> list[Verdict]:
@@ -182,7 +182,7 @@ class ConcurrentListening(Listening):
 
     def _leave(self, owned: ProcessQueue, messages: Sequence[StoredMessage], now: float) -> None:
         """The leases of some of these messages are over: other members get them. The others wait again."""
-        held = [message for message in messages if self._settling(owned).may_call([message])]
+        held = [message for message in messages if self._settling[owned.is_leased].may_call([message])]
         lost = [message for message in messages if message not in held]
         log.warning(
             "the leases of %d messages of %s ended before a listener was called; the broker delivers them again",
@@ -196,14 +196,14 @@ class ConcurrentListening(Listening):
     def _fail(self, owned: ProcessQueue, message: StoredMessage, verdict: Verdict) -> None:
         if owned.is_dropped or not owned.is_consuming(message):
             return  # it belongs to another member now, or the clean-up has sent it back
-        if not self._settling(owned).has_retries:
+        if not self._settling[owned.is_leased].has_retries:
             log.warning("message %s failed and is dropped: a broadcasting consumer has no retries", message.message_id)
-            self._settling(owned).sent_back(owned, [message], self._clock.monotonic())
+            self._settling[owned.is_leased].sent_back(owned, [message], self._clock.monotonic())
             return
         self._start(self._send_back(owned, message, verdict))
 
     async def _send_back(self, owned: ProcessQueue, message: StoredMessage, verdict: Verdict) -> None:
-        settling, is_sent = self._settling(owned), False
+        settling, is_sent = self._settling[owned.is_leased], False
         try:
             is_sent = await settling.send_back(owned, message, verdict)
         except Exception:
@@ -248,13 +248,13 @@ class ConcurrentListening(Listening):
                 if owned.is_dropped or not owned.is_consuming(message):
                     continue  # its queue was lost, or its listener returned meanwhile
                 if await self._give_up(owned, message):
-                    self._settling(owned).sent_back(owned, [message], self._clock.monotonic())
+                    self._settling[owned.is_leased].sent_back(owned, [message], self._clock.monotonic())
                     owned.consumption_changed()
 
     async def _give_up(self, owned: ProcessQueue, message: StoredMessage) -> bool:
         """Whether an overdue message was sent back, or is dropped."""
         reason = f"not handled within {self._timeout_s:g} s"
-        settling = self._settling(owned)
+        settling = self._settling[owned.is_leased]
         if not settling.has_retries:
             log.warning(
                 "BROADCASTING, the message was %s, drop it: message %s of %s", reason, message.message_id, owned.queue

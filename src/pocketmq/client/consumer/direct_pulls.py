@@ -10,8 +10,8 @@ addresses that belong to the event loop, and sign with keys that never change.
 
 from typing import Final, Protocol
 
-from pocketmq.client.cluster.calls import is_hole, passes_over
 from pocketmq.client.consumer.pulling import Pulling
+from pocketmq.client.received import is_hole, passes_over
 from pocketmq.clock import Clock
 from pocketmq.codes import ResponseCode
 from pocketmq.errors import PocketMQError, ProtocolError, TooManyCalls, error_for

@@ -143,8 +143,10 @@ class Listening(ABC):
         self._clock = parts.clock
         self._listeners = parts.listeners
         self._dispatch = parts.dispatch
-        self._pulled = parts.pulled
-        self._leased = parts.leased
+        self._settling = {False: parts.pulled}
+        """By `is_leased` of a process queue."""
+        if parts.leased is not None:
+            self._settling[True] = parts.leased
         self._events = parts.events
         self._stats = parts.stats
         self._mean_s: float | None = None
@@ -174,12 +176,6 @@ class Listening(ABC):
     def lease_limit(self) -> int:
         """How many leased messages keep the workers busy."""
         return lease_limit(self._parallel_calls(), self._listeners.largest_batch, self._mean_s)
-
-    def _settling(self, owned: ProcessQueue) -> Settling:
-        if not owned.is_leased:
-            return self._pulled
-        assert self._leased is not None
-        return self._leased
 
     def _report_exception(self, owned: ProcessQueue, call: Call) -> None:
         self._events.failed(self._listeners.of(call.messages[0]), owned.queue, call.messages, call.result)

@@ -191,7 +191,7 @@ class OrderlyListening(Listening):
             setting_result(done),
             stops_at_failure=True,
             may_continue=partial(self._may_continue, owned),
-            may_call=self._settling(owned).may_call if owned.is_leased else None,
+            may_call=self._settling[owned.is_leased].may_call if owned.is_leased else None,
             event=self._events.before(owned.queue, messages) if self._events.are_watched else None,
         )
 
@@ -223,7 +223,7 @@ class OrderlyListening(Listening):
             self._finish(owned, [one for one in call.messages if first is None or one.queue_offset < first])
             if not self._auto_commit and call.result is COMMIT:
                 owned.requeue_uncommitted()
-                self._settling(owned).commit(owned, self._clock.monotonic())
+                self._settling[owned.is_leased].commit(owned, self._clock.monotonic())
             for message in again:
                 message.reconsume_times += 1
             if wait_ms is not None:
@@ -231,7 +231,7 @@ class OrderlyListening(Listening):
         return None
 
     def _verdict(self, owned: ProcessQueue, call: Call) -> OrderlyVerdict:
-        max_times = self._settling(owned).max_times
+        max_times = self._settling[owned.is_leased].max_times
         if is_exception(call.result):
             self._report_exception(owned, call)
         try:
@@ -242,12 +242,12 @@ class OrderlyListening(Listening):
 
     async def _send_dead_letter(self, owned: ProcessQueue, message: StoredMessage, reason: str) -> bool:
         log.warning("message %s of %s becomes a dead letter: %s", message.message_id, owned.queue, reason)
-        return await self._settling(owned).send_dead_letter(message, reason)
+        return await self._settling[owned.is_leased].send_dead_letter(message, reason)
 
     def _finish(self, owned: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         """Finish messages, or keep them for a commit."""
         if self._auto_commit:
-            self._settling(owned).handled(owned, messages, self._clock.monotonic())
+            self._settling[owned.is_leased].handled(owned, messages, self._clock.monotonic())
         else:
             owned.defer_commit(messages)
 

@@ -30,13 +30,13 @@ import msgspec
 from msgspec.structs import replace
 
 from pocketmq.client.cluster.brokers import MASTER_ID
-from pocketmq.client.cluster.calls import Pulled, named, pulled_of
+from pocketmq.client.cluster.calls import named
 from pocketmq.client.cluster.instance import Instance
 from pocketmq.client.cluster.routes import QueueNames
 from pocketmq.client.cluster.rpc import RpcClient
 from pocketmq.client.consumer.subscriptions import matching_messages
 from pocketmq.client.hooks import FilterEvent, HookList, LeaveEvent, PauseEvent, PullEvent
-from pocketmq.client.received import name_first_topic, received
+from pocketmq.client.received import Pulled, name_first_topic, pulled_of, received
 from pocketmq.codes import PullFlag, RequestCode, ResponseCode
 from pocketmq.errors import RequestNotSupported
 from pocketmq.model import MessageQueue, StoredMessage, Subscription

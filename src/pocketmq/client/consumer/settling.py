@@ -38,9 +38,8 @@ class OffsetSettling(Settling):
     """For pulled messages. `retry_sender` None: a broadcasting consumer, which has no retries."""
 
     def __init__(self, offsets: Offsets, retry_sender: RetrySender | None, *, is_ordered: bool) -> None:
-        self._offsets = offsets
+        self._record = offsets.move if is_ordered else offsets.advance
         self._retry_sender = retry_sender
-        self._is_ordered = is_ordered
         self.max_times = UNLIMITED if retry_sender is None else retry_sender.max_times
         self.has_retries = retry_sender is not None
 
@@ -48,21 +47,15 @@ class OffsetSettling(Settling):
         return True
 
     def handled(self, owned: ProcessQueue, messages: Messages, now: float) -> None:
-        self._record(owned, owned.finish(messages, now))
+        if (offset := owned.finish(messages, now)) is not None:
+            self._record(owned.queue, offset)
 
     def sent_back(self, owned: ProcessQueue, messages: Messages, now: float) -> None:
-        self._record(owned, owned.finish(messages, now))
+        self.handled(owned, messages, now)
 
     def commit(self, owned: ProcessQueue, now: float) -> None:
-        self._record(owned, owned.commit(now))
-
-    def _record(self, owned: ProcessQueue, offset: int | None) -> None:
-        if offset is None:
-            return
-        if self._is_ordered:
-            self._offsets.move(owned.queue, offset)
-        else:
-            self._offsets.advance(owned.queue, offset)
+        if (offset := owned.commit(now)) is not None:
+            self._record(owned.queue, offset)
 
     async def send_back(self, owned: ProcessQueue, message: StoredMessage, verdict: Verdict) -> bool:
         assert self._retry_sender is not None
