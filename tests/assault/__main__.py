@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 import click
-from tests.assault import damage, disk, hostile, limits
+from tests.assault import damage, disk, hostile, leases, limits
 from tests.assault.injector import Injector, unavailable
 from tests.assault.stage import Stage
 from tests.client.processes import ROOT, processes
@@ -27,7 +27,13 @@ HEAD: Final = """# Results: make assault
 Written by `python -m tests.assault --write-docs`; do not edit.
 [Reliability](../explanation/reliability.md) explains the scenes.
 """
-SCENES: Final[dict[str, Callable[[Stage], None]]] = {**disk.SCENES, **limits.SCENES, **damage.SCENES, **hostile.SCENES}
+SCENES: Final[dict[str, Callable[[Stage], None]]] = {
+    **disk.SCENES,
+    **leases.SCENES,
+    **limits.SCENES,
+    **damage.SCENES,
+    **hostile.SCENES,
+}
 
 
 class Result(NamedTuple):
