@@ -4,6 +4,7 @@
     clients/          the Java client with our servers
     python/           our client with Apache's servers and with ours
     groups/           groups with Java and Python members
+    pops/             groups of Java and Python members that pop
     guests/           clients of other languages with our servers
     security/         signed requests and TLS
     times/            how long things take, beside Apache

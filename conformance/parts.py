@@ -13,6 +13,7 @@ from conformance.guests import visits
 from conformance.lake import tables
 from conformance.lines import crossings
 from conformance.mqadmin import subcommands
+from conformance.pops import shared_pops
 from conformance.python import against
 from conformance.report import Scenario
 from conformance.security import encrypted_lines, signatures
@@ -65,6 +66,13 @@ PARTS: Final = {
         shared_groups.SCENARIOS,
         shared_groups.COLUMNS,
         shared_groups.unable,
+    ),
+    "pop": Part(
+        "POP",
+        "groups of Java and Python members that pop, by broker and Java client",
+        shared_pops.SCENARIOS,
+        shared_pops.COLUMNS,
+        shared_pops.unable,
     ),
     "guests": Part(
         "Other languages",

@@ -35,7 +35,6 @@ PURPOSES: Final = (
     Purpose("PocketMQ does not throttle reads of old messages", "ColdData", "."),
     Purpose("PocketMQ has no slaves whose progress could be set", "resetMasterFlushOffset", "."),
     Purpose("the operating system decides how far the log is read ahead", "setCommitLogReadAheadMode", "."),
-    Purpose("PocketMQ does not support POP consumption", "setConsumeMode|exportPopRecord", "."),
     Purpose("PocketMQ does not map topics to queues of several brokers", "StaticTopic|AdminStatic", "."),
     Purpose(
         "PocketMQ adds the waiting time of heartbeats, conflicting subscriptions, counts of changes, and a name of 4.9",

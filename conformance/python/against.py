@@ -24,7 +24,14 @@ SETTINGS: Final = {
 """The last: a machine on which others work, too, is no reason to refuse a send."""
 TRAITS: Final = {
     "4.9.7": Traits(
-        timers=False, no_timers=True, recall=False, resets_itself=False, exact_times=False, tells_new_groups=False
+        timers=False,
+        no_timers=True,
+        recall=False,
+        resets_itself=False,
+        exact_times=False,
+        tells_new_groups=False,
+        pops=False,
+        no_pops=True,
     ),
 }
 """Of brokers that lack something; all others have everything."""

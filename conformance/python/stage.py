@@ -17,7 +17,14 @@ from itertools import count
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, TypeVar
 
-from pocketmq.client import AsyncAdmin, AsyncLitePullConsumer, AsyncProducer, AsyncPullConsumer, AsyncPushConsumer
+from pocketmq.client import (
+    AsyncAdmin,
+    AsyncLitePullConsumer,
+    AsyncProducer,
+    AsyncPullConsumer,
+    AsyncPushConsumer,
+    AsyncSimpleConsumer,
+)
 from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.model.message import StoredMessage
 from pocketmq.model.names import RETRY_PREFIX
@@ -43,6 +50,9 @@ class Traits(NamedTuple):
     """Find the first message at or after a time, and not one near it."""
     tells_new_groups: bool = True
     """Say that a group has no offset, when that is what a client wants to know, and not 0."""
+    pops: bool = True
+    """Lease messages."""
+    no_pops: bool = False
     threads: bool = True
     """Time goes by itself, so that blocking clients can be used."""
 
@@ -94,6 +104,10 @@ class Stage:
     def pull(self, group: str, **options: Any) -> AsyncPullConsumer:
         made = {**self.consumer_options(), "group": group, **options}
         return AsyncPullConsumer(self.name_server, dependencies=self.dependencies(), **made)
+
+    def simple(self, group: str, **options: Any) -> AsyncSimpleConsumer:
+        made = {**self.consumer_options(), "group": group, "start_at": "first", **options}
+        return AsyncSimpleConsumer(self.name_server, dependencies=self.dependencies(), **made)
 
     def admin(self, **options: Any) -> AsyncAdmin:
         return AsyncAdmin(self.name_server, dependencies=self.dependencies(), **{**self.options(), **options})
