@@ -16,6 +16,7 @@ from conformance.mqadmin import subcommands
 from conformance.pops import shared_pops
 from conformance.python import against
 from conformance.report import Scenario
+from conformance.sdk import against as against_sdk
 from conformance.security import encrypted_lines, signatures
 from conformance.spark import same_tests
 from conformance.store import kills, locks, removals, turns
@@ -80,6 +81,13 @@ PARTS: Final = {
         visits.SCENARIOS,
         visits.COLUMNS,
         guest_programs.unable,
+    ),
+    "sdk": Part(
+        "RocketMQ 5 clients",
+        "the official clients of RocketMQ 5 by gRPC, by what serves them",
+        against_sdk.SCENARIOS,
+        against_sdk.COLUMNS,
+        against_sdk.unable,
     ),
     "security": Part(
         "Security",

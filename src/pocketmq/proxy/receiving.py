@@ -266,7 +266,8 @@ def _deliveries(answer: Command, group: str, topic: str, broker_name: str) -> li
             log.error("A message of topic %s on broker %s is left out: %s", topic, broker_name, error)
             continue
         leased = Leased(group, topic, HandleText(handle, message.log_offset))
-        attempts = max(message.reconsume_times, counts.get((handle.queue_id, handle.offset), 0))
+        of_queue = counts.get((handle.queue_id, -1), 0)
+        attempts = max(message.reconsume_times, counts.get((handle.queue_id, handle.offset), of_queue))
         found.append(Delivery(message, leased, attempts + 1))
     return found
 
@@ -283,12 +284,13 @@ def _handle(broker_name: str, reply: PopReply, queues: PoppedQueues, message: St
 
 
 def _order_counts(text: str | None) -> dict[tuple[int, int], int]:
-    """How often each message of an orderly pop was delivered before, by queue and offset."""
+    """How often messages of an orderly pop were delivered before, by queue and offset; offset -1 stands for all of a queue."""
     counts: dict[tuple[int, int], int] = {}
     for entry in (text or "").split(";"):
         words = entry.split(" ")
-        if len(words) == 3 and words[1].startswith("qo") and words[2].isdecimal():
-            queue_id, _, offset = words[1].removeprefix("qo").partition("%")
-            if queue_id.isdecimal() and offset.isdecimal():
-                counts[int(queue_id), int(offset)] = int(words[2])
+        if len(words) != 3 or not words[2].isdecimal():
+            continue
+        queue_id, _, offset = words[1].removeprefix("qo").partition("%")
+        if queue_id.isdecimal() and (offset.isdecimal() or not offset):
+            counts[int(queue_id), int(offset or -1)] = int(words[2])
     return counts
