@@ -5,6 +5,7 @@ import errno
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -431,3 +432,53 @@ async def test_a_turn_ends_when_its_pops_have_large_answers() -> None:
         assert {answer.code for answer in answers} == {DONE}
         assert len([one for answer in answers for one in leased(answer)]) == 60
         assert 1 < log_writes(broker) - writes < 6
+
+
+@pytest.mark.parametrize("seed", range(3))
+@in_virtual_time
+async def test_forged_handles_among_valid_ones_get_rocketmqs_codes_and_change_nothing(seed: int) -> None:
+    """Words of valid handles are replaced, cut off and repeated; every valid ack counts."""
+    chance = Random(seed)
+    words = (
+        "",
+        "x",
+        "-1",
+        "999",
+        "9",
+        str(2**31),
+        str(2**63 - 1),
+        str(-(2**63)),
+        "9" * 30,
+        "é",
+        "broker-b",
+        "1 2",
+    )
+    async with running(store={"log_file_bytes": 1 << 20}) as broker:
+        client = await with_messages(broker, 96)
+        leases = [one for _ in range(3) for one in await pop(client, invisible_ms=600_000)]
+        mixed: list[tuple[Leased, Command]] = []
+        for one in leases:
+            for _ in range(2):
+                parts = one.handle.text().split(" ")
+                match chance.randrange(3):
+                    case 0:
+                        parts[chance.choice([0, 1, 5])] = chance.choice(words)
+                    case 1:
+                        del parts[chance.randrange(6) :]
+                    case _:
+                        parts[1:1] = parts[: chance.randrange(1, 8)]
+                mixed.append((one, an_ack(one, extra_info=" ".join(parts))))
+        valid = chance.sample(leases, 50)
+        mixed += [(one, an_ack(one)) for one in valid]
+        chance.shuffle(mixed)
+
+        answers = broker.serve_now(client, *[command for _, command in mixed])
+
+        found = await codes(answers)
+        assert {*found} <= {DONE, ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.NO_MESSAGE}
+        for (_, command), code in zip(mixed, found, strict=True):
+            assert (
+                code == DONE or command.ext is None or command.ext["extraInfo"] not in {o.handle.text() for o in valid}
+            )
+        assert open_messages(broker) == len(leases) - len(valid)
+        nothing_is_half_done(broker)
