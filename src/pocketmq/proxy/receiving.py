@@ -1,11 +1,12 @@
-"""ReceiveMessage: one pop of one broker, as a stream.
+"""ReceiveMessage: pops of one broker until one finds messages, as a stream.
 
-    pop ──┬─ messages ──► filtered: acknowledged │ too many attempts: dead letters │ others ──► status OK, messages, time
+    pop ── nothing ──► wait for a notification ──► pop again
+     └────┬─ messages ──► filtered: acknowledged │ too many attempts: dead letters │ others ──► status OK, messages, time
           ├─ nothing ───► status MESSAGE_NOT_FOUND, time
           └─ failure ───► status
 
-The wait for messages is that of the broker: a receive that waits costs a task and no more. If the client is gone before it has a message,
-that message returns after a second instead of at the end of its lease. A stream that is read slowly delays only itself.
+A receive that waits has no lease: a broker would lease messages to a client that has ended its receive meanwhile. Messages that a client
+is not there to read return after a second. A stream that is read slowly delays only itself.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from pocketmq.codes import RequestCode, ResponseCode
 from pocketmq.errors import InvalidExpression, PocketMQError, TopicNotFound, UnreadableMessage
 from pocketmq.model import StoredMessage, Subscription
 from pocketmq.model.properties import POP_CK, raw_property
-from pocketmq.protocol.api.messages import PopMessage, PopReply
+from pocketmq.protocol.api.messages import Notification, NotificationReply, PopMessage, PopReply
 from pocketmq.protocol.command import Command
 from pocketmq.protocol.pop import Handle, PoppedQueues, flag_of
 from pocketmq.proxy.callers import Caller
@@ -42,6 +43,9 @@ _FROM_THE_END: Final = 1
 _DEADLINE_MARGIN_S: Final = 0.5
 """How long before the deadline of the client a receive without messages is answered."""
 _CALL_MARGIN_S: Final = 3.0
+SLICE_S: Final = 5.0
+"""How long one request waits at a broker, which does not notice that the client has ended its receive."""
+LEAST_WAIT_S: Final = 0.05
 _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
 
 Write = Callable[[ReceiveMessageResponse], Awaitable[None]]
@@ -65,6 +69,8 @@ class ReceiveCalls:
         self._settings = settings
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[tuple[str, str, str], dict[asyncio.Future[None], None]] = {}
+        """Receives that wait, by group, topic and broker."""
         self.receives = 0
         """Those that are served now."""
 
@@ -103,32 +109,90 @@ class ReceiveCalls:
             ALL_QUEUES,
             max(1, min(request.batch_size, self._settings.receive_batch)),
             invisible_ms,
-            round(poll_s * 1000),
+            0,
             _FROM_THE_END,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
             order=config.consume_message_orderly,
             attempt_id=request.attempt_id or None,
         )
-        answer = await self._pop(session, broker_name, header, poll_s + _CALL_MARGIN_S)
+        answer = await self._pop(session, broker_name, header, poll_s)
         deliveries = _deliveries(answer, group, topic, broker_name)
         deliveries = await self._chosen(session, subscription, deliveries, config.retry_max_times + 1)
         await self._write(session, request, deliveries, write)
 
-    async def _pop(self, session: Session, broker_name: str, header: PopMessage, timeout_s: float) -> Command:
-        """The answer. If the client is gone meanwhile, its messages return."""
+    async def _pop(self, session: Session, broker_name: str, header: PopMessage, poll_s: float) -> Command:
+        """The answer to the pop that finds messages, or to the last one."""
+        until = self._clock.monotonic() + poll_s
+        while True:
+            answer = await self._pop_now(session, broker_name, header)
+            left_s = until - self._clock.monotonic()
+            if answer.code not in _NOTHING or left_s < LEAST_WAIT_S:
+                return answer
+            if not await self._wait(session, broker_name, header, min(left_s, SLICE_S)):
+                continue
+            answer = await self._pop_now(session, broker_name, header)
+            if answer.code not in _NOTHING:
+                return answer
+            await asyncio.sleep(LEAST_WAIT_S)  # another member was faster, or the filter selects none of them
+
+    async def _pop_now(self, session: Session, broker_name: str, header: PopMessage) -> Command:
+        """The answer. If the client ends the call meanwhile, its messages return."""
         command = session.brokers.command(RequestCode.POP_MESSAGE, header, extra=named(broker_name))
-        call = asyncio.ensure_future(session.brokers.call(broker_name, command, timeout_s))
+        call = asyncio.ensure_future(session.brokers.call(broker_name, command))
         try:
             answer = await asyncio.shield(call)
         except asyncio.CancelledError:
             self._start(self._give_back(session, call, header, broker_name))
             raise
-        if answer.code == ResponseCode.POLLING_FULL:
-            raise Refused(Code.TOO_MANY_REQUESTS, answer.remark or "too many pops wait at the broker")
         if answer.code not in _NOTHING and (error := answer.error()) is not None:
             raise error
         return answer
+
+    async def _wait(self, session: Session, broker_name: str, header: PopMessage, seconds: float) -> bool:
+        """Wait until there may be messages. False if the time is over."""
+        key = header.consumer_group, header.topic, broker_name
+        notification = Notification(
+            header.consumer_group,
+            header.topic,
+            ALL_QUEUES,
+            round(seconds * 1000),
+            0,
+            header.order,
+            header.attempt_id,
+            header.exp_type,
+            header.exp,
+        )
+        call = asyncio.ensure_future(
+            session.brokers.leases.wait(broker_name, notification, timeout_s=seconds + _CALL_MARGIN_S)
+        )
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, {})[woken] = None
+        try:
+            await asyncio.wait((call, woken), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._waiting[key][woken]
+            if not self._waiting[key]:
+                del self._waiting[key]
+            if not call.done():
+                self._start(self._pass_on(call, key))
+        if woken.done():
+            return True
+        reply = call.result()
+        if reply.polling_full:
+            raise Refused(Code.TOO_MANY_REQUESTS, f"too many clients wait at broker {broker_name}")
+        return reply.has_msg
+
+    async def _pass_on(self, call: asyncio.Future[NotificationReply], key: tuple[str, str, str]) -> None:
+        """Brokers notify one member of a message. If that does not wait any more, notify another one."""
+        try:
+            has_message = (await call).has_msg
+        except PocketMQError:
+            return  # its connection was closed
+        for woken in self._waiting.get(key, ()) if has_message else ():
+            if not woken.done():
+                woken.set_result(None)
+                return
 
     async def _give_back(
         self, session: Session, call: asyncio.Future[Command], header: PopMessage, broker_name: str

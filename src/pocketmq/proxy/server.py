@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from pocketmq.client.cluster.instance import Dependencies
 from pocketmq.errors import ListenFailed, PocketMQError, WrongState
@@ -318,7 +319,7 @@ class Proxy:
     def _handlers(self) -> grpc.GenericRpcHandler:
         handlers: dict[str, grpc.RpcMethodHandler] = {}
         for name, (request, response) in METHODS.items():
-            codec = {"request_deserializer": request.FromString, "response_serializer": response.SerializeToString}
+            codec = {"request_deserializer": _decoder(request), "response_serializer": response.SerializeToString}
             if name == "Telemetry":
                 handlers[name] = grpc.stream_stream_rpc_method_handler(self._serve_telemetry, **codec)
             elif name == "ReceiveMessage":
@@ -332,7 +333,7 @@ class Proxy:
         async def serve(request: Any, context: Any) -> Any:
             self.calls += 1
             try:
-                return await handler(self._caller(context), request)
+                return await handler(self._caller(context), _valid(request))
             except (Refused, PocketMQError) as error:
                 self.refused += 1
                 return response(status=status_of(error))
@@ -345,7 +346,7 @@ class Proxy:
     async def _serve_receive(self, request: Any, context: Any) -> None:
         self.calls += 1
         try:
-            await self._parts.receiving.receive(self._caller(context), request, context.write)
+            await self._parts.receiving.receive(self._caller(context), _valid(request), context.write)
         except (Refused, PocketMQError) as error:
             self.refused += 1
             await context.write(ReceiveMessageResponse(status=status_of(error)))
@@ -357,7 +358,7 @@ class Proxy:
 
         async def read() -> Any:
             request = await context.read()
-            return None if request is grpc.aio.EOF else request
+            return None if request is grpc.aio.EOF else _valid(request)
 
         try:
             caller = self._caller(context)
@@ -368,6 +369,24 @@ class Proxy:
             is_of_client = 40_000 <= error.code < 50_000
             code = grpc.StatusCode.INVALID_ARGUMENT if is_of_client else grpc.StatusCode.INTERNAL
             await context.abort(code, str(error))
+
+
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    """Decodes requests. One that cannot be decoded becomes its error: gRPC's library would log a stack trace for each."""
+
+    def decode(data: bytes) -> Any:
+        try:
+            return kind.FromString(data)
+        except DecodeError as error:
+            return error
+
+    return decode
+
+
+def _valid(request: Any) -> Any:
+    if isinstance(request, DecodeError):
+        raise Refused(Code.BAD_REQUEST, f"the request cannot be decoded: {request}")
+    return request
 
 
 def _options(settings: ProxySettings) -> list[tuple[str, int]]:
