@@ -46,6 +46,10 @@ class ProducerMember(ABC):
     @abstractmethod
     def wire_group(self) -> str: ...
 
+    def topics(self) -> Iterable[str]:
+        """Topics whose brokers this producer must be connected to, even if it sends nothing."""
+        return ()
+
     def topic_forgotten(self, topic: str) -> None:  # noqa: B027 optional
         """Drop cached data of a topic that was not used for a long time."""
 
@@ -137,8 +141,9 @@ class Members:
         return next((member for member in self._producers.get(group, ()) if member.decides_transactions), None)
 
     def topics(self) -> set[str]:
-        """The topics that consumers read."""
-        return {topic for consumer in self._consumers.values() for topic in consumer.topics()}
+        """The topics that consumers read, and those of producers that answer transaction checks."""
+        members: list[ProducerMember | ConsumerMember] = [*self._consumers.values(), *self.producers]
+        return {topic for member in members for topic in member.topics()}
 
     def heartbeat(self, client_id: str) -> HeartbeatData:
         """The heartbeat with all groups."""

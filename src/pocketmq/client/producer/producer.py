@@ -88,7 +88,7 @@ class AsyncProducer(AsyncClient):
     # lifecycle
 
     async def start(self) -> None:
-        """Start the producer. It does not connect yet, so it does not fail when no server runs."""
+        """Start the producer. It does not wait for servers, so it does not fail when none runs."""
         self._require_new()
         self._member = SendMember(
             self._settings, self._hooks, self._limit, self._tracer, self._check, self._dependencies

@@ -26,6 +26,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pocketmq.client.cluster.heartbeats import ProducerMember
@@ -45,7 +46,7 @@ from pocketmq.client.telemetry.tracing import Tracer
 from pocketmq.errors import CallTimedOut, NetworkError, PartlySent, PocketMQError, TopicNotFound, UsageError
 from pocketmq.model import Message, MessageQueue, StoredMessage
 from pocketmq.model import properties as names
-from pocketmq.model.names import reply_topic, unwrap, wrap
+from pocketmq.model.names import HALF_TOPIC, reply_topic, unwrap, wrap
 from pocketmq.net import Peer, Repeating
 from pocketmq.protocol.api.messages import CheckTransactionState
 
@@ -224,7 +225,7 @@ log = logging.getLogger("pocketmq.client")
 
 
 class SendMember(ProducerMember):
-    """A running producer. Creating it does not connect to servers."""
+    """A running producer. Creating it does not wait for servers."""
 
     def __init__(
         self,
@@ -249,6 +250,17 @@ class SendMember(ProducerMember):
         if tracer is not None:
             tracer.start()
         instance.add_producer(self)
+        if self.decides_transactions:
+            instance.start(self._meet_brokers())
+
+    async def _meet_brokers(self) -> None:
+        """Connect to brokers that may check a transaction of an earlier process, also if this one sends nothing. If this fails, the
+        next poll of routes does it.
+        """
+        for topic in self.topics():
+            with suppress(PocketMQError):
+                await self.instance.routes.find(topic)
+        self.instance.heartbeat_soon()
 
     async def stop(self) -> None:
         """Wait for messages in flight, at most `stop_timeout_ms`, and leave the group."""
@@ -273,6 +285,9 @@ class SendMember(ProducerMember):
     @property
     def wire_group(self) -> str:
         return wrap(self._settings.namespace, self._settings.group)
+
+    def topics(self) -> tuple[str, ...]:
+        return (HALF_TOPIC, self._settings.template_topic) if self.decides_transactions else ()
 
     def topic_forgotten(self, topic: str) -> None:
         self.outbox.forget(unwrap(self._settings.namespace, topic), topic)
