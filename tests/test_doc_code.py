@@ -30,6 +30,7 @@ ON_A_SERVER = (
     "guides/delays.md",
     "guides/deploying.md",
     "guides/doctor.md",
+    "guides/fastapi.md",
     "guides/faststream.md",
     "guides/celery.md",
     "guides/taskiq.md",

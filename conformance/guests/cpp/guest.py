@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from rocketmq.client import Message, MessageModel, Producer, PushConsumer  # type: ignore[import-not-found]
+from rocketmq.client import Message, MessageModel, Producer, PushConsumer
 
 
 def say(what: str, value: object) -> None:

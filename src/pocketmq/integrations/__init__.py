@@ -6,6 +6,7 @@ Modules in reading order:
     taskiq        RocketBroker and RocketResults for taskiq
     kombu_queues  where the messages of kombu's queues come from
     celery        the transport `rocketmq://` for Celery and kombu
+    fastapi       clients that start and stop with a FastAPI or Starlette application
 """
 
 import re
