@@ -39,6 +39,12 @@ def cpu_s(pids: Iterable[int]) -> float:
     return total / TICKS
 
 
+def fine_cpu_s(pids: Iterable[int]) -> float:
+    """The same in nanoseconds instead of ticks, without threads that have ended: for work of milliseconds."""
+    tasks = (task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int((task / "schedstat").read_text("ascii").split()[0]) for task in tasks) / 1e9
+
+
 def children_cpu_s() -> float:
     """Seconds of the processes that this one started and that have ended."""
     times = os.times()

@@ -11,7 +11,8 @@ FOLDER: Final = ROOT / "docs" / "generated"
 BROKER: Final = "bench.broker"
 CLIENT: Final = "bench.client"
 SPARK: Final = "bench.spark.end_to_end"
-NAMES: Final = {BROKER: "broker", CLIENT: "client", SPARK: "spark"}
+POP: Final = "bench.broker.pops"
+NAMES: Final = {BROKER: "broker", CLIENT: "client", SPARK: "spark", POP: "pop"}
 
 
 def written(facts: Sequence[str], sheets: Sequence[Sheet], program: str) -> str:
