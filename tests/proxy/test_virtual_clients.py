@@ -8,6 +8,7 @@ from tests.client.real_cluster import NAME_SERVER, until
 from tests.proxy.kit import message, publishing_settings, subscription_settings, virtual_proxy
 
 from pocketmq.client.admin.admin import AsyncAdmin
+from pocketmq.model import MessageQueue
 from pocketmq.protocol.bodies.clients import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
@@ -186,6 +187,42 @@ def test_an_administrator_gets_the_stacks_of_a_client_and_lets_it_verify_a_messa
                 info = await asking
                 assert info.jstack == "at main"
                 assert sent.status.code == m.Code.OK
+
+    run(main())
+
+
+def test_tools_see_which_queues_a_client_pops() -> None:
+    async def main() -> None:
+        async with virtual_proxy() as proxy:
+            client = proxy.client()
+            async with client.telemetry(subscription_settings()), _admin(proxy) as admin:
+                await client.receive()
+                owners = await admin.groups.owners("G")
+                info = await admin.groups.running_info("G", "client-1")
+                popped = info.mq_pop_table[MessageQueue("T", "broker-a", -1)]
+                age_ms = proxy.cluster.clock.now_ms() - popped.last_pop_timestamp
+
+                assert owners.of(MessageQueue("T", "broker-a", 2)) == ("client-1",)
+                assert 0 < age_ms < 30_000
+
+    run(main())
+
+
+def test_an_administrator_lets_a_client_consume_a_message() -> None:
+    async def main() -> None:
+        async with virtual_proxy() as proxy:
+            client = proxy.client()
+            await client.send(message(body=b"again"))
+            (stored,) = [one for queue in range(4) for one in proxy.cluster.stored("T", queue)]
+            async with client.telemetry(subscription_settings()) as (stream, _), _admin(proxy) as admin:
+                asking = asyncio.create_task(admin.messages.consume_directly("G", "client-1", stored))
+                command = (await stream.next()).verify_message_command
+                assert (command.message.body, command.message.topic.name) == (b"again", "T")
+                result = m.VerifyMessageResult(nonce=command.nonce)
+                status = m.Status(code=m.Code.FAILED_TO_CONSUME_MESSAGE, message="not today")
+                stream.send(m.TelemetryCommand(status=status, verify_message_result=result))
+                outcome = await asking
+                assert (outcome.consume_result, outcome.remark) == ("CR_LATER", "not today")
 
     run(main())
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.client.real_cluster import until
 from tests.proxy.kit import VirtualClient, message, receive_request, subscription_settings, virtual_proxy
 
 from pocketmq.proxy import messages as m
@@ -165,7 +166,7 @@ def test_a_message_with_a_changed_time_returns_then() -> None:
     run(main())
 
 
-def test_renewed_leases_last_for_hours_and_the_first_handle_stays_valid() -> None:
+def test_renewed_leases_last_and_the_first_handle_stays_valid() -> None:
     async def main() -> None:
         async with virtual_proxy() as proxy:
             client = proxy.client()
@@ -173,7 +174,7 @@ def test_renewed_leases_last_for_hours_and_the_first_handle_stays_valid() -> Non
                 await client.receive()
                 await send_ids(client, 2)
                 done, given_up = await client.drain(2, auto_renew=True)
-                for _ in range(60):
+                for _ in range(15):
                     await asyncio.sleep(60)
                     await client.call("Heartbeat", m.HeartbeatRequest(client_type=m.ClientType.PUSH_CONSUMER))
                 assert (await client.ack(done)).status.code == m.Code.OK
@@ -332,6 +333,47 @@ def test_a_message_becomes_a_dead_letter_on_request_and_after_its_last_attempt()
 
             dead = proxy.cluster.stored("%DLQ%G")
             assert sorted(one.body for one in dead) == [b"0", b"1"]
+
+    run(main())
+
+
+def test_members_of_both_protocols_share_a_group_and_lose_nothing_when_some_are_killed() -> None:
+    count = 120
+
+    async def main() -> None:
+        async with virtual_proxy() as proxy:
+            done: list[bytes] = []
+
+            async def work(client: VirtualClient) -> None:
+                while True:
+                    received = await client.receive(batch_size=4, invisible_s=10)
+                    await asyncio.sleep(0.2)
+                    if received.messages:
+                        await client.ack(*received.messages)
+                        done.extend(one.body for one in received.messages)
+
+            async def work_by_remoting(host: str) -> None:
+                options: dict[str, Any] = {"start_at": "first", "invisible_ms": 10_000, "receive_batch": 4}
+                async with proxy.cluster.simple_consumer("G", host=host, **options) as consumer:
+                    await consumer.subscribe("T")
+                    while True:
+                        messages = await consumer.receive(4, wait_s=5)
+                        await asyncio.sleep(0.2)
+                        await consumer.ack(messages)
+                        done.extend(one.body for one in messages)
+
+            members = [asyncio.create_task(work(proxy.client(f"client-{number}"))) for number in range(3)]
+            members += [asyncio.create_task(work_by_remoting(f"10.0.2.{number}")) for number in range(2)]
+            await asyncio.sleep(1)
+            await send_ids(proxy.client("sender"), count)
+            await asyncio.sleep(1)
+            for killed in (members[0], members[3]):
+                killed.cancel()
+            await until(lambda: len(set(done)) == count)
+            for member in members:
+                member.cancel()
+            await asyncio.wait(members)
+            assert set(done) == {b"%d" % number for number in range(count)}
 
     run(main())
 

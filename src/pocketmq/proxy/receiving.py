@@ -116,6 +116,7 @@ class ReceiveCalls:
             order=config.consume_message_orderly,
             attempt_id=request.attempt_id or None,
         )
+        session.popped_ms[topic, broker_name] = self._clock.now_ms()
         answer = await self._pop(session, broker_name, header, poll_s)
         deliveries = _deliveries(answer, group, topic, broker_name)
         deliveries = await self._chosen(session, subscription, deliveries, config.retry_max_times + 1)

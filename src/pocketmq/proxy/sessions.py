@@ -13,7 +13,7 @@ transactions, and what tools show, all work as for clients of the remoting proto
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -83,6 +83,8 @@ class Session:
         """Commands that wait for the answer of the client, by nonce."""
         self.receives = 0
         """Receives that are served now."""
+        self.popped_ms: dict[tuple[str, str], int] = {}
+        """When messages were last received, by topic and broker."""
         self.seen = 0.0
         self._clock = dependencies.clock
         self._instance = instance
@@ -124,6 +126,13 @@ class Session:
             self._learned[topic] = route
             self.brokers.learn(route.data.broker_datas)
         return route
+
+    def sources(self) -> Iterator[tuple[str, str]]:
+        """The subscribed topics, each on the brokers from which the client receives its messages."""
+        for one in self.subscriptions:
+            route = self._learned.get(one.topic)
+            for name in dict.fromkeys(queue.broker_name for queue in route.readable) if route else ():
+                yield one.topic, name
 
     # membership
 

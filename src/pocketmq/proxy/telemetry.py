@@ -17,15 +17,19 @@ from typing import Any, Final
 from pocketmq.access.accounts import Action, Resource
 from pocketmq.codes import RequestCode
 from pocketmq.errors import InvalidExpression, PocketMQError, RequestNotSupported, TopicNotFound
-from pocketmq.model import DELAY_LEVELS
+from pocketmq.model import DELAY_LEVELS, MessageQueue
 from pocketmq.model import properties as names
 from pocketmq.net import Peer
 from pocketmq.protocol.api.messages import CheckTransactionState, GetConsumerRunningInfo
 from pocketmq.protocol.bodies.clients import (
+    CLIENT_VERSION,
+    CONSUME_TYPE,
     ConsumeOutcome,
     ConsumerRunningInfo,
+    ConsumeType,
     DirectConsumption,
     ExponentialRetryPolicy,
+    PopProcessQueueInfo,
     RetryPolicyType,
     SubscriptionGroupConfig,
 )
@@ -51,7 +55,7 @@ from pocketmq.proxy.messages import (
     TelemetryCommand,
     VerifyMessageCommand,
 )
-from pocketmq.proxy.routes import Facts
+from pocketmq.proxy.routes import ALL_QUEUES, Facts
 from pocketmq.proxy.sending import Half, HalfMessages
 from pocketmq.proxy.sessions import Session, Sessions, Stream
 from pocketmq.proxy.settings import ProxySettings
@@ -110,8 +114,14 @@ class BrokerRequests:
             print_stack = PrintThreadStackTraceCommand(nonce=nonce)
             answer = await self._ask(session, nonce, TelemetryCommand(print_thread_stack_trace_command=print_stack))
             stacks = answer.thread_stack_trace.thread_stack_trace
-        properties = {"PROP_CONSUME_TYPE": "CONSUME_POP", "PROP_CLIENT_VERSION": session.caller.version}
-        info = ConsumerRunningInfo(properties, session.subscriptions, jstack=stacks)
+        properties = {CONSUME_TYPE: ConsumeType.CONSUME_POP.value, CLIENT_VERSION: session.caller.version}
+        popped = {
+            MessageQueue(topic, broker_name, ALL_QUEUES): PopProcessQueueInfo(
+                last_pop_timestamp=session.popped_ms.get((topic, broker_name), 0)
+            )
+            for topic, broker_name in session.sources()
+        }
+        info = ConsumerRunningInfo(properties, session.subscriptions, mq_pop_table=popped, jstack=stacks)
         return command.reply(body=info.encode())
 
     async def _verify(self, session: Session, command: Command) -> Command:
