@@ -237,9 +237,10 @@ public class Sdk {
             producer.send(message(TRANSACTION, "rolled back").build(), rolledBack);
             rolledBack.rollback();
             producer.send(message(TRANSACTION, "checked").build(), producer.beginTransaction());
-            same(flaws, "bodies", bodies(receive(consumer, Set.of("committed", "checked"), true, LEASE)),
-                List.of("checked", "committed"));
-            same(flaws, "rolled back", bodies(consumer.receive(32, LEASE)), List.of());
+            List<MessageView> found = receive(consumer, Set.of("committed", "checked"), true, LEASE);
+            // Apache's broker may check a transaction that is just committed, and deliver it twice.
+            same(flaws, "bodies", new TreeSet<>(bodies(found)), new TreeSet<>(Set.of("checked", "committed")));
+            same(flaws, "rolled back", bodies(consumer.receive(32, LEASE)).contains("rolled back"), false);
         }
         return flaws;
     }
