@@ -252,7 +252,7 @@ async def conversation(seed: int, group: str, **store: Any) -> dict[str, object]
             await client.sent(b"%d" % number, queue_id=number % 2)
         for _ in range(8):
             fields: dict[str, Any] = {
-                "most": chance.choice([1, 5, 32]),
+                "most": chance.choice([1, 5, 32, 32, 0, -3]),
                 "invisible_ms": chance.choice([0, 900, 5_000, 60_000]),
             }
             (popped,) = await answers_of(

@@ -482,3 +482,14 @@ async def test_forged_handles_among_valid_ones_get_rocketmqs_codes_and_change_no
             )
         assert open_messages(broker) == len(leases) - len(valid)
         nothing_is_half_done(broker)
+
+
+@pytest.mark.parametrize("most", [0, -1, -3, -(2**31)])
+@in_virtual_time
+async def test_a_pop_of_no_messages_leases_none(most: int) -> None:
+    async with running() as broker:
+        client = await with_messages(broker, 10)
+        assert len(await pop(client, most=1)) == 1
+
+        assert await pop(client, most=most) == []
+        assert open_messages(broker) == 1

@@ -94,7 +94,7 @@ class Reading:
     def only_source(self, query: PopQuery, chance: int) -> Source | None:
         """The queue that has all messages of a pop; None if there may be others, or none, or if messages are filtered."""
         settings, store = self._state.settings.now.pop, self._state.store
-        if query.order or query.filter is not EVERYTHING or settings.limits_in_flight:
+        if query.order or query.filter is not EVERYTHING or settings.limits_in_flight or query.max_count < 1:
             return None
         retries_first = chance < settings.retry_percent
         if retries_first and self._has_retries(query, chance):
