@@ -1,8 +1,8 @@
 """Members of a group that pop and acknowledge as fast as they can, on one thread, each with its own connection.
 
-    member:  pop of N ──► messages ──► N acks in one write ──► N answers ──► pop of N …
+    member:  pop of N ──► messages ──► N acks and the next pop in one write ──► N answers, messages ──► …
 
-A member sends single acks without waiting in between, as RocketMQ's push consumer does.
+A member waits for no ack, and pops again at once, as RocketMQ's push consumer does.
 """
 
 import re
@@ -32,6 +32,7 @@ _ACK = (
     + _END
 )
 _CODE = re.compile(rb'"code":(\d+)').search
+_OPAQUE = re.compile(rb'"opaque":(\d+)').search
 _FIELDS = {
     name: re.compile(rb'"%b":"([^"]*)"' % name).search
     for name in (b"popTime", b"invisibleTime", b"reviveQid", b"startOffsetInfo", b"msgOffsetInfo")
@@ -62,13 +63,15 @@ class _Member:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._data = bytearray()
-        self._answers_left = 0
-        self._opaque = 0
+        self._opaque = self._pop_opaque = 0
 
     def pop(self) -> None:
+        self.socket.sendall(self._next_pop())
+
+    def _next_pop(self) -> bytes:
         self._opaque += 1
-        header = _POP % (self._group, self._topic, self._batch, int(time() * 1000), self._opaque)
-        self.socket.sendall(join_frame(0, header))
+        self._pop_opaque = self._opaque
+        return join_frame(0, _POP % (self._group, self._topic, self._batch, int(time() * 1000), self._pop_opaque))
 
     def read(self) -> int:
         """Handle what came. Return how many messages were acknowledged."""
@@ -81,14 +84,15 @@ class _Member:
             size = 4 + int.from_bytes(self._data[at : at + 4], "big")
             if len(self._data) - at < size:
                 break
-            if self._answers_left:
-                self._answers_left -= 1
-                done += 1
-                if not self._answers_left:
-                    self.pop()
+            header_bytes = int.from_bytes(self._data[at + 5 : at + 8], "big")
+            header = bytes(self._data[at + 8 : at + 8 + header_bytes])
+            opaque = _OPAQUE(header)
+            if opaque is not None and int(opaque[1]) == self._pop_opaque:
+                self._popped(header)
+            elif not header.startswith(b'{"code":0,'):
+                raise NotMeasured(f"an ack was answered with {header[:200]!r}")
             else:
-                header_bytes = int.from_bytes(self._data[at + 5 : at + 8], "big")
-                self._popped(bytes(self._data[at + 8 : at + 8 + header_bytes]))
+                done += 1
             at += size
         del self._data[:at]
         return done
@@ -115,7 +119,7 @@ class _Member:
                 frames.append(
                     join_frame(0, _ACK % (self._group, self._topic, queue_id, handle, offset, offset, self._opaque))
                 )
-        self._answers_left = len(frames)
+        frames.append(self._next_pop())
         self.socket.sendall(b"".join(frames))
 
 

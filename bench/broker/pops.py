@@ -159,7 +159,7 @@ class Contest(NamedTuple):
             self.say(" | ".join(rows[-1]))
         headings = ("load", "msg/s", "Apache", "times", "CPU us/msg", "Apache", "share", "goals")
         notes = (
-            f"bodies of {BODY_BYTES} bytes in {QUEUES} queues; one ack for each message, sent together for each pop",
+            f"bodies of {BODY_BYTES} bytes in {QUEUES} queues; one ack for each message, sent with the next pop",
             "all members are in one process on one core, which limits the rates of pops of 32 of ours",
         )
         return Sheet("pop and acknowledge", headings, rows, notes)
