@@ -66,6 +66,7 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "protocol.pending_calls": {UNDO: 1},
     "proxy.receiving": {UNDO: 1},
     "proxy.server": {REQUEST: 1},
+    "spark.lineage": {USER: 2},
     "store.index.growing_index_file": {UNDO: 1},
     "store.log.commit_log": {UNDO: 6, TASK: 1},
     "store.log.log_writer": {THREAD: 2},

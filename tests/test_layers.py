@@ -138,6 +138,7 @@ INNER: dict[str, dict[str, str]] = {
         "read": "filters options pyspark_versions python_processes executors schema broker_facts arrow shared_clients decode",
         "write": "options pyspark_versions python_processes executors schema broker_facts arrow shared_clients read",
         "arrow_read": "options python_processes schema arrow shared_clients read",
+        "lineage": "options read",
         "source": "filters options pyspark_versions python_processes executors schema read write",
     },
     "proxy": {
@@ -180,6 +181,7 @@ OPTIONAL_LIBRARIES = {
     "uvloop": "an extra: looked for when a program chooses its loop",
     "prometheus_client": "an extra: imported when a program uses its metrics",
     "opentelemetry": "an extra: imported when a program uses its metrics",
+    "openlineage": "an extra: imported when a program reports its lineage",
 }
 """What a function may import, and why it does not stand at the top of the file."""
 

@@ -109,7 +109,7 @@ def test_extras_are_the_documented_ones() -> None:
     extras = importlib.metadata.metadata("pocketmq").get_all("Provides-Extra")
 
     expected = {"speed", "compression", "prometheus", "spark", "schemas", "console", "otel", "all", "test", "docs"}
-    expected |= {"faststream", "taskiq", "celery", "fastapi", "grpc"}
+    expected |= {"faststream", "taskiq", "celery", "fastapi", "openlineage", "grpc"}
     assert set(extras or []) == expected
 
 

@@ -119,6 +119,7 @@ _LIBRARIES: Final = {
     "taskiq": ("taskiq>=0.13,<0.14",),
     "celery": ("celery>=5.7,<5.8",),
     "fastapi": ("fastapi>=0.115",),
+    "openlineage": ("openlineage-python>=1.40",),
 }
 """The libraries of the extras in pyproject.toml."""
 

@@ -302,6 +302,7 @@ def _run(job: "Job[Any]", settings: "JobSettings", *, as_json: bool) -> int:
                 f"pocketmq {job.name}", settings.master, settings.remote, settings.session, is_quiet=True
             ) as spark,
             pipelines.stopped_by_signals(run),
+            pipelines.lineage_reported(job.name, settings),
             pipelines.pipeline_failures(),
         ):
             screen.show_text(f"running {job.name}" + ("" if is_once else "; press ctrl-C to stop"))

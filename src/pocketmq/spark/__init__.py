@@ -7,6 +7,7 @@ Modules in reading order:
 
     source             `format("rocketmq")`: the DataSource class; `read_topic`: a DataFrame of some columns
     arrow_read         `pocketmq.read_arrow`: Arrow batches without Spark
+    lineage            `Lineage`: events for OpenLineage about queries, batches and pipelines
     schema             the columns of a topic
     filters/           conditions on columns and properties
     options/           options of reads and writes
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 from pocketmq.spark.python_processes import keep_memory, use_this_python
 
 if TYPE_CHECKING:
+    from pocketmq.spark.lineage import Lineage
     from pocketmq.spark.source import RocketMQSource, read_topic
 else:
 
@@ -36,9 +38,13 @@ else:
 
             public: object = getattr(source, name)
             return public
+        if name == "Lineage":
+            from pocketmq.spark.lineage import Lineage
+
+            return Lineage
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 use_this_python()
 
-__all__ = ["RocketMQSource", "keep_memory", "read_topic"]
+__all__ = ["Lineage", "RocketMQSource", "keep_memory", "read_topic"]

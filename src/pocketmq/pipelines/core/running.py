@@ -31,6 +31,7 @@ from pocketmq.clock import Clock, SystemClock
 from pocketmq.errors import InvalidSetting, MissingLibrary, PipelineFailed, install_command
 from pocketmq.pipelines.core.libraries import error_text
 from pocketmq.pipelines.core.progress import Progress, Tally, batch_of
+from pocketmq.spark.lineage import Data, Lineage
 from pocketmq.spark.read.offsets import Lost
 
 if TYPE_CHECKING:
@@ -133,6 +134,38 @@ class Run:
         for query in queries:
             for row in tallies[query.id].update(query):
                 self.report(row)
+
+
+@contextmanager
+def lineage_reported(pipeline: str, settings: Any) -> Iterator[None]:
+    """Report the run of a pipeline to OpenLineage, if its variables such as OPENLINEAGE_URL are set."""
+    inputs, outputs = data_of(pipeline, settings)
+    lineage = Lineage.configured(settings.namesrv) if inputs or outputs else None
+    if lineage is None:
+        yield
+        return
+    with lineage.job(f"pocketmq.{pipeline}", inputs=inputs, outputs=outputs):
+        yield
+
+
+def data_of(pipeline: str, settings: Any) -> tuple[list[str | Data], list[str | Data]]:
+    """What a pipeline reads and writes, by the names of its settings. The lag report reads no messages."""
+
+    def named(*names: str) -> list[str]:
+        return [text for name in names if (text := getattr(settings, name, None))]
+
+    topics = list(getattr(settings, "topics", ()))
+    tables: list[str | Data] = [*named("lake"), *(Data("spark_catalog", table) for table in named("table"))]
+    match pipeline:
+        case "lag-report":
+            return [], []
+        case "mirror":
+            target = settings.target.replace(",", ";").split(";")[0]
+            return [*topics], [f"rocketmq://{target}/{topic}" for topic in topics]
+        case "replay":
+            dead = [f"%DLQ%{group}" for group in named("dlq")]
+            return tables or [*dead, *topics], [*(named("to") or topics)]
+    return [*topics], [*tables, *named("to", "good", "dead_letters")]
 
 
 def run_until_caught_up(
