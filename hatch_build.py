@@ -1,10 +1,11 @@
 """Compiles the twin of the broker's hot path when the package is built, if that is possible.
 
-    POCKETMQ_PURE=1, or no C compiler, or it fails ──► a pure wheel, for every machine; said once
+    POCKETMQ_PURE=1, or no C compiler, or it fails ──► a pure wheel, for every machine; one line says what that costs
     else ────────────────────────────────────────────► pocketmq/compiled/_turn.abi3.so, in a wheel for this kind of machine
 
 An editable install leaves the library beside its sources, where the import finds it; a wheel leaves the sources as they are. It
-uses the stable interface of Python, so one build serves 3.11 and everything newer.
+uses the stable interface of Python, so one build serves 3.11 and everything newer. `release/wheels.py` builds for other machines:
+LDSHARED is then a cross compiler, and _PYTHON_HOST_PLATFORM the machine.
 """
 
 import os
@@ -23,6 +24,10 @@ SOURCES = Path("src/pocketmq/compiled")
 LIBRARY = "_turn.abi3.so"
 FLAGS = ("-O2", "-fPIC", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden")
 TIMEOUT_S = 300
+LOSS = (
+    "PocketMQ uses Python instead of its C twins, and a broker needs three to four times the processor time for a send"
+)
+MOST_QUOTED = 300
 
 
 class CompiledTwin(BuildHookInterface[Any]):
@@ -36,7 +41,7 @@ class CompiledTwin(BuildHookInterface[Any]):
         library.unlink(missing_ok=True)  # one of an earlier build must not pass for this one
         reason = compile_twin(sources, library)
         if reason:
-            self.app.display_warning(f"PocketMQ uses pure Python, which is slower: {reason}")
+            self.app.display_warning(f"{LOSS}: {one_line(reason)}")
         elif not editable:
             build_data["pure_python"] = False
             build_data["tag"] = f"cp311-abi3-{platform_tag()}"
@@ -62,6 +67,12 @@ def compile_twin(folder: Path, library: Path, extra: tuple[str, ...] = ()) -> st
     if done.returncode:
         return f"{linker[0]} failed: {done.stderr.strip()[-2000:]}"
     return ""
+
+
+def one_line(reason: str) -> str:
+    """The first error of a compiler; most others follow from it."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    return next((line for line in lines if "error:" in line), lines[0])[:MOST_QUOTED]
 
 
 def linking_command() -> list[str]:

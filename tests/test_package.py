@@ -87,6 +87,16 @@ def test_importing_pocketmq_imports_nothing_heavy_and_nothing_optional() -> None
     assert loaded & (HEAVY | OPTIONAL) == set()
 
 
+def test_python_without_the_global_lock_is_refused_by_a_warning() -> None:
+    code = "import sys; sys._is_gil_enabled = lambda: {}; import pocketmq"
+
+    free = subprocess.run([sys.executable, "-c", code.format(False)], capture_output=True, text=True, timeout=60)
+    usual = subprocess.run([sys.executable, "-c", code.format(True)], capture_output=True, text=True, timeout=60)
+
+    assert "PocketMQ does not support Python without the global interpreter lock: set PYTHON_GIL=1" in free.stderr
+    assert usual.stderr == ""
+
+
 def test_the_version_is_that_of_the_installed_package() -> None:
     assert pocketmq.__version__ == importlib.metadata.version("pocketmq")
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", pocketmq.__version__)

@@ -31,6 +31,8 @@ Modules in reading order:
     pytest_plugin   pytest fixtures that start a broker
 """
 
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from pocketmq.errors import PocketMQError
@@ -100,6 +102,13 @@ else:
 
 
 __version__ = "0.1.0"
+
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    warnings.warn(
+        "PocketMQ does not support Python without the global interpreter lock: set PYTHON_GIL=1, or use the standard build of Python",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 __all__ = [
     "AckIndex",

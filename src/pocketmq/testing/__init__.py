@@ -15,6 +15,7 @@ Modules in reading order:
     memory_transport   the two ends of an in-memory connection
     faulty_files       the disk, as a `Files`
     disk/              the model of that disk
+    container          a broker in a container, with testcontainers; only on request
 """
 
 from pocketmq.testing.disk.faults import Fault, Stall
