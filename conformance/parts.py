@@ -15,6 +15,7 @@ from conformance.lines import crossings
 from conformance.mqadmin import subcommands
 from conformance.pops import shared_pops
 from conformance.python import against
+from conformance.replicas import pairs
 from conformance.report import Scenario
 from conformance.sdk import against as against_sdk
 from conformance.security import encrypted_lines, signatures
@@ -106,6 +107,7 @@ PARTS: Final = {
         mixed.SCENARIOS,
         needs_recordings=True,
     ),
+    "replicas": Part("Replicas", "masters and slaves of PocketMQ and Apache RocketMQ", pairs.SCENARIOS),
     "lines": Part("Bad lines", "messages that have to cross a bad line", crossings.SCENARIOS),
     "lake": Part("Lake", "archives into tables", tables.SCENARIOS, tables.COLUMNS, tables.unable, is_alone=True),
     "spark": Part("Spark", "the Spark connector with Apache RocketMQ", same_tests.SCENARIOS, is_alone=True),

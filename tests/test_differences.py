@@ -65,6 +65,8 @@ DIFFERENCES = {
         "POP: a change of a lease that is over",
         "POP: check points in memory (`enablePopBufferMerge`, RocksDB)",
         "replication",
+        "replication: the port for slaves",
+        "replication: a slave that has bytes that its master does not have",
         "`bindAddress`",
         "`brokerIP1`",
         "`brokerName`",
@@ -119,6 +121,8 @@ DIFFERENCES = {
 """The first cell of each row. Remove one only when PocketMQ behaves as RocketMQ there."""
 
 BROKER_OF_ROCKETMQ = """
+haTransferBatchSize=32768 haSendHeartbeatInterval=5000 haHousekeepingInterval=20000 haFlowControlEnable=false
+maxHaTransferByteInSecond=104857600 haMaxGapNotInSync=268435456
     maxMessageSize=4194304 autoCreateSubscriptionGroup=true defaultTopicQueueNums=8 traceTopicEnable=false
     rejectTransactionMessage=false traceOn=true sendThreadPoolQueueCapacity=10000
     pullThreadPoolQueueCapacity=100000 heartbeatThreadPoolQueueCapacity=50000

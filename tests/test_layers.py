@@ -83,9 +83,10 @@ INNER: dict[str, dict[str, str]] = {
     },
     "broker": {
         "access": "",
-        "settings": "",
+        "replication_settings": "",
+        "settings": "replication_settings",
         "topics": "settings",
-        "setting_keys": "settings",
+        "setting_keys": "replication_settings settings",
         "registration_data": "settings topics",
         "registration": "settings topics registration_data",
         "groups": "settings topics",
@@ -101,7 +102,8 @@ INNER: dict[str, dict[str, str]] = {
         "requests": "settings state handlers",
         "parts": "access settings registration snapshots delivery transactions requests stats state handlers pop",
         "metrics": "requests stats state parts",
-        "broker": "settings stats parts metrics",
+        "replication": "settings reads",
+        "broker": "settings stats parts replication metrics",
     },
     "store": {
         "settings": "",
@@ -518,7 +520,7 @@ def test_every_row_names_a_used_import(package: str) -> None:
     ],
 )
 def test_a_wrong_list_of_modules_is_found(listed: str, fault: str) -> None:
-    text = f'"""A package.\n\n{MODULES}\n\n{listed}\n    waiting_pops   what waits\n"""'
+    text = f'"""A package.\n\n{MODULES}\n\n{listed}\n    waiting_pops   what waits\n    replicas   what follows\n"""'
 
     found = list(misses_a_module_in_its_docstring(Source("pocketmq.broker.reads", ast.parse(text), is_package=True)))
 

@@ -67,7 +67,7 @@ def test_settings_that_a_file_does_not_name_keep_their_values() -> None:
 
 
 WITHOUT_A_VALUE = """
-brokerIP1 advertisedPort accountsFile innerClientAuthenticationCredentials tls.server.certPath
+brokerIP1 brokerIP2 advertisedPort accountsFile innerClientAuthenticationCredentials tls.server.certPath
 tls.server.keyPath tls.server.trustCertPath tls.client.trustCertPath tls.client.pinnedCertPath tls.client.certPath
 tls.client.keyPath tls.server.mode
 """
@@ -156,7 +156,10 @@ def test_every_field_has_one_key_except_those_for_code_only() -> None:
     ("name", "warning"),
     [
         ("sendMessageThreadPoolNum", "sendMessageThreadPoolNum is not known; did you mean sendMessageThreadPoolNums?"),
-        ("haListenPort", "haListenPort has no effect here: there is no replication"),
+        (
+            "syncFromLastFile",
+            "syncFromLastFile has no effect here: slaves do not act as masters, and no controller elects them",
+        ),
         ("rocketmqHome", "rocketmqHome has no effect here: no installation folder is needed"),
         (
             "mapedFileSizeCommitLog",
@@ -189,7 +192,7 @@ def test_a_key_without_effect_is_reported(name: str, warning: str) -> None:
         ("mappedFileSizeCommitLog", "1", "smaller than a page"),
         ("sendThreadPoolQueueCapacity", "0", "above 0"),
         ("bindAddress", "0.0.0.0", "open-to-the-network"),
-        ("brokerRole", "SLAVE", "brokerRole=SLAVE is not supported: there is no replication"),
+        ("brokerRole", "SLAVE", "brokerRole=SLAVE is not supported: each broker is a master"),
         (
             "aclEnable",
             "true",
@@ -270,7 +273,8 @@ def test_a_refused_change_gives_the_reason_of_its_key(name: str, value: str, rea
 
 
 REFUSED_AT_RUN_TIME = """
-accountsFile advertisedPort allocateLogFiles authenticationFailureSeconds bindAddress brokerClusterName brokerIP1
+accountsFile advertisedPort allocateLogFiles authenticationFailureSeconds bindAddress brokerIP2
+haListenPort haSlaveHosts brokerClusterName brokerIP1
 brokerId brokerName clockStepConfirmMills flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDiskType
 innerClientAuthenticationCredentials listenPort mappedFileSizeCommitLog mappedFileSizeConsumeQueue
 maxAuthenticationFailures maxConnections maxConnectionsPerHost maxUnfinishedBytes maxUnsignedUnfinishedBytes
@@ -343,7 +347,7 @@ def test_every_broker_is_a_master_whatever_its_id() -> None:
     settings, warnings = read_keys({"brokerId": "1"})
 
     assert settings.broker_id == 0
-    assert warnings == ["brokerId=1 is replaced by 0: there is no replication, each broker is a master"]
+    assert warnings == ["brokerId=1 is replaced by 0: each broker is a master"]
     assert read_keys({"brokerId": "0"}) == (BrokerSettings(), [])
 
 
@@ -354,3 +358,30 @@ def test_the_message_size_is_limited_by_the_frame() -> None:
     assert warnings == [
         f"maxMessageSize=99999999 is lowered to {settings.store.max_body_bytes}: no client reads a larger frame"
     ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "port"),
+    [
+        ({}, -1),
+        ({"brokerRole": "ASYNC_MASTER"}, 10912),
+        ({"brokerRole": "ASYNC_MASTER", "listenPort": "0"}, 0),
+        ({"brokerRole": "ASYNC_MASTER", "haListenPort": "-1"}, -1),
+        ({"haListenPort": "0", "listenPort": "7"}, 8),
+        ({"haListenPort": "9"}, 9),
+    ],
+)
+def test_the_port_for_slaves_follows_the_role_as_in_rocketmq(properties: dict[str, str], port: int | None) -> None:
+    assert read_keys(properties).settings.replication.port == port
+
+
+def test_slaves_without_authentication_need_names_if_clients_have_accounts(tmp_path: Path) -> None:
+    served = {"accountsFile": str(tmp_path / "accounts.toml"), "bindAddress": "10.0.0.1"}
+
+    with pytest.raises(UsageError, match="the stream to slaves has no authentication"):
+        read_keys({**served, "haListenPort": "10912"})
+    settings, warnings = read_keys({**served, "brokerRole": "ASYNC_MASTER"})
+    assert settings.replication.port == -1
+    assert "slaves are not served: other machines can reach 10.0.0.1" in warnings[0]
+    named = read_keys({**served, "haListenPort": "10912", "haSlaveHosts": "10.0.0.2; 10.0.0.3"}).settings
+    assert named.replication.slave_hosts == ("10.0.0.2", "10.0.0.3")

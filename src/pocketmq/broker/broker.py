@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from pocketmq.access.accounts_file import FOLLOW_S
 from pocketmq.broker.metrics import BrokerMetrics
 from pocketmq.broker.parts import BrokerParts
+from pocketmq.broker.replication.serving import SlaveServer
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.stats import SAMPLE_SECONDS
 from pocketmq.clock import Clock, SteadyClock, SystemClock
@@ -66,6 +67,7 @@ class Broker:
         self._parts: BrokerParts | None = None
         self._server: Server | None = None
         self._vip_server: Server | None = None
+        self._slave_server: SlaveServer | None = None
         self._more_metrics = more_metrics
         self._metrics_page: MetricsPage | None = None
         self._repeating: list[Repeating] = []
@@ -134,6 +136,7 @@ class Broker:
         # Queries of the settings return the actual port instead of port 0.
         parts.state.settings.now = replace(parts.state.settings.now, port=server.address.port)
         await self._open_vip_channel(server.address)
+        await self._serve_slaves(parts, server.address)
         await parts.registration.find_address(server.address)
 
     def _new_server(self, address: Address) -> Server:
@@ -161,6 +164,22 @@ class Broker:
             log.info("VIP channel is off: %s; clients use the main port", error)
             return
         self._vip_server = server
+
+    async def _serve_slaves(self, parts: BrokerParts, listening: Address) -> None:
+        in_use = parts.state.settings
+        if not in_use.now.replication.serves:
+            return
+        slaves = SlaveServer(parts.state.store, parts.state.replicas, in_use, self._network)
+        actual = await slaves.start(Address(listening.host, in_use.now.replication.port))
+        self._slave_server = slaves
+        in_use.now = replace(in_use.now, replication=replace(in_use.now.replication, port=actual.port))
+
+    @property
+    def slave_address(self) -> Address | None:
+        """The address for slaves; None if the broker serves none."""
+        if self._slave_server is None:
+            return None
+        return Address(self.address.host, self.parts.state.settings.now.replication.port)
 
     async def _open_metrics_page(self, parts: BrokerParts) -> None:
         if not self.settings.metrics.enabled:
@@ -278,6 +297,8 @@ class Broker:
             async with asyncio.timeout(self.settings.drain_s):
                 await parts.state.appender.written()
                 await parts.state.appender.safe()
+        if self._slave_server is not None:
+            self._slave_server.stop()
         await asyncio.gather(*(server.stop() for server in servers))
 
     async def __aenter__(self) -> Self:

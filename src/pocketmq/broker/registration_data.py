@@ -84,13 +84,17 @@ class RegistrationData:
         return RegisterBrokerReply.decode(answer.ext).topics_rejected or 0
 
     def _register(self, own: Address, table: MappedTopicTable) -> Command:
-        settings = self._settings.now
+        settings, replication = self._settings.now, self._settings.now.replication
         body = write_registration(RegisterBrokerBody(table))
         header = RegisterBroker(
             broker_name=settings.broker_name,
             broker_addr=str(own),
             cluster_name=settings.cluster,
-            ha_server_addr=str(Address(own.host, own.port + 1)),
+            ha_server_addr=str(
+                Address(
+                    replication.advertised_host or own.host, replication.port if replication.serves else own.port + 1
+                )
+            ),
             broker_id=settings.broker_id,
             enable_acting_master=False,
             compressed=False,

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.access import settings as access
+from pocketmq.broker import replication_settings as replication
 from pocketmq.broker.settings import MAX_QUEUES, BrokerSettings
 from pocketmq.errors import InvalidSetting
 from pocketmq.metrics import page as metrics
@@ -82,14 +83,13 @@ _BY_REASON: Final[dict[str, str]] = {
         disappearTimeAfterStart skipPreOnline startAcceptSendRequestTimeStamp""",
     "a shutdown always finishes running requests, within a second": """
         enableShutdownGracefully shutdownWaitTimeSeconds""",
-    "there is no replication": """
-        allAckInSyncStateSet asyncLearner brokerHeartbeatInterval brokerIP2 brokerNotActiveTimeoutMillis
-        duplicationEnable enableAutoInSyncReplicas enableRemoteEscape enableSlaveActingMaster haFlowControlEnable
-        haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-        haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize inSyncReplicas maxHaTransferByteInSecond
-        maxSlaveResendLength minInSyncReplicas offsetCheckInSlave sendHeartbeatTimeoutMillis slaveTimeout
-        syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
-        totalReplicas forwardTimeout consumerFallbehindThreshold""",
+    "a broker is a master, and does not wait for slaves": """
+        haMasterAddress haSlaveFallbehindMax inSyncReplicas minInSyncReplicas offsetCheckInSlave slaveTimeout""",
+    "slaves do not act as masters, and no controller elects them": """
+        allAckInSyncStateSet asyncLearner brokerHeartbeatInterval brokerNotActiveTimeoutMillis consumerFallbehindThreshold
+        duplicationEnable enableAutoInSyncReplicas enableRemoteEscape enableSlaveActingMaster forwardTimeout
+        haMaxTimeSlaveNotCatchup maxSlaveResendLength sendHeartbeatTimeoutMillis syncBrokerMemberGroupPeriod
+        syncBrokerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup totalReplicas""",
     "there is no controller": """
         brokerElectionPriority checkSyncStateSetPeriod controllerAddr controllerHeartBeatTimeoutMills
         fetchControllerAddrByDnsLookup syncControllerMetadataPeriod""",
@@ -307,6 +307,7 @@ _AT_START: Final[dict[str, Key]] = {
     # access
     **{name: key._replace(why_not=_TRUST) for name, key in access.KEYS.items()},
     **{name: key._replace(why_not=_LISTENING) for name, key in metrics.KEYS.items()},
+    **replication.keys(_LISTENING),
     # the store
     "storePathRootDir": Key("store.folder", PATH, why_not=_LAYOUT),
     "mappedFileSizeCommitLog": Key("store.log_file_bytes", NUMBER, why_not=_LAYOUT),
@@ -427,7 +428,7 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
 
 KEYS: Final[dict[str, Key]] = _AT_RUN_TIME | _AT_START
 
-_NO_REPLICATION = "there is no replication, each broker is a master"
+_NO_REPLICATION = "each broker is a master"
 CONSTANTS: Final[dict[str, Constant | Consequence]] = {
     "brokerRole": Constant("ASYNC_MASTER", _NO_REPLICATION),
     "enableDLegerCommitLog": Constant("false", "a DLedger log has files of another format"),
@@ -447,6 +448,7 @@ def read_keys(properties: Mapping[str, str], base: BrokerSettings | None = None)
     log_folder = properties.pop("storePathCommitLog", "").strip()
     own_warnings = _let_disk_ratios_rise(properties, base) + _make_master(properties)
     settings, warnings = _SETTING_KEYS.read(properties, base)
+    settings = replication.follow_listen_port(settings, properties, own_warnings)
     _check_log_folder(log_folder, settings)
     limit = settings.store
     if limit.max_message_bytes > limit.max_body_bytes:

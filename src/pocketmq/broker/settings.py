@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from pocketmq.access.settings import AuthenticationSettings, check_listen_addresses
+from pocketmq.broker.replication_settings import ReplicationSettings, check_who_may_replicate
 from pocketmq.clock import STEP_CONFIRM_MS
 from pocketmq.codes import Perm
 from pocketmq.errors import InvalidSetting
@@ -251,6 +252,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Interval of the store's tick, in ms."""
 
     metrics: MetricsSettings = MetricsSettings()
+    replication: ReplicationSettings = ReplicationSettings()
     flow: FlowSettings = FlowSettings()
     transaction: TransactionSettings = TransactionSettings()
     timer: TimerSettings = TimerSettings()
@@ -287,6 +289,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "after 120000 ms without a registration"
             )
         check_listen_addresses(self, danger="may read, send and administrate")
+        check_who_may_replicate(self)
 
     @property
     def address(self) -> Address:

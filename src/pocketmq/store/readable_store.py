@@ -134,6 +134,10 @@ class ReadableStore:
         """For repeated reads of a queue: returns a number of entries from an offset on, and more ahead."""
         return partial(self._sound.read_ahead, queue, tag_codes)
 
+    def log_bytes(self, log_offset: int, most: int) -> bytes:
+        """Up to `most` bytes of one log file from `log_offset` on; none outside of the log."""
+        return self._log.bytes_at(log_offset, most)
+
     def read_bounds(self, max_count: int) -> compiled.ReadBounds:
         """The current limits of `read`, for pulls that read queues by `find_queue` and `map_at`."""
         return self._limits.bounds(self._log, max_count)
@@ -262,6 +266,11 @@ class StoreFacts:
     def log_end(self) -> int:
         """The log offset after everything acknowledged so far."""
         return self._parts.log.end
+
+    @property
+    def log_written(self) -> int:
+        """The log offset after everything that is written, and can be read."""
+        return self._parts.log.written
 
     @property
     def indexed_to(self) -> int:

@@ -76,8 +76,11 @@ class MaintenanceHandlers:
         return Reply()
 
     def replication(self, request: PlainRequest) -> Reply:
-        """Without replication, the broker has no replicas."""
-        return Reply(body=ReplicationStatus(True, self._state.store.facts.log_end).encode())
+        """The slaves that are connected."""
+        end, max_gap_bytes = self._state.store.facts.log_end, self._state.settings.now.replication.max_gap_bytes
+        slaves = self._state.replicas.rows(end, max_gap_bytes)
+        in_sync = sum(slave.in_sync for slave in slaves)
+        return Reply(body=ReplicationStatus(True, end, in_sync, slaves).encode())
 
 
 MAX_QUEUES_PER_ANSWER: Final = 20_000

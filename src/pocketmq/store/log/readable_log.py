@@ -70,6 +70,18 @@ class ReadableLog:
             return None
         return bytes(self.view(offset, size))
 
+    def bytes_at(self, offset: int, most: int) -> bytes:
+        """Up to `most` bytes of one file from `offset` on; none outside of the log. Fillers are read, too, so not through the
+        map.
+        """
+        if not self.start <= offset < self.written:
+            return b""
+        segment = self.segments.files[(offset - self.start) // self._file_bytes]
+        try:
+            return segment.file.read_at(offset - segment.first, min(most, self.written - offset, segment.end - offset))
+        except OSError as error:
+            raise disk_error(f"cannot read {segment.path}", error) from error
+
     def store_ms_at(self, offset: int) -> int:
         """The store time of the record that begins at `offset`."""
         head = self.view(offset, SMALLEST_RECORD)

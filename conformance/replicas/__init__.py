@@ -1,0 +1,1 @@
+"""Masters and slaves of PocketMQ and Apache RocketMQ that follow each other."""

@@ -1,0 +1,102 @@
+"""A master of one side and a slave of the other: their logs are the same bytes.
+
+our master ──► Apache's slave, which finds it through Apache's name server
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from conformance import apache
+from conformance.apache import ApacheBroker
+from conformance.programs import OurServer
+from conformance.report import Scenario, Trial
+from pocketmq import Message, Producer
+
+FILE_BYTES: Final = 1024 * 1024
+BODY: Final = b"x" * 1000
+MESSAGES: Final = 2_500
+"""Enough for three files of the log."""
+WAIT_S: Final = 60
+
+SIZES: Final = {"mappedFileSizeCommitLog": FILE_BYTES, "maxHashSlotNum": 5000, "maxIndexNum": 20000}
+OURS: Final = {**SIZES, "brokerRole": "ASYNC_MASTER", "autoCreateTopicEnable": "true"}
+
+FOLLOWS: Final = "Apache's slave follows our master: the same bytes, across three files"
+AFTER_KILL: Final = "… after it was killed and started again"
+
+
+def _run_apache_slave(trial: Trial) -> None:
+    with _apache_slave(trial) as slave:
+        ours = OurServer.broker(trial.say, trial.folder / "ours", "broker-a", slave.name_server, OURS)
+        with ours:
+            _wait_linked(ours, slave)
+            send(slave.name_server, MESSAGES)
+            trial.expect(FOLLOWS, differing(ours, slave))
+            slave.kill()
+            slave.start()
+            send(slave.name_server, 500)
+            trial.expect(AFTER_KILL, differing(ours, slave))
+
+
+def _apache_slave(trial: Trial) -> ApacheBroker:
+    """A slave that learns the address of its master from its name server."""
+    settings = {**SIZES, "brokerRole": "SLAVE", "brokerId": 1}
+    return ApacheBroker(trial.version, trial.folder / "apache", settings, trial.say)
+
+
+def _wait_linked(ours: OurServer, slave: ApacheBroker) -> None:
+    """Send one message and wait for the slave: one that connects late would begin at the newest file."""
+    send(slave.name_server, 1)
+    for flaw in differing(ours, slave):
+        raise AssertionError(f"the slave does not follow: {flaw}")
+
+
+def send(name_server: str, count: int) -> None:
+    with Producer(name_servers=name_server, group="PG") as producer:
+        for number in range(count):
+            producer.send(Message("Copied", BODY, keys=f"k{number}"))
+
+
+def log_files(folder: Path) -> dict[str, bytes]:
+    """The used files of a log: those created ahead are empty."""
+    found = {}
+    for path in sorted(folder.glob("*")):
+        data = path.read_bytes()
+        if any(data):
+            found[path.name] = data
+    return found
+
+
+def differing(ours: OurServer, other: ApacheBroker) -> Iterator[str]:
+    """Wait until both logs are the same; how they differ if they do not become so."""
+    mine, theirs = Path(ours.ready["data"]) / "commitlog", other.data / "store" / "commitlog"
+    yield from waited(lambda: difference(mine, theirs))
+
+
+def waited(look: Callable[[], str]) -> Iterator[str]:
+    end = time.monotonic() + WAIT_S
+    while found := look():
+        if time.monotonic() > end:
+            yield found
+            return
+        time.sleep(0.5)
+
+
+def difference(mine: Path, theirs: Path) -> str:
+    one, other = log_files(mine), log_files(theirs)
+    if not one:
+        return f"no log in {mine}"
+    if one.keys() != other.keys():
+        return f"our log has the files {list(one)}, Apache's {list(other)}"
+    for name, data in one.items():
+        if data != other[name]:
+            at = next(at for at, pair in enumerate(zip(data, other[name], strict=False)) if pair[0] != pair[1])
+            return f"file {name} differs at {at}: {data[at : at + 8].hex()} and {other[name][at : at + 8].hex()}"
+    return ""
+
+
+SCENARIOS: Final = (
+    Scenario("Apache's slave of our master", [FOLLOWS, AFTER_KILL], _run_apache_slave, apache.VERSIONS),
+)

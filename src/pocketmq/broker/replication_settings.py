@@ -1,0 +1,110 @@
+"""The settings of replication, by their names in broker.conf. RocketMQ has defaults for all of them but `haSlaveHosts`."""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from pocketmq.errors import InvalidSetting
+from pocketmq.model.setting_keys import NUMBER, SWITCH, Form, Key, read_number
+from pocketmq.net import LARGEST_PORT
+
+MIB: Final = 1024 * 1024
+S = TypeVar("S", bound=Any)
+NO_SLAVES: Final = -1
+"""As a port: serve no slaves."""
+LARGEST_TRANSFER_BYTES: Final = 16 * MIB
+"""Limit on transfer_bytes: a slave keeps a whole frame in memory."""
+
+
+class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a broker copies its log to slaves; see `replication`."""
+
+    port: int = NO_SLAVES
+    """The port for slaves. -1: serve no slaves, which is the default without `brokerRole`. 0, or only `brokerRole`:
+    `listenPort` + 1."""
+    advertised_host: str | None = None
+    """The address that slaves connect to, if it is not the address for clients."""
+    slave_hosts: tuple[str, ...] = ()
+    """The IP addresses from which slaves may connect, separated by `;`. None: any. Required with `accounts` if other machines
+    can reach the port, because the stream to slaves has no authentication."""
+    transfer_bytes: int = 32 * 1024
+    """Limit on the bytes of the log in one frame to a slave."""
+    heartbeat_ms: int = 5_000
+    """A slave gets a frame without bytes after this time without others, in ms."""
+    silence_ms: int = 20_000
+    """The connection to a slave or master that is silent for this long is closed, in ms."""
+    limits_rate: bool = False
+    """Send each slave at most `maxHaTransferByteInSecond`."""
+    max_bytes_per_s: int = 100 * MIB
+    """That limit, in bytes."""
+    max_gap_bytes: int = 256 * MIB
+    """A slave that is further behind, in bytes, counts as not in sync."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether the broker listens for slaves."""
+        return self.port != NO_SLAVES
+
+    def __post_init__(self) -> None:
+        if not NO_SLAVES <= self.port <= LARGEST_PORT:
+            raise InvalidSetting(
+                f"replication setting port = {self.port} must be from -1 (no slaves) to {LARGEST_PORT}"
+            )
+        for name in ("transfer_bytes", "heartbeat_ms", "silence_ms", "max_bytes_per_s", "max_gap_bytes"):
+            if getattr(self, name) <= 0:
+                raise InvalidSetting(f"replication setting {name} = {getattr(self, name)} must be above 0")
+        if self.transfer_bytes > LARGEST_TRANSFER_BYTES:
+            raise InvalidSetting(f"haTransferBatchSize={self.transfer_bytes} must be at most {LARGEST_TRANSFER_BYTES}")
+
+
+def check_who_may_replicate(settings: Any) -> None:
+    """InvalidSetting if every machine could read all messages, although clients need an account."""
+    replication = settings.replication
+    if not replication.serves or not settings.accounts or settings.address.is_loopback or replication.slave_hosts:
+        return
+    raise InvalidSetting(
+        f"other machines can reach {settings.host}, and the stream to slaves has no authentication: every program there could "
+        "read all messages. Name the IP addresses of the slaves with haSlaveHosts=…, or remove haListenPort"
+    )
+
+
+def follow_listen_port(settings: S, properties: Mapping[str, str], warnings: list[str]) -> S:
+    """RocketMQ's masters serve slaves one port above `listenPort`, if `haListenPort` names no other."""
+    named = properties.get("haListenPort", "").strip()
+    if (named and named != "0") or not (named or "brokerRole" in properties):
+        return settings
+    own = settings.port + 1 if settings.port else 0
+    try:
+        return replace(settings, replication=replace(settings.replication, port=own))
+    except InvalidSetting as error:
+        warnings.append(f"slaves are not served: {error}")
+        return settings
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(host for part in text.split(";") if (host := part.strip()))
+
+
+_HOSTS: Final = Form(_hosts, ";".join)
+_HOST: Final = Form(lambda text: text or None)
+
+
+def _port(text: str) -> int:
+    return NO_SLAVES if text == str(NO_SLAVES) else read_number(text)
+
+
+def keys(why_not: str) -> dict[str, Key]:
+    """The keys by RocketMQ's names; `why_not`: why the port cannot change at run time."""
+    return {
+        "haListenPort": Key("replication.port", Form(_port), why_not=why_not),
+        "brokerIP2": Key("replication.advertised_host", _HOST, why_not=why_not),
+        "haSlaveHosts": Key("replication.slave_hosts", _HOSTS, why_not=why_not),
+        "haTransferBatchSize": Key("replication.transfer_bytes", NUMBER, at_run_time=True),
+        "haSendHeartbeatInterval": Key("replication.heartbeat_ms", NUMBER, at_run_time=True),
+        "haHousekeepingInterval": Key("replication.silence_ms", NUMBER, at_run_time=True),
+        "haFlowControlEnable": Key("replication.limits_rate", SWITCH, at_run_time=True),
+        "maxHaTransferByteInSecond": Key("replication.max_bytes_per_s", NUMBER, at_run_time=True),
+        "haMaxGapNotInSync": Key("replication.max_gap_bytes", NUMBER, at_run_time=True),
+    }
