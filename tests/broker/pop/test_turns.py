@@ -493,3 +493,20 @@ async def test_a_pop_of_no_messages_leases_none(most: int) -> None:
 
         assert await pop(client, most=most) == []
         assert open_messages(broker) == 1
+
+
+@in_virtual_time
+async def test_acks_that_wait_because_a_turn_took_long_are_stored_together_too() -> None:
+    async with running(store={"log_file_bytes": 1 << 20}) as broker:
+        client = await with_messages(broker, 100)
+        leases = [one for _ in range(4) for one in await pop(client)]
+        broker.clock.skip_delay_s = 0.05
+
+        answers = broker.serve_now(client, *map(an_ack, leases))
+
+        assert len(broker.turns.waiting) > 0
+        assert await codes(answers) == [DONE] * 100
+        tags = [tag for tag, _ in records(broker)]
+        assert tags.count("bAck") == 4
+        assert "ack" not in tags
+        assert open_messages(broker) == 0

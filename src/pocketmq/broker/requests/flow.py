@@ -14,8 +14,9 @@ Nothing here serves a request or reads a clock: callers pass the monotonic time.
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from pocketmq.broker.settings import FlowSettings
@@ -37,6 +38,8 @@ class Kind(Enum):
     PULL = "pull"
 
 
+MAX_RUN = 64
+"""Limit on waiting requests that are served together."""
 STORING = frozenset({Kind.SEND, Kind.TRANSACTION, Kind.LEASE})
 """Classes that store something: they wait while the log is busy."""
 
@@ -159,6 +162,20 @@ class WaitingRequests:
         request = queue.popleft()
         self._bytes -= request.size
         return request
+
+    def serve_run(self, kind: Kind, serve: Callable[[Peer, list[Frame], int], int]) -> int:
+        """Serve the oldest request together with those of the same connection that follow it, and remove them. `serve`
+        gets their frames, and returns how many it served from the first on. 0: serve the oldest one by itself.
+        """
+        queue = self._queues[kind]
+        if len(queue) < 2 or queue[0].peer is not queue[1].peer or queue[0].peer.connection.should_pause:
+            return 0
+        peer = queue[0].peer
+        same = takewhile(lambda request: request.peer is peer, islice(queue, MAX_RUN))
+        count = serve(peer, [request.frame for request in same], 0)
+        for _ in range(count):
+            self.pop(kind)
+        return count
 
     def pop_expired(self, now: float, why: str) -> Iterator[tuple[WaitingRequest, SystemBusy]]:
         """Remove requests that waited longer than their class allows, each with its rejection."""

@@ -382,8 +382,7 @@ class Turns:
         log_is_busy = kind in STORING and not self.gate.is_open
         if not log_is_busy and self.waiting.count(kind) <= self._blocked[kind]:
             return False
-        now = self._clock.monotonic()
-        request = WaitingRequest(peer, head, frame, now)
+        request = WaitingRequest(peer, head, frame, now := self._clock.monotonic())
         if kind is Kind.SEND and self.gate.is_shut(now):
             why = f"{self.gate.why} for {self.gate.busy_ms(now)} ms"
             self._refuse(request, self.waiting.refusal(kind, Cause.REJECTED, why))
@@ -426,8 +425,7 @@ class Turns:
     def _check_log(self, now: float) -> None:
         if self.gate.is_open:
             return
-        first = self.waiting.first(Kind.SEND)
-        busy = self._busy(first.size if first else 0)
+        busy = self._busy(first.size if (first := self.waiting.first(Kind.SEND)) else 0)
         if busy is None:
             self.gate.accepted()
             return
@@ -461,6 +459,10 @@ class Turns:
         while left > 0:
             if kind in STORING and not self.gate.is_open:
                 return False
+            acks = self._runs.get(_LEASES) if kind is Kind.LEASE else None
+            if acks is not None and (count := self.waiting.serve_run(kind, acks)):
+                left -= count * _CHECK_EVERY_BYTES // _CHECK_EVERY
+                continue
             request = self.waiting.pop(kind)
             if request is None:
                 return False
