@@ -33,6 +33,8 @@ QUIET_S: Final = 15
 """Longer than a lease that was not acknowledged."""
 INVISIBLE_MS: Final = 10_000
 START_S: Final = 120
+WORK_S: Final = 0.1
+"""What a listener takes, so that no member gets all messages."""
 SHARED: Final = "Java, push and simple consumers share a group that pops: every message once, failed ones again"
 SWITCHED: Final = "… and lose nothing when an administrator switches the group to pull and back"
 
@@ -71,6 +73,7 @@ class Group:
             return shared, await self._switched(admin, producer, java)
 
     async def _listen(self, message: StoredMessage) -> bool:
+        await asyncio.sleep(WORK_S)
         body = message.body.decode()
         if body.endswith("7") and not message.reconsume_times:
             self.failed[body] += 1

@@ -505,6 +505,74 @@ def test_an_ordered_batch_continues_with_another_member_when_the_first_one_is_aw
     run(main())
 
 
+def test_an_ordered_member_that_lost_all_its_leases_pops_again() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            await c.send("T", *MANY[:20])
+            basket = Basket()
+            finish = asyncio.Event()
+
+            async def listen(message: StoredMessage) -> None:
+                await basket(message)
+                await finish.wait()
+
+            async with pop_consumer(c, listen, ordered=True, workers=1, pop_invisible_ms=5_000) as consumer:
+                await basket.wait(1)
+                c.network.partition("10.0.2.1", c.place("broker-a"))
+                await asyncio.sleep(60)
+                assert consumer.leases.in_flight == 0
+                c.network.heal()
+                finish.set()
+                await until(lambda: c.committed("G", "T", 0) == 20)
+
+            assert basket.bodies == [b"0", *MANY[:20]]
+
+    run(main())
+
+
+def test_an_ordered_message_that_fails_after_its_topic_was_unsubscribed_is_free_for_others() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1, topics=["T", "U"]) as c:
+            await c.send("T", *MANY[:3])
+
+            async def listen(_: StoredMessage) -> None:
+                await asyncio.sleep(5)
+                raise ValueError("unsubscribed meanwhile")
+
+            consumer = pop_consumer(c, listen, ordered=True)
+            consumer.on("U")(Basket())
+            async with consumer:
+                await until(lambda: consumer.leases.in_flight)
+                await asyncio.sleep(1)
+                await consumer.unsubscribe("T")
+                basket = Basket()
+                async with pop_consumer(c, basket, ordered=True, host="10.0.2.2"):
+                    await basket.wait(3)
+                assert consumer.leases.in_flight == 0
+
+            assert basket.bodies == MANY[:3]
+
+    run(main())
+
+
+def test_more_workers_lease_more_messages() -> None:
+    async def main() -> None:
+        async with real_cluster() as c:
+            await c.send("T", *MANY[:50])
+            finish = asyncio.Event()
+
+            async def listen(_: StoredMessage) -> None:
+                await finish.wait()
+
+            async with pop_consumer(c, listen, workers=2) as consumer:
+                await until(lambda: consumer.leases.in_flight == 4)
+                await consumer.set_workers(10)
+                await until(lambda: consumer.leases.in_flight == 20, 5)
+                finish.set()
+
+    run(main())
+
+
 # options
 
 

@@ -130,6 +130,17 @@ def test_members_with_mode_pop_pop_whatever_the_mode_of_the_group() -> None:
     run(main())
 
 
+def test_more_members_than_queues_pop() -> None:
+    async def main() -> None:
+        async with real_cluster(queues=1) as c:
+            members = [member(c, Basket(), number, mode="pop") for number in range(1, 4)]
+            async with members[0], members[1], members[2]:
+                await asyncio.sleep(30)
+                assert [await ids_of(each) for each in members] == [[-1], [-1], [-1]]
+
+    run(main())
+
+
 def test_a_simple_consumer_and_a_push_consumer_share_the_messages_of_a_group() -> None:
     async def main() -> None:
         async with real_cluster() as c:

@@ -116,6 +116,9 @@ class ConcurrentListening(Listening):
             if owned.waiting > size and not self._events.are_watched:
                 size *= calls_per_job(owned.waiting // size, self._workers, self._mean_s)
         messages = owned.take(size, now)
+        if owned.is_leased and not self._settling[owned.is_leased].may_call(messages):
+            self._leave(owned, messages, now)
+            return
         listener = listener or self._listeners.of(messages[0])
         if listener is None:
             missing = RetryLater("this consumer has no listener for its topic")
@@ -222,6 +225,7 @@ class ConcurrentListening(Listening):
 
     def _requeue(self, owned: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         owned.requeue(messages)
+        self._release_if_inactive(owned)
         owned.consumption_changed()
         if owned.is_active:
             self.arrived(owned)

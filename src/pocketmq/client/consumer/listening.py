@@ -117,6 +117,10 @@ class Settling(ABC):
         """Whether the broker delivers the message again, or has it among the dead letters."""
 
     @abstractmethod
+    def release(self, messages: Messages) -> None:
+        """No listener gets these messages here any more: let other members have them soon."""
+
+    @abstractmethod
     async def send_dead_letter(self, message: StoredMessage, reason: str) -> bool:
         """Copy an ordered message to the dead letters. Whether it worked."""
 
@@ -176,6 +180,14 @@ class Listening(ABC):
     def lease_limit(self) -> int:
         """How many leased messages keep the workers busy."""
         return lease_limit(self._parallel_calls(), self._listeners.largest_batch, self._mean_s)
+
+    def _release_if_inactive(self, owned: ProcessQueue) -> None:
+        """Leased messages that were requeued after their topic was unsubscribed: nothing else would end their leases."""
+        if owned.is_leased and not owned.is_active and owned.waiting:
+            now = self._clock.monotonic()
+            waiting = owned.take(owned.waiting, now)
+            owned.finish(waiting, now)
+            self._settling[owned.is_leased].release(waiting)
 
     def _report_exception(self, owned: ProcessQueue, call: Call) -> None:
         self._events.failed(self._listeners.of(call.messages[0]), owned.queue, call.messages, call.result)

@@ -163,6 +163,7 @@ class OrderlyListening(Listening):
             return await self._conclude(owned, collected)
         finally:
             owned.requeue_uncommitted()  # all messages that are neither finished nor kept for a commit
+            self._release_if_inactive(owned)
             owned.consumption_changed()
 
     def _next_job(self, owned: ProcessQueue, done: asyncio.Future[None]) -> Job | None:

@@ -19,6 +19,7 @@ A pop cannot be cancelled at the broker. If the consumer stops meanwhile, its me
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -48,6 +49,8 @@ log = logging.getLogger("pocketmq.client")
 AFTER_FLOW_CONTROL_S: Final = 0.02
 EMPTY_S: Final = 0.05
 """Pause after a broker did not hold a pop without messages."""
+CHECK_S: Final = 1.0
+"""The longest pause before the limits are checked again."""
 HOLD_SHARE: Final = 0.25
 """Of the invisible time: how long a pop may be held."""
 USED_UP: Final = "the attempts are used up: it was delivered {} times, and no listener handled it"
@@ -115,6 +118,7 @@ class LeasedQueues:
             for message in one.in_flight():
                 self._leases.forget(message)
             self._queues = {each: source for each, source in self._queues.items() if each is not one}
+        self.changed.set()
 
     def withdraw(self, topic: str, now: float) -> list[StoredMessage]:
         """Remove the messages of a topic that wait for listeners."""
@@ -124,6 +128,7 @@ class LeasedQueues:
             waiting = owned.take(owned.waiting, now)
             owned.finish(waiting, now)
             found += waiting
+        self.changed.set()
         return found
 
     async def release(self, drain_s: float) -> None:
@@ -251,7 +256,7 @@ class PopLoops:
         """End the loops of a topic, and let its messages return that no listener got."""
         self.keep(topic, ())
         if waiting := self._leased.withdraw(topic, self.now()):
-            self._instance.start(self._settling.give_back_all(waiting))
+            self._settling.release(waiting)
 
     async def stop(self, drain_s: float) -> None:
         """Pop no more, wait for running listeners, acknowledge what they handled, and let all other messages return."""
@@ -307,7 +312,9 @@ class PopLoops:
         if cause is PauseCause.PAUSED:
             return wait_s
         self._leased.changed.clear()
-        await self._leased.changed.wait()
+        with suppress(TimeoutError):  # the limit may grow without it: calls become faster, or there are more workers
+            async with asyncio.timeout(CHECK_S):
+                await self._leased.changed.wait()
         return 0.0
 
     async def pop(self, queue: MessageQueue, limit: int, attempt_id: str | None) -> list[StoredMessage]:
@@ -329,7 +336,7 @@ class PopLoops:
     def accept(self, assigned: MessageQueue, messages: Sequence[StoredMessage]) -> None:
         """Pass leased messages to the listeners, and those without further attempts to the dead letters."""
         if not self._popping.is_subscribed(assigned.topic):
-            self._instance.start(self._settling.give_back_all(messages))
+            self._settling.release(messages)
             return
         usable: list[StoredMessage] = []
         for message in messages:

@@ -96,7 +96,7 @@ class AllQueues:
 class BrokerAllocator:
     """Applies what each broker says about its own queues. A broker that does not answer keeps its last answer.
 
-    `pops_always`: queues that a broker lets its members pull are popped all the same.
+    `pops_always`: if a broker lets its members pull, each pops all its queues all the same.
     """
 
     def __init__(self, instance: Instance, group: str, strategy: AllocationStrategy, *, pops_always: bool) -> None:
@@ -114,12 +114,16 @@ class BrokerAllocator:
         failures = [answer for answer in answers if isinstance(answer, BaseException)]
         if failures and (len(failures) == len(names) or not isinstance(failures[0], PocketMQError)):
             raise failures[0]
-        found = [one for name in names for one in self._last.get((route.topic, name), ())]
-        popped = [one.message_queue for one in found if one.mode == POP]
-        pulled = [one.message_queue for one in found if one.mode != POP]
-        if self._pops_always and not is_retry(route.topic):
-            whole = dict.fromkeys(MessageQueue(route.topic, queue.broker_name, ALL_QUEUES) for queue in pulled)
-            popped, pulled = [*popped, *whole], []
+        pulled: list[MessageQueue] = []
+        popped: list[MessageQueue] = []
+        for name in names:
+            assigned = self._last.get((route.topic, name), ())
+            pops = [one.message_queue for one in assigned if one.mode == POP]
+            if self._pops_always and not is_retry(route.topic):
+                popped += pops or [MessageQueue(route.topic, name, ALL_QUEUES)]
+            else:
+                popped += pops
+                pulled += [one.message_queue for one in assigned if one.mode != POP]
         return Allocation(queues, pulled, has_other_members=True, popped=popped, is_complete=not failures)
 
     async def _ask(self, topic: str, broker_name: str) -> None:

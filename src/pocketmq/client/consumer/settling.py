@@ -12,8 +12,8 @@ counted: the broker may have delivered the message to another member.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 from pocketmq.client.consumer.consume_result import Verdict
 from pocketmq.client.consumer.leases import LeaseTable
@@ -61,6 +61,9 @@ class OffsetSettling(Settling):
         assert self._retry_sender is not None
         return await self._retry_sender.send(message, owned.queue.broker_name, verdict)
 
+    def release(self, messages: Messages) -> None:
+        """The offset of the queue is before them."""
+
     async def send_dead_letter(self, message: StoredMessage, reason: str) -> bool:
         return self._retry_sender is None or await self._retry_sender.send_dead_letter(message, reason)
 
@@ -76,7 +79,7 @@ class LeaseSettling(Settling):
         self.max_times = retry_sender.max_times
         self._done: list[StoredMessage] = []
         """Handled messages whose ack was not sent."""
-        self._acking: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
 
     def may_call(self, messages: Messages) -> bool:
@@ -107,9 +110,12 @@ class LeaseSettling(Settling):
         self._is_scheduled = False
         done, self._done = self._done, []
         for at in range(0, len(done), MAX_ACKS):
-            task = asyncio.get_running_loop().create_task(self._ack(done[at : at + MAX_ACKS]))
-            self._acking.add(task)
-            task.add_done_callback(self._acking.discard)
+            self._start(self._ack(done[at : at + MAX_ACKS]))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _ack(self, messages: Sequence[StoredMessage]) -> None:
         is_logged = False
@@ -132,7 +138,7 @@ class LeaseSettling(Settling):
     async def flush(self, timeout_s: float) -> None:
         """Wait until handled messages are acknowledged, at most for this time."""
         await asyncio.sleep(0)  # acks of this step of the loop
-        tasks = [*self._acking]
+        tasks = [*self._tasks]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_s)
             for task in late:
@@ -172,6 +178,9 @@ class LeaseSettling(Settling):
     async def send_dead_letter(self, message: StoredMessage, reason: str) -> bool:
         return await self._retry_sender.send_dead_letter(message, reason)
 
+    def release(self, messages: Messages) -> None:
+        self._start(self.give_back_all(messages))
+
     async def give_back_all(self, messages: Iterable[StoredMessage]) -> None:
         """Let messages return at once that no listener got."""
         await asyncio.gather(*map(self.give_back, messages))
@@ -180,4 +189,5 @@ class LeaseSettling(Settling):
         try:
             await self._leases.give_back(message, 0.0, was_tried=False)
         except PocketMQError as error:
+            self._leases.forget(message)  # it is not extended any more
             log.debug("message %s returns at the end of its lease: %s", message.message_id, error)
