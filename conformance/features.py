@@ -53,7 +53,7 @@ COLUMNS: Final = (
     Column("Spark → Apache 4.9", SPARK, "Spark", "4.9.7"),
 )
 
-_J53, _P53, _POURS = "Java 5.3 → PocketMQ", "Python → Apache 5.3", "Python → PocketMQ"
+_J55, _J53, _P53, _POURS = "Java 5.5 → PocketMQ", "Java 5.3 → PocketMQ", "Python → Apache 5.3", "Python → PocketMQ"
 _NOT_IN_CLIENT: Final = "this client does not have the feature, or its test program does not use it"
 _ALONE: Final = "this does not involve two programs: "
 
@@ -61,7 +61,7 @@ FEATURES: Final = (
     # what the table of RocketMQ's features has
     Feature("push consumption (long polling)", {JAVA: "a push consumer", PYTHON: "consuming: a push|restarted|begins|batches acknow", GUEST: "consumes: every"}, _NOT_IN_CLIENT),
     Feature("pull and lite pull", {JAVA: "a pull consumer|lite pull", PYTHON: "pulling:"}, _NOT_IN_CLIENT),
-    Feature("POP consumption", {JAVA: "pop consumption", PYTHON: "pop: (?!a broker of)"}, "4.9 does not have it; " + _NOT_IN_CLIENT),
+    Feature("POP consumption", {_J55: Where("POP", "PocketMQ, Java 5.5.0", "."), _J53: Where("POP", "PocketMQ, Java 5.3.3", "."), PYTHON: "pop: (?!a broker of)"}, "4.9 does not have it; " + _NOT_IN_CLIENT),
     Feature("order: one key in one queue, one reader", {JAVA: "ordered consumption", PYTHON: "order:|sharding key", GUEST: "in order"}, _NOT_IN_CLIENT),
     Feature("retries with back-off, dead letters", {JAVA: "failed messages|broker chooses|gives up", PYTHON: "retries:|too often", GUEST: "delivered again|dead letter"}, _NOT_IN_CLIENT),
     Feature("delay levels", {JAVA: "delayed messages", PYTHON: "delays: delay levels", GUEST: "a delay level"}, _NOT_IN_CLIENT),
