@@ -269,6 +269,7 @@ def grpc_server(name_servers: str, limits: Mapping[str, str | float], **settings
     """The gRPC server of a cluster, not started yet. `settings` and `limits` are fields of `ProxySettings`."""
     if not has_grpc():
         raise InvalidSetting("RocketMQ 5's clients need the packages of pocketmq[grpc]: pip install 'pocketmq[grpc]'")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its library would report each child process on stderr
     from pocketmq.proxy.server import Proxy
     from pocketmq.proxy.settings import ProxySettings
 

@@ -12,6 +12,7 @@ What needs no broker, such as a cached route, is checked here.
 import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from pocketmq.access.accounts import Account, Action, Resource
@@ -87,7 +88,7 @@ class Callers:
         """
         metadata = dict(context.invocation_metadata() or ())
         address = _address(context.peer())
-        if address.is_loopback:
+        if peers and address.is_loopback:
             address = peers.get(address.port, address)
         account = None if self.authentication is None else self._account(self.authentication, metadata, address)
         client_id = _text(metadata, "x-mq-client-id")
@@ -142,6 +143,7 @@ def _text(metadata: dict[str, str | bytes], name: str) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
+@lru_cache(maxsize=10_000)
 def _address(peer: str) -> Address:
     """The address in gRPC's text for a peer, which may be quoted as in a URL."""
     found = _PEER.fullmatch(peer.replace("%5B", "[").replace("%5D", "]"))

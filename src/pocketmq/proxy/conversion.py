@@ -11,6 +11,7 @@ in GZIP is decompressed first, because remoting clients cannot read it, and rece
 """
 
 import hashlib
+import re
 import zlib
 from typing import Final, NamedTuple
 
@@ -40,6 +41,7 @@ TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 BORN_HOST: Final = "__BORNHOST"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 _RESERVED: Final = names.RESERVED | {TRACE_CONTEXT, BORN_HOST, BORN_TIMESTAMP, "__LITE_TOPIC", "_SYS_MSG_PRIORITY_"}
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 
 
@@ -195,7 +197,7 @@ def _body(message: Message, settings: ProxySettings) -> bytes:
 
 
 def _has_control(text: str) -> bool:
-    return any(ord(char) < 32 or ord(char) == 127 for char in text)
+    return _CONTROL.search(text) is not None
 
 
 def type_of(properties: dict[str, str]) -> MessageType:
