@@ -219,9 +219,9 @@ class GrpcClient:
         tls: grpc.ChannelCredentials | None = None,
         **metadata: str,
     ) -> None:
-        unlimited = [("grpc.max_receive_message_length", -1)]
+        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         insecure, secure = grpc.aio.insecure_channel, grpc.aio.secure_channel
-        self._channel = insecure(address, unlimited) if tls is None else secure(address, tls, unlimited)
+        self._channel = insecure(address, options) if tls is None else secure(address, tls, options)
         self.metadata = {"x-mq-client-id": client_id, "x-mq-language": "PYTHON", "x-mq-client-version": "5.1.2"}
         self.metadata |= {"x-mq-date-time": DATE}
         if credentials is not None:
