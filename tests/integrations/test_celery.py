@@ -167,6 +167,16 @@ def test_a_queue_may_have_any_name(queue: str, topic: str) -> None:
     assert Servers(None, {"prefix": "x-"}, {}).name(queue) == f"x-{topic}"
 
 
+def test_a_missing_topic_is_not_looked_up_for_each_message(rocketmq: pocketmq.Server) -> None:
+    servers = Servers(rocketmq.name_server, {}, {})
+    servers.create("there", 1)
+
+    assert (servers.exists("there"), servers.exists("missing")) == (True, False)
+    servers.client = {"name_servers": "127.0.0.1:1"}  # a look-up would fail
+    assert (servers.exists("there"), servers.exists("missing")) == (True, False)
+    servers.create("there", 1)
+
+
 def test_an_eta_beyond_the_limit_of_brokers_is_sent_again_at_the_limit() -> None:
     now_ms = 1_700_000_000_000
     eta = datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(days=10)

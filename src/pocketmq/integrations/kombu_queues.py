@@ -36,6 +36,8 @@ AT_ONCE: Final = 32
 LONGEST_DELAY_MS: Final = 3 * 86_400_000 - 60_000
 """The limit of brokers (`timerMaxDelaySec`). A task that is due later is sent again when this time is over."""
 TOO_EARLY_MS: Final = 1_000
+MISSING_S: Final = 10.0
+"""How long a topic that is missing is not looked up again."""
 OPTIONS: Final[Mapping[str, Any]] = {
     "name_servers": None,
     "visibility_timeout": 60,
@@ -91,6 +93,8 @@ class Servers:
         self.client = {"name_servers": options["name_servers"] or address, **client, **options["client"]}
         self._producer: Producer | None = None
         self._known: set[str] = set()
+        self._missing: dict[str, float] = {}
+        """Until when a topic counts as missing, in monotonic seconds."""
 
     @property
     def producer(self) -> Producer:
@@ -109,11 +113,16 @@ class Servers:
             admin.cluster.brokers()
 
     def exists(self, topic: str) -> bool:
-        """Whether the topic exists. Known ones are not looked up again."""
-        if topic not in self._known:
+        """Whether the topic exists. Known ones are not looked up again, and missing ones not for a while: each result of a task
+        is for a queue without a topic.
+        """
+        now = self.clock.monotonic()
+        if topic not in self._known and self._missing.get(topic, now) <= now:
             with Admin(**self.client) as admin:
                 if topic in admin.topics.names():
                     self._known.add(topic)
+            self._missing = {known: end for known, end in self._missing.items() if end > now}
+            self._missing[topic] = now + MISSING_S
         return topic in self._known
 
     def create(self, topic: str, queues: int) -> None:
