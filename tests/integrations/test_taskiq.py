@@ -158,9 +158,13 @@ def test_a_task_runs_and_its_result_returns(rocketmq: pocketmq.Server) -> None:
         return object()
 
     async def main() -> None:
+        async with running(broker):
+            task = await add.kiq(1, 2)
         async with running(broker), working(broker):
             result = await (await add.kiq(1, 2)).wait_result(timeout=PATIENCE_S)
             assert (result.return_value, result.is_err) == (3, False)
+            before_the_restart = await task.wait_result(timeout=PATIENCE_S)
+            assert before_the_restart.return_value == 3
             failed = await (await fail.kiq()).wait_result(timeout=PATIENCE_S)
             assert isinstance(failed.error, ValueError)
             strange = await (await odd.kiq()).wait_result(timeout=PATIENCE_S)

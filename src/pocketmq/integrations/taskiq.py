@@ -75,8 +75,9 @@ class RocketBroker(AsyncBroker):
         self.formatter = TaskFormatter(self)
         self._topic = topic
         self._prefetch = prefetch
-        self._producer = AsyncProducer(name_servers, **options)
-        self._consumer = AsyncSimpleConsumer(
+        self._make_producer = partial(AsyncProducer, name_servers, **options)
+        self._make_consumer = partial(
+            AsyncSimpleConsumer,
             name_servers,
             group=group,
             start_at="first",
@@ -85,9 +86,14 @@ class RocketBroker(AsyncBroker):
             auto_renew=True,
             **options,
         )
+        self._producer = self._make_producer()
+        self._consumer = self._make_consumer()
 
     async def startup(self) -> None:
+        """Start, also again after a `shutdown`."""
         await super().startup()
+        if not self._producer.is_new:
+            self._producer, self._consumer = self._make_producer(), self._make_consumer()
         await self._producer.start()
 
     async def shutdown(self) -> None:
@@ -151,10 +157,14 @@ class RocketResults(AsyncResultBackend[R], Generic[R]):
     ) -> None:
         self._topic = topic
         self._serializer = serializer or JSONSerializer()
-        self._producer = AsyncProducer(name_servers, **options)
-        self._admin = AsyncAdmin(name_servers, **options)
+        self._make_producer = partial(AsyncProducer, name_servers, **options)
+        self._make_admin = partial(AsyncAdmin, name_servers, **options)
+        self._producer = self._make_producer()
+        self._admin = self._make_admin()
 
     async def startup(self) -> None:
+        if not self._producer.is_new:
+            self._producer, self._admin = self._make_producer(), self._make_admin()
         await self._producer.start()
         await self._admin.start()
 
