@@ -108,16 +108,32 @@ def test_a_fanout_reaches_every_queue_and_only_from_its_binding_on(rocketmq: poc
     assert sorted(found) == ["one hello", "two hello"]
 
 
-def test_a_queue_can_be_read_without_a_consumer_and_purged(rocketmq: pocketmq.Server) -> None:
+def test_a_message_can_be_read_without_a_consumer(rocketmq: pocketmq.Server) -> None:
+    with connected(rocketmq) as connection, connected(rocketmq) as other:
+        for number in range(2):
+            connection.Producer().publish(number, routing_key="tasks", declare=[TASKS], exchange=TASKS.exchange)
+        first = TASKS(connection.channel()).get()
+        second = TASKS(other.channel()).get()  # the first one took no more than it returned
+        assert sorted([first.payload, second.payload]) == [0, 1]
+        first.ack()
+        second.ack()
+        assert TASKS(connection.channel()).get() is None
+
+
+def test_a_simple_queue_waits_for_a_message(rocketmq: pocketmq.Server) -> None:
     with connected(rocketmq) as connection, connection.SimpleQueue("simple") as queue:
         queue.put({"number": 1})
         message = queue.get(timeout=PATIENCE_S)
         assert message.payload == {"number": 1}
         message.ack()
-        for number in range(3):
-            queue.put(number)
+
+
+def test_a_purge_removes_the_waiting_messages(rocketmq: pocketmq.Server) -> None:
     with connected(rocketmq) as connection:
-        assert Queue("simple")(connection.channel()).purge() == 3
+        for number in range(3):
+            connection.Producer().publish(number, routing_key="tasks", declare=[TASKS], exchange=TASKS.exchange)
+        assert TASKS(connection.channel()).purge() == 3
+        assert TASKS(connection.channel()).get() is None
 
 
 def test_a_durable_queue_cannot_be_bound_to_a_fanout(rocketmq: pocketmq.Server) -> None:

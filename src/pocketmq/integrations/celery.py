@@ -50,6 +50,8 @@ from pocketmq.integrations.kombu_queues import (  # noqa: E402
 )
 from pocketmq.model import Message  # noqa: E402
 
+GET_S: Final = 1.0
+"""How long a message is looked for that no consumer waits for."""
 OF_KOMBU: Final = {"max_retries", "interval_start", "interval_step", "interval_max", "interval_max_retry", "errback"}
 OF_KOMBU_TOO: Final = {
     "confirm_publish",
@@ -104,8 +106,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         super().__init__(connection, **options)
         self.servers = connection.servers
         self._readers: dict[str, list[Reader]] = {}
-        self._polled: set[str] = set()
-        """Queues that are read without a consumer."""
+        self._work: dict[str, WorkQueue] = {}
+        """Also of queues that are read without a consumer."""
 
     # queues
 
@@ -168,7 +170,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             return 0
         source, count = WorkQueue(self.servers, queue), 0
         try:
-            while found := source.take(AT_ONCE, 0.1):
+            while found := source.take(AT_ONCE, GET_S):
                 for each in found:
                     if each.settle is not None:
                         each.settle(False)
@@ -220,14 +222,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 self._read_broadcast(queue, "", lambda key: key == queue)
             return [reader for _, reader in self.connection.private[queue]]
         if queue not in self._readers:
-            source = WorkQueue(self.servers, queue)
+            source = self._work_queue(queue)
             self._readers[queue] = [Reader(source, self.connection.changes, partial(self._capacity, queue))]
         return self._readers[queue]
 
     def _capacity(self, queue: str) -> int:
         """How many messages of a queue may come; -1 if nothing consumes it."""
         if queue not in self._active_queues:
-            return 1 if queue in self._polled else -1
+            return -1
         limit = self.qos.can_consume_max_estimate()
         return AT_ONCE if limit is None else int(limit)
 
@@ -264,16 +266,26 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         """One message without a consumer, for `basic_get`."""
-        self._polled.add(queue)
+        arrived = self._next_private(queue) if queue in self.connection.private else self._next_leased(queue)
+        if arrived is None:
+            raise Empty
+        self._tag(arrived)
+        return arrived.payload
+
+    def _next_leased(self, queue: str) -> Arrived | None:
+        found = self._work_queue(queue).take(1, GET_S)
+        return found[0] if found else None
+
+    def _next_private(self, queue: str) -> Arrived | None:
         since, readers = self.connection.changes.count, self._readers_of(queue)
         if not any(reader.waiting for reader in readers):
-            self.connection.changes.wait(since, timeout or 1.0)
-        for reader in readers:
-            if reader.waiting:
-                arrived = reader.waiting.popleft()
-                self._tag(arrived)
-                return arrived.payload
-        raise Empty
+            self.connection.changes.wait(since, GET_S)
+        return next((reader.waiting.popleft() for reader in readers if reader.waiting), None)
+
+    def _work_queue(self, queue: str) -> WorkQueue:
+        if queue not in self._work:
+            self._work[queue] = WorkQueue(self.servers, queue)
+        return self._work[queue]
 
     def close(self) -> None:
         if not self.closed:
@@ -284,6 +296,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                 for reader in readers:
                     reader.stop()
             self._readers.clear()
+            for source in self._work.values():
+                source.stop()
+            self._work.clear()
         super().close()
 
 

@@ -149,6 +149,7 @@ class WorkQueue:
         servers.create(self._topic, QUEUES)
         self._consumer = SimpleConsumer(
             group=self._topic,
+            instance_name=uuid4().hex,  # several connections of a process may read a queue
             start_at="first",
             invisible_ms=servers.lease_ms,
             max_hold_ms=max(servers.max_run_ms, servers.lease_ms),
