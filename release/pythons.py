@@ -52,6 +52,7 @@ LIBRARIES: Final = (
     "lz4",
     "zstandard",
     "uvloop",
+    "testcontainers",
 )
 """What these tests need."""
 
