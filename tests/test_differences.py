@@ -64,7 +64,7 @@ DIFFERENCES = {
         "POP: the offset of a group",
         "POP: a change of a lease that is over",
         "POP: check points in memory (`enablePopBufferMerge`, RocksDB)",
-        "replication",
+        "replication: a master that waits for slaves (`SYNC_MASTER`), controllers",
         "replication: the port for slaves",
         "replication: a slave that has bytes that its master does not have",
         "`bindAddress`",
@@ -121,7 +121,7 @@ DIFFERENCES = {
 """The first cell of each row. Remove one only when PocketMQ behaves as RocketMQ there."""
 
 BROKER_OF_ROCKETMQ = """
-haTransferBatchSize=32768 haSendHeartbeatInterval=5000 haHousekeepingInterval=20000 haFlowControlEnable=false
+brokerRole=ASYNC_MASTER haTransferBatchSize=32768 haSendHeartbeatInterval=5000 haHousekeepingInterval=20000 haFlowControlEnable=false
 maxHaTransferByteInSecond=104857600 haMaxGapNotInSync=268435456
     maxMessageSize=4194304 autoCreateSubscriptionGroup=true defaultTopicQueueNums=8 traceTopicEnable=false
     rejectTransactionMessage=false traceOn=true sendThreadPoolQueueCapacity=10000

@@ -1,6 +1,6 @@
 """A master of one side and a slave of the other: their logs are the same bytes.
 
-our master ──► Apache's slave, which finds it through Apache's name server
+our master ──► Apache's slave        Apache's master ──► our slave        found through Apache's name server
 """
 
 import time
@@ -10,11 +10,13 @@ from typing import Final
 
 from conformance import apache
 from conformance.apache import ApacheBroker
+from conformance.broker_line import BrokerLine
 from conformance.programs import OurServer
 from conformance.report import Scenario, Trial
-from pocketmq import Message, Producer
+from pocketmq import Message, PocketMQError, Producer
 
 FILE_BYTES: Final = 1024 * 1024
+TOPIC: Final = "Copied"
 BODY: Final = b"x" * 1000
 MESSAGES: Final = 2_500
 """Enough for three files of the log."""
@@ -24,6 +26,10 @@ SIZES: Final = {"mappedFileSizeCommitLog": FILE_BYTES, "maxHashSlotNum": 5000, "
 OURS: Final = {**SIZES, "brokerRole": "ASYNC_MASTER", "autoCreateTopicEnable": "true"}
 
 FOLLOWS: Final = "Apache's slave follows our master: the same bytes, across three files"
+FOLLOWED: Final = "our slave follows Apache's master: the same bytes, across three files"
+DERIVED: Final = "… and derives the same queues"
+AGAIN: Final = "… after it was stopped, and Apache's master stored more"
+MASTER_KILLED: Final = "… after Apache's master was killed and started again"
 AFTER_KILL: Final = "… after it was killed and started again"
 
 
@@ -54,9 +60,18 @@ def _wait_linked(ours: OurServer, slave: ApacheBroker) -> None:
 
 
 def send(name_server: str, count: int) -> None:
+    """Send messages, as soon as there is a master."""
+    end = time.monotonic() + WAIT_S
     with Producer(name_servers=name_server, group="PG") as producer:
         for number in range(count):
-            producer.send(Message("Copied", BODY, keys=f"k{number}"))
+            while True:
+                try:
+                    producer.send(Message(TOPIC, BODY, keys=f"k{number}"))
+                    break
+                except PocketMQError:
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(1)
 
 
 def log_files(folder: Path) -> dict[str, bytes]:
@@ -97,6 +112,37 @@ def difference(mine: Path, theirs: Path) -> str:
     return ""
 
 
+def _run_our_slave(trial: Trial) -> None:
+    with ApacheBroker(trial.version, trial.folder / "apache", SIZES, trial.say) as master:
+        send(master.name_server, 1)
+        settings = {**SIZES, "brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true"}
+        ours = OurServer.broker(trial.say, trial.folder / "ours", "broker-a", master.name_server, settings)
+        with ours:
+            flaws = list(differing(ours, master))
+            send(master.name_server, MESSAGES)
+            trial.expect(FOLLOWED, [*flaws, *differing(ours, master)])
+            trial.expect(DERIVED, differing_queues(ours, master))
+        send(master.name_server, 500)
+        with ours:
+            trial.expect(AGAIN, differing(ours, master))
+            master.kill()
+            master.start()
+            send(master.name_server, 500)
+            trial.expect(MASTER_KILLED, differing(ours, master))
+
+
+def differing_queues(ours: OurServer, other: ApacheBroker) -> Iterator[str]:
+    """Ask both brokers for the bounds of each queue."""
+    with BrokerLine(ours.ready["port"]) as mine, BrokerLine(other.port) as theirs:
+        for queue_id in range(4):
+            bounds = [(line.min_offset(TOPIC, queue_id), line.max_offset(TOPIC, queue_id)) for line in (mine, theirs)]
+            if bounds[0] != bounds[1]:
+                yield f"queue {queue_id} has the bounds {bounds[0]} and {bounds[1]}"
+
+
 SCENARIOS: Final = (
     Scenario("Apache's slave of our master", [FOLLOWS, AFTER_KILL], _run_apache_slave, apache.VERSIONS),
+    Scenario(
+        "our slave of Apache's master", [FOLLOWED, DERIVED, AGAIN, MASTER_KILLED], _run_our_slave, apache.VERSIONS
+    ),
 )

@@ -233,8 +233,8 @@ def test_ordered_topics_are_read_from_the_answer() -> None:
     broker = Broker()
     broker.put(TopicConfig("T"), TopicConfig("U"))
 
-    broker.data.apply_answer(Command(0, body=b'{"table":{"T":"broker-b:8","Foreign":"x:1"}}'))
-    broker.data.apply_answer(Command(0))
+    broker.data.apply_answer(Command(0, body=b'{"table":{"T":"broker-b:8","Foreign":"x:1"}}'), Address("ns", 1))
+    broker.data.apply_answer(Command(0), Address("ns", 1))
 
     assert [broker.topics.is_order(topic) for topic in ("T", "U", "Foreign")] == [True, False, False]
 

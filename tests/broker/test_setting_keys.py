@@ -67,7 +67,7 @@ def test_settings_that_a_file_does_not_name_keep_their_values() -> None:
 
 
 WITHOUT_A_VALUE = """
-brokerIP1 brokerIP2 advertisedPort accountsFile innerClientAuthenticationCredentials tls.server.certPath
+brokerIP1 brokerIP2 haMasterAddress advertisedPort accountsFile innerClientAuthenticationCredentials tls.server.certPath
 tls.server.keyPath tls.server.trustCertPath tls.client.trustCertPath tls.client.pinnedCertPath tls.client.certPath
 tls.client.keyPath tls.server.mode
 """
@@ -192,7 +192,7 @@ def test_a_key_without_effect_is_reported(name: str, warning: str) -> None:
         ("mappedFileSizeCommitLog", "1", "smaller than a page"),
         ("sendThreadPoolQueueCapacity", "0", "above 0"),
         ("bindAddress", "0.0.0.0", "open-to-the-network"),
-        ("brokerRole", "SLAVE", "brokerRole=SLAVE is not supported: each broker is a master"),
+        ("brokerRole", "SLAVE", "brokerRole=SLAVE cannot have brokerId=0: a master has 0, a slave 1 or above"),
         (
             "aclEnable",
             "true",
@@ -275,7 +275,7 @@ def test_a_refused_change_gives_the_reason_of_its_key(name: str, value: str, rea
 REFUSED_AT_RUN_TIME = """
 accountsFile advertisedPort allocateLogFiles authenticationFailureSeconds bindAddress brokerIP2
 haListenPort haSlaveHosts brokerClusterName brokerIP1
-brokerId brokerName clockStepConfirmMills flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDiskType
+brokerId brokerName brokerRole haMasterAddress clockStepConfirmMills flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDiskType
 innerClientAuthenticationCredentials listenPort mappedFileSizeCommitLog mappedFileSizeConsumeQueue
 maxAuthenticationFailures maxConnections maxConnectionsPerHost maxUnfinishedBytes maxUnsignedUnfinishedBytes
 frameTimeoutSeconds slowWriteMillis maxFailingAddresses maxHashSlotNum maxIndexNum
@@ -347,7 +347,7 @@ def test_every_broker_is_a_master_whatever_its_id() -> None:
     settings, warnings = read_keys({"brokerId": "1"})
 
     assert settings.broker_id == 0
-    assert warnings == ["brokerId=1 is replaced by 0: each broker is a master"]
+    assert warnings == ["brokerId=1 is replaced by 0: this broker is a master; a slave has brokerRole=SLAVE"]
     assert read_keys({"brokerId": "0"}) == (BrokerSettings(), [])
 
 

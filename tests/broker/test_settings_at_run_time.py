@@ -58,7 +58,7 @@ def test_an_unchangeable_key_is_refused_with_the_reason() -> None:
                 ("flushDiskType=SYNC_FLUSH", "the store is already open"),
                 ("messageDelayLevel=1s", "waiting messages depend on it"),
                 ("namesrvAddr=1.2.3.4:9876", "requests cannot change access and name servers"),
-                ("brokerRole=SLAVE", "each broker is a master"),
+                ("brokerRole=SLAVE", "already open as that of a master or a slave"),
             ):
                 answer = await update(client, text)
                 assert answer.code == ResponseCode.NO_PERMISSION

@@ -31,11 +31,13 @@ SMALL = StoreSettings(
 class OpenStore:
     """Opened on `disk` by the constructor. Nothing happens in the background unless the test allows it."""
 
+    make_store: type[MessageStore] = MessageStore
+
     def __init__(self, settings: StoreSettings, clock: FakeClock, disk: FaultyFiles) -> None:
         self.settings, self.clock, self.disk = settings, clock, disk
         self.workers: dict[str, HandWorker] = {}
         self.arrived: list[Arrival] = []
-        self.store = MessageStore(
+        self.store = self.make_store(
             settings,
             store_host=HOST,
             post=lambda _: None,
@@ -87,7 +89,7 @@ class OpenStore:
         return self._again(self.disk.crash(Random(seed), survives=survives), **changes)
 
     def _again(self, disk: FaultyFiles, **changes: object) -> "OpenStore":
-        opened = OpenStore(msgspec.structs.replace(self.settings, **changes), self.clock, disk)
+        opened = type(self)(msgspec.structs.replace(self.settings, **changes), self.clock, disk)
         opened.run_workers()
         return opened
 

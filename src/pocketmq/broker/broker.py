@@ -167,7 +167,9 @@ class Broker:
 
     async def _serve_slaves(self, parts: BrokerParts, listening: Address) -> None:
         in_use = parts.state.settings
-        if not in_use.now.replication.serves:
+        if parts.following is not None:
+            parts.following.start()
+        if in_use.now.is_slave or not in_use.now.replication.serves:
             return
         slaves = SlaveServer(parts.state.store, parts.state.replicas, in_use, self._network)
         actual = await slaves.start(Address(listening.host, in_use.now.replication.port))
@@ -206,14 +208,22 @@ class Broker:
         following = Repeating("reloading accounts", FOLLOW_S, parts.follow_accounts, log)
         return [
             *([following] if parts.authentication is not None else []),
-            Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all, log),
-            Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all, log),
-            Repeating("ending leases", settings.delay_poll_ms / 1000, parts.revival.run_all, log),
+            *([] if settings.is_slave else self._tasks_of_master()),
             Repeating("saving progress", lambda: in_use.now.progress_save_interval_ms / 1000, self._save_progress, log),
             Repeating(
                 "saving offsets", lambda: in_use.now.save_interval_ms / 1000, parts.state.snapshots.save_changed, log
             ),
             Repeating("removing expired clients", settings.expiry_scan_ms / 1000, parts.clients.expire, log),
+            Repeating("sampling statistics", SAMPLE_SECONDS, self._sample, log),
+        ]
+
+    def _tasks_of_master(self) -> list[Repeating]:
+        """What adds messages to the log."""
+        parts, settings, in_use = self.parts, self.settings, self.parts.state.settings
+        return [
+            Repeating("delivering delayed messages", settings.delay_poll_ms / 1000, parts.delays.run_all, log),
+            Repeating("delivering timed messages", settings.delay_poll_ms / 1000, parts.timers.run_all, log),
+            Repeating("ending leases", settings.delay_poll_ms / 1000, parts.revival.run_all, log),
             Repeating(
                 "checking transactions",
                 lambda: in_use.now.transaction.check_interval_ms / 1000,
@@ -226,7 +236,6 @@ class Broker:
                 parts.transactions.ledger.write_ops,
                 log,
             ),
-            Repeating("sampling statistics", SAMPLE_SECONDS, self._sample, log),
         ]
 
     def _sample(self) -> None:
@@ -299,6 +308,8 @@ class Broker:
                 await parts.state.appender.safe()
         if self._slave_server is not None:
             self._slave_server.stop()
+        if parts.following is not None:
+            await parts.following.stop()
         await asyncio.gather(*(server.stop() for server in servers))
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ import logging
 import random
 from contextlib import ExitStack
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from msgspec.structs import replace
 
@@ -43,6 +43,8 @@ from pocketmq.broker.pop.popping import PopHandlers
 from pocketmq.broker.pop.reading import Reading
 from pocketmq.broker.pop.revive import Revival
 from pocketmq.broker.registration import Registration
+from pocketmq.broker.replication.following import Following
+from pocketmq.broker.replication.refusals import only_reads, refused_stages
 from pocketmq.broker.requests.log_turn import Stage
 from pocketmq.broker.requests.turns import Serve, Turns
 from pocketmq.broker.settings import BrokerSettings
@@ -68,6 +70,7 @@ from pocketmq.protocol.hot_headers import (
     UpdateOffsetHead,
 )
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.receiving import SlaveStore
 from pocketmq.store.recovery.recovery import RecoveryReport
 from pocketmq.store.tables import Tables
 from pocketmq.store.worker import Post
@@ -86,7 +89,15 @@ class BrokerParts:
     def __init__(
         self, settings: BrokerSettings, clock: Clock, files: Files, network: Network | None, post: Post
     ) -> None:
-        make_store = partial(MessageStore, settings.store, store_host=NO_HOST, post=post, files=files, clock=clock)
+        self.is_slave = settings.is_slave
+        make_store = partial(
+            SlaveStore if settings.is_slave else MessageStore,
+            settings.store,
+            store_host=NO_HOST,
+            post=post,
+            files=files,
+            clock=clock,
+        )
         self.state = state = BrokerState(settings, clock, make_store)
         self.authentication = authentication_by(
             settings.accounts, files, by_log_offset(state.message), clock, settings.authentication
@@ -96,7 +107,7 @@ class BrokerParts:
             may_send_to, check = self.authentication.may_send_to, self.authentication.check
         # workers
         self.registration = Registration(
-            state.settings, state.topics, clock, network=network, on_address=self._set_address
+            state.settings, state.topics, clock, network=network, on_address=self._set_address, master=state.master
         )
         self.delays = Delays(state.store, state.appender, state.topics, clock, started_ms=clock.now_ms())
         self.timers = Timers(state.store, state.appender, state.topics, state.settings, clock, settled=state.leases)
@@ -114,8 +125,12 @@ class BrokerParts:
         self.clients = ClientHandlers(state, self.announce)
         self.checked = CheckedPulls(state, signed=self.authentication is not None)
         stages: dict[type[object], Stage] = {PopHead: self._pops.stage, **self.acks.stages()}
+        self.following: Following | None = None
+        if settings.is_slave:
+            stages = refused_stages(stages)
+            self.following = Following(cast("SlaveStore", state.store), state.settings, clock, state.master, network)
         self.turns = Turns(state, self.sending, self._hot_handlers(), self.checked, stages, self.acks.stage_run, check)
-        self.dispatcher = Dispatcher(self._tables(), ACCESS)
+        self.dispatcher = Dispatcher(only_reads(self._tables()) if settings.is_slave else self._tables(), ACCESS)
 
     def follow_accounts(self) -> None:
         """Reload the accounts. The broker registers with the current secret of its account."""
@@ -220,18 +235,21 @@ class BrokerParts:
             undo.callback(store.close)
             snapshots.load()
             adopt_topics(state.topics, store, state.clock.now_ms())
-            lower_offsets(state.offsets, store, state.clock.now_ms(), clean=report.clean)
+            if not self.is_slave:
+                lower_offsets(state.offsets, store, state.clock.now_ms(), clean=report.clean)
             self.delays.load(tables.load(DELAYS_FILE, DelayOffsets.decode))
             self.timers.load(tables.load(TIMERS_FILE, TimerProgress.parse), _timer_check(tables))
             self.request_modes.load(tables.load(MODES_FILE, RequestModes.decode))
             state.orders.load(tables.load(ORDERS_FILE, state.orders.decode))
-            self.revival.load(clean=report.clean)
+            if not self.is_slave:
+                self.revival.load(clean=report.clean)
             snapshots.add(MODES_FILE, self.request_modes)
             snapshots.add(ORDERS_FILE, state.orders)
             snapshots.add(DELAYS_FILE, self.delays)
             snapshots.add(TIMERS_FILE, self.timers)
             snapshots.save_repaired((OFFSETS_FILE, DELAYS_FILE, TIMERS_FILE))
-            self.transactions.load()
+            if not self.is_slave:
+                self.transactions.load()
             undo.pop_all()
         return report
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
+from pocketmq.broker.reads.replicas import KnownMaster
 from pocketmq.broker.registration_data import RegistrationData
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
@@ -196,7 +197,7 @@ class NameServerRegistration:
             answer = await peer.call(command, self._settings.now.register_timeout_ms / 1000)
             if refusal := answer.error():
                 raise refusal
-            self._log_rejected(self._data.apply_answer(answer), answer)
+            self._log_rejected(self._data.apply_answer(answer, self.address), answer)
         self._known_by = peer
         self._gather()
 
@@ -236,10 +237,11 @@ class Registration:
         *,
         network: Network | None = None,
         on_address: Callable[[Address], None] | None = None,
+        master: KnownMaster | None = None,
     ) -> None:
         self._settings = settings
         self._topics = topics
-        self._data = RegistrationData(settings, topics, clock)
+        self._data = RegistrationData(settings, topics, clock, master=master)
         self._on_address = on_address
         self._listening = settings.now.address
         self._start_s = settings.now.register_timeout_ms / 1000

@@ -17,6 +17,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
+from pocketmq.broker.reads.replicas import KnownMaster
 from pocketmq.broker.settings import SettingsInUse
 from pocketmq.broker.topics import TopicTable
 from pocketmq.clock import Clock
@@ -47,11 +48,13 @@ class RegistrationData:
         clock: Clock,
         *,
         max_per_request: int = MAX_TOPICS_PER_REQUEST,
+        master: KnownMaster | None = None,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._clock = clock
         self._max_per_request = max_per_request
+        self._master = master
         self._permission = settings.now.permission
         self._permission_ms = 0
 
@@ -77,11 +80,15 @@ class RegistrationData:
         header = ForBroker(settings.broker_name, str(own), settings.cluster, settings.broker_id)
         return self._signed(RequestCode.UNREGISTER_BROKER, header.encode())
 
-    def apply_answer(self, answer: Command) -> int:
-        """Apply the order config in an answer. Return the number of rejected topics."""
-        if answer.body:
+    def apply_answer(self, answer: Command, name_server: Address) -> int:
+        """Apply the order config and, for a slave, the master in an answer. Return the number of rejected topics."""
+        reply = RegisterBrokerReply.decode(answer.ext)
+        if self._settings.now.is_slave:
+            if self._master is not None:
+                self._master.report(name_server, reply.master_addr, reply.ha_server_addr)
+        elif answer.body:
             self._topics.mark_ordered(KVTable.decode(answer.body).table, self._clock.now_ms())
-        return RegisterBrokerReply.decode(answer.ext).topics_rejected or 0
+        return reply.topics_rejected or 0
 
     def _register(self, own: Address, table: MappedTopicTable) -> Command:
         settings, replication = self._settings.now, self._settings.now.replication

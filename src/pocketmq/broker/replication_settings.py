@@ -1,6 +1,7 @@
 """The settings of replication, by their names in broker.conf. RocketMQ has defaults for all of them but `haSlaveHosts`."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from pocketmq.errors import InvalidSetting
 from pocketmq.model.setting_keys import NUMBER, SWITCH, Form, Key, read_number
-from pocketmq.net import LARGEST_PORT
+from pocketmq.net import LARGEST_PORT, Address
 
 MIB: Final = 1024 * 1024
 S = TypeVar("S", bound=Any)
@@ -16,6 +17,13 @@ NO_SLAVES: Final = -1
 """As a port: serve no slaves."""
 LARGEST_TRANSFER_BYTES: Final = 16 * MIB
 """Limit on transfer_bytes: a slave keeps a whole frame in memory."""
+
+
+class Role(StrEnum):
+    """What a broker is in its group of brokers with one name."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SLAVE = "SLAVE"
 
 
 class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +37,8 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     slave_hosts: tuple[str, ...] = ()
     """The IP addresses from which slaves may connect, separated by `;`. None: any. Required with `accounts` if other machines
     can reach the port, because the stream to slaves has no authentication."""
+    master: Address | None = None
+    """The address from which a slave copies the log. None: the one that the name servers report."""
     transfer_bytes: int = 32 * 1024
     """Limit on the bytes of the log in one frame to a slave."""
     heartbeat_ms: int = 5_000
@@ -73,6 +83,8 @@ def check_who_may_replicate(settings: Any) -> None:
 def follow_listen_port(settings: S, properties: Mapping[str, str], warnings: list[str]) -> S:
     """RocketMQ's masters serve slaves one port above `listenPort`, if `haListenPort` names no other."""
     named = properties.get("haListenPort", "").strip()
+    if settings.role is Role.SLAVE:
+        return settings
     if (named and named != "0") or not (named or "brokerRole" in properties):
         return settings
     own = settings.port + 1 if settings.port else 0
@@ -87,6 +99,34 @@ def _hosts(text: str) -> tuple[str, ...]:
     return tuple(host for part in text.split(";") if (host := part.strip()))
 
 
+def check_role(settings: Any) -> None:
+    """InvalidSetting if the id does not fit the role. A slave keeps `haListenPort` for the day when it is a master."""
+    if (settings.role is Role.SLAVE) != bool(settings.broker_id):
+        raise InvalidSetting(
+            f"brokerRole={settings.role} cannot have brokerId={settings.broker_id}: a master has 0, a slave 1 or above"
+        )
+
+
+def make_master(properties: dict[str, str]) -> list[str]:
+    """RocketMQ gives every master the id 0, too. With another id, name servers would list a slave, and producers would refuse to send."""
+    number = properties.get("brokerId", "").strip()
+    if not (number.isdecimal() and int(number)) or properties.get("brokerRole", "").strip() == Role.SLAVE:
+        return []
+    properties["brokerId"] = "0"
+    return [f"brokerId={number} is replaced by 0: this broker is a master; a slave has brokerRole=SLAVE"]
+
+
+def _role(text: str) -> Role:
+    try:
+        return Role(text)
+    except ValueError:
+        raise ValueError(" or ".join(Role)) from None
+
+
+def _address(text: str) -> Address | None:
+    return Address.parse(text) if text else None
+
+
 _HOSTS: Final = Form(_hosts, ";".join)
 _HOST: Final = Form(lambda text: text or None)
 
@@ -95,9 +135,14 @@ def _port(text: str) -> int:
     return NO_SLAVES if text == str(NO_SLAVES) else read_number(text)
 
 
+_ROLE: Final = "the store is already open as that of a master or a slave"
+
+
 def keys(why_not: str) -> dict[str, Key]:
     """The keys by RocketMQ's names; `why_not`: why the port cannot change at run time."""
     return {
+        "brokerRole": Key("role", Form(_role), why_not=_ROLE),
+        "haMasterAddress": Key("replication.master", Form(_address), why_not=_ROLE),
         "haListenPort": Key("replication.port", Form(_port), why_not=why_not),
         "brokerIP2": Key("replication.advertised_host", _HOST, why_not=why_not),
         "haSlaveHosts": Key("replication.slave_hosts", _HOSTS, why_not=why_not),

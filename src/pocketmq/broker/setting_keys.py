@@ -83,8 +83,8 @@ _BY_REASON: Final[dict[str, str]] = {
         disappearTimeAfterStart skipPreOnline startAcceptSendRequestTimeStamp""",
     "a shutdown always finishes running requests, within a second": """
         enableShutdownGracefully shutdownWaitTimeSeconds""",
-    "a broker is a master, and does not wait for slaves": """
-        haMasterAddress haSlaveFallbehindMax inSyncReplicas minInSyncReplicas offsetCheckInSlave slaveTimeout""",
+    "a master does not wait for slaves": "haSlaveFallbehindMax inSyncReplicas minInSyncReplicas slaveTimeout",
+    "a slave never moves the offset of a consumer": "offsetCheckInSlave",
     "slaves do not act as masters, and no controller elects them": """
         allAckInSyncStateSet asyncLearner brokerHeartbeatInterval brokerNotActiveTimeoutMillis consumerFallbehindThreshold
         duplicationEnable enableAutoInSyncReplicas enableRemoteEscape enableSlaveActingMaster forwardTimeout
@@ -428,11 +428,9 @@ _AT_RUN_TIME: Final[dict[str, Key]] = {
 
 KEYS: Final[dict[str, Key]] = _AT_RUN_TIME | _AT_START
 
-_NO_REPLICATION = "each broker is a master"
 CONSTANTS: Final[dict[str, Constant | Consequence]] = {
-    "brokerRole": Constant("ASYNC_MASTER", _NO_REPLICATION),
     "enableDLegerCommitLog": Constant("false", "a DLedger log has files of another format"),
-    "enableControllerMode": Constant("false", _NO_REPLICATION),
+    "enableControllerMode": Constant("false", "there is no controller"),
     "readOnlyCommitLogStorePaths": Constant("", "the log is in one folder, and files in others would not be found"),
     "storeType": Constant("default", "queues are plain files, there is no RocksDB"),
     **access.CONSTANTS,
@@ -446,7 +444,7 @@ def read_keys(properties: Mapping[str, str], base: BrokerSettings | None = None)
     base = base or BrokerSettings()
     properties = dict(properties)
     log_folder = properties.pop("storePathCommitLog", "").strip()
-    own_warnings = _let_disk_ratios_rise(properties, base) + _make_master(properties)
+    own_warnings = _let_disk_ratios_rise(properties, base) + replication.make_master(properties)
     settings, warnings = _SETTING_KEYS.read(properties, base)
     settings = replication.follow_listen_port(settings, properties, own_warnings)
     _check_log_folder(log_folder, settings)
@@ -479,15 +477,6 @@ def _let_disk_ratios_rise(properties: dict[str, str], base: BrokerSettings) -> l
     return [
         f"diskMaxUsedSpaceRatio={clean} is lowered to {force}: above diskSpaceCleanForciblyRatio, files are deleted anyway"
     ]
-
-
-def _make_master(properties: dict[str, str]) -> list[str]:
-    """RocketMQ gives every master the id 0, too. With another id, name servers would list a slave, and producers would refuse to send."""
-    number = properties.get("brokerId", "").strip()
-    if not (number.isdecimal() and int(number)):
-        return []
-    properties["brokerId"] = "0"
-    return [f"brokerId={number} is replaced by 0: {_NO_REPLICATION}"]
 
 
 def _check_log_folder(text: str, settings: BrokerSettings) -> None:

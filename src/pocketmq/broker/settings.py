@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from pocketmq.access.settings import AuthenticationSettings, check_listen_addresses
-from pocketmq.broker.replication_settings import ReplicationSettings, check_who_may_replicate
+from pocketmq.broker.replication_settings import ReplicationSettings, Role, check_role, check_who_may_replicate
 from pocketmq.clock import STEP_CONFIRM_MS
 from pocketmq.codes import Perm
 from pocketmq.errors import InvalidSetting
@@ -149,7 +149,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_name: str = "broker-a"
     """The name of the broker."""
     broker_id: int = 0
-    """The id of the broker; 0 is the master."""
+    """The id of the broker; 0 is the master, slaves have others."""
+    role: Role = Role.ASYNC_MASTER
+    """ASYNC_MASTER, or SLAVE: copy the log of a master."""
     region: str = "DefaultRegion"
     """The region that is written into each message."""
 
@@ -289,7 +291,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "after 120000 ms without a registration"
             )
         check_listen_addresses(self, danger="may read, send and administrate")
+        check_role(self)
         check_who_may_replicate(self)
+
+    @property
+    def is_slave(self) -> bool:
+        return self.role is Role.SLAVE
 
     @property
     def address(self) -> Address:

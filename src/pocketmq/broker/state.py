@@ -19,7 +19,7 @@ from pocketmq.broker.groups.queue_locks import QueueLockTable
 from pocketmq.broker.messages import Appender
 from pocketmq.broker.reads.arrivals import Arrivals
 from pocketmq.broker.reads.filters import Filters, RequestSubscriptions
-from pocketmq.broker.reads.replicas import Replicas
+from pocketmq.broker.reads.replicas import KnownMaster, Replicas
 from pocketmq.broker.reads.waiting_pops import WaitingPops
 from pocketmq.broker.settings import BrokerSettings, SettingsInUse
 from pocketmq.broker.snapshots import Snapshots
@@ -76,7 +76,7 @@ class BrokerState:
         self.stats = BrokerStats(settings.cluster, clock.monotonic(), now_ms, is_system=self.topics.is_system)
         self.unread = UnreadDrops(self.offsets, self.topics.is_system)
         self.store = make_store(on_arrivals=lambda arrivals: self._arrived(arrivals), on_dropped=self.unread.record)
-        self.replicas = Replicas()
+        self.replicas, self.master = Replicas(), KnownMaster()
         self.waiting_pops, self.waiting_notifications = WaitingPops(), WaitingPops(wakes_newest=True)
         self.arrivals = Arrivals(
             self.store.record, max_waiting=settings.flow.max_held_pulls, skip_delay_s=settings.hold_check_ms / 1000

@@ -5,12 +5,13 @@
     index/          key → position in the log                             derived
     config/         tables: topics, groups, offsets
 
-One thread owns a store. A broker uses `message_store.MessageStore` and nothing else.
+One thread owns a store. A broker uses `message_store.MessageStore`, a slave `receiving.SlaveStore`, and nothing else.
 
 Modules in reading order:
 
     settings         every limit and interval, with RocketMQ's defaults
     message_store    the store as a broker uses it: append in turns
+    receiving        the store of a slave: the log of a master, byte for byte
     readable_store   queries: messages by queue, offset, key and time
     reading          one pull: which messages it returns, and the next offset
     parts            builds, starts and closes the parts of a store

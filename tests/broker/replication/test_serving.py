@@ -10,7 +10,7 @@ from tests.broker.running import Client
 from tests.net.talk import until
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.replication.frames import frame, frames, last_report, report
+from pocketmq.broker.replication.serving import frame, frames, last_report, report
 from pocketmq.broker.replication_settings import ReplicationSettings
 from pocketmq.errors import ProtocolError
 from pocketmq.net.address import Address

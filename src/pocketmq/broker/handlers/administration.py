@@ -76,11 +76,13 @@ class MaintenanceHandlers:
         return Reply()
 
     def replication(self, request: PlainRequest) -> Reply:
-        """The slaves that are connected."""
-        end, max_gap_bytes = self._state.store.facts.log_end, self._state.settings.now.replication.max_gap_bytes
-        slaves = self._state.replicas.rows(end, max_gap_bytes)
+        """The slaves of a master, or the progress of a slave."""
+        state, facts = self._state, self._state.store.facts
+        if state.settings.now.is_slave:
+            return Reply(body=ReplicationStatus(ha_client_runtime_info=state.master.progress(facts.log_end)).encode())
+        slaves = state.replicas.rows(facts.log_end, state.settings.now.replication.max_gap_bytes)
         in_sync = sum(slave.in_sync for slave in slaves)
-        return Reply(body=ReplicationStatus(True, end, in_sync, slaves).encode())
+        return Reply(body=ReplicationStatus(True, facts.log_end, in_sync, slaves).encode())
 
 
 MAX_QUEUES_PER_ANSWER: Final = 20_000

@@ -7,7 +7,7 @@
 Everything that a check reads has a version: topics, groups with their forbidden topics, settings with the broker's
 permission, and the members' subscriptions. When one of them changes, the cache is cleared. The bounds of the queue and
 the log are read for each pull, and so are resets. If requests must be signed, nothing is cached, because each request is
-verified. Without the C twin, nothing is cached either, because only the twin uses the cache.
+verified. On a slave nothing is cached, because its answers depend on its master. Without the C twin, nothing is cached either, because only the twin uses the cache.
 """
 
 from collections.abc import Collection
@@ -52,7 +52,7 @@ class CheckedPulls:
 
     def __init__(self, state: BrokerState, *, signed: bool) -> None:
         self._state = state
-        self._twin = None if signed else compiled.twin()
+        self._twin = None if signed or state.settings.now.is_slave else compiled.twin()
         self._pulls: dict[bytes, compiled.CheckedPull] = {}
         self._seen = self._versions()
         self.in_use = self._twin is not None

@@ -29,6 +29,7 @@ from pocketmq.errors import (
     InvalidParameter,
     NoPermission,
     PocketMQError,
+    SystemBusy,
     TopicNotFound,
 )
 from pocketmq.model import Subscription, is_retry
@@ -87,6 +88,7 @@ class Pulling:
     def __init__(self, state: BrokerState, checked: CheckedPulls) -> None:
         self._state = state
         self._checked = checked
+        self._is_slave = state.settings.now.is_slave
         self._max_count = checked.max_count
         twin = compiled.twin()
         self._pack_bodies: Callable[[list[bytes | memoryview], int, int], bytes | bytearray | None] = (
@@ -101,6 +103,8 @@ class Pulling:
     ) -> bytes | None:
         """The answer to a pull; None while it is held."""
         ext = head.ext
+        if self._is_slave and not self._state.settings.now.slave_read:
+            raise SystemBusy("[REJECTREQUEST]system busy, start flow control for a while, cause: slaveReadEnable=false")
         try:
             group = self._check_access(head, is_new=may_wait)
             wanted = self._select_filter(ext, group)
@@ -113,18 +117,44 @@ class Pulling:
             return self._redirect(head, group, new_offset)
         found, seconds = self._read(ext, wanted)
         where = ext.consumer_group, ext.topic, ext.queue_id
+        code, remark = _OUTCOMES[found.status]
+        if self._is_slave:
+            return self._answer_on_slave(peer, head, wanted, group, found, seconds, may_wait=may_wait)
         if ext.queue_offset > found.max_offset:
             found.next_offset = self._state.offsets.resume_at(*where, found.min_offset, found.max_offset)
         elif may_wait and ext.sys_flag & PullFlag.COMMIT_OFFSET:
             reject_broker_group(ext.consumer_group)
             self._state.offsets.commit(*where, ext.commit_offset, found.max_offset)
-        code, remark = _OUTCOMES[found.status]
         if not ext.queue_offset and found.status in _EMPTY:
             code = _NOTHING_NEW
         if code == _NOTHING_NEW and may_wait and ext.sys_flag & PullFlag.SUSPEND and self._hold(peer, head, wanted):
             return None
         if found.count and wanted.matches is None and self._checked.in_use:
             self._remember(head, group, wanted)
+        return self._answer(head, group, found, seconds, code, remark)
+
+    def _answer_on_slave(
+        self,
+        peer: Peer,
+        head: PullHead | LitePullHead,
+        wanted: Filter,
+        group: SubscriptionGroupConfig,
+        found: ReadResult,
+        seconds: float,
+        *,
+        may_wait: bool,
+    ) -> bytes | None:
+        """A slave never moves or commits an offset, because it may be behind. With a master, readers that are not far behind
+        return to it; without one, a slave holds pulls, too.
+        """
+        ext = head.ext
+        code, remark = _OUTCOMES[found.status]
+        if code == _MOVED:
+            code, found.next_offset = _RETRY, ext.queue_offset
+        if code != _FOUND and self._state.master.address is not None and not found.far_behind:
+            code = _RETRY
+        elif code == _NOTHING_NEW and may_wait and ext.sys_flag & PullFlag.SUSPEND and self._hold(peer, head, wanted):
+            return None
         return self._answer(head, group, found, seconds, code, remark)
 
     def _redirect_older(self, ext: PullMessage) -> int | None:
@@ -334,6 +364,8 @@ class Pulling:
     def _suggested(self, group: SubscriptionGroupConfig, far_behind: bool) -> int:
         """The id of the broker for the next pull."""
         if not self._state.settings.now.slave_read:
+            return 0
+        if self._is_slave and not far_behind and self._state.master.address is not None:
             return 0
         return group.which_broker_when_consume_slowly if far_behind else group.broker_id
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from pocketmq.net import Address
-from pocketmq.protocol.bodies.topics import ReplicaConnection
+from pocketmq.protocol.bodies.topics import ReplicaClient, ReplicaConnection
 
 
 class Slave(Protocol):
@@ -33,6 +33,54 @@ class Slave(Protocol):
 
     def wake(self) -> None:
         """There are new bytes in the log."""
+
+
+class MasterProgress(Protocol):
+    """The connection of a slave to its master."""
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def read_ms(self) -> int:
+        """When the slave was sent something last."""
+
+    @property
+    def written_ms(self) -> int:
+        """When it reported last."""
+
+
+class KnownMaster:
+    """The master of this slave, as the name servers report it."""
+
+    def __init__(self) -> None:
+        self.connection: MasterProgress | None = None
+        """The connection to it; None without one."""
+        self._reported: dict[Address, tuple[Address, Address | None]] = {}
+
+    def report(self, name_server: Address, master: str | None, ha_address: str | None) -> None:
+        """A name server has answered a registration."""
+        if master:
+            self._reported[name_server] = Address.parse(master), Address.parse(ha_address) if ha_address else None
+        else:
+            self._reported.pop(name_server, None)
+
+    def progress(self, log_end: int) -> ReplicaClient:
+        """How far the slave is, as administrators see it."""
+        if self.connection is None:
+            return ReplicaClient(max_offset=log_end)
+        one = self.connection
+        return ReplicaClient(str(one.address), 0, log_end, one.read_ms, one.written_ms)
+
+    @property
+    def address(self) -> Address | None:
+        """Its address for requests; None if no name server has a master."""
+        return next((master for master, _ in self._reported.values()), None)
+
+    @property
+    def ha_address(self) -> Address | None:
+        """Its address for slaves."""
+        return next((address for _, address in self._reported.values()), None)
 
 
 class Replicas:

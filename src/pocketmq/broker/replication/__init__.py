@@ -2,6 +2,7 @@
 
 Modules in reading order:
 
-    frames    the bytes of the stream
-    serving   the master's side: sends its log to the slaves
+    serving      the master's side: sends its log to the slaves
+    following    the slave's side: copies the log of its master
+    refusals     the requests that a slave refuses
 """

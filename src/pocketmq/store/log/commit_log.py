@@ -131,6 +131,7 @@ class CommitLog(ReadableLog):
         """Set the end of the log: everything before it is complete, written and synced."""
         self.synced = self.written = self.end = self._turn_start = self._staged_from = offset
         self._segment = self.segments.file_at(offset)
+        self._set_limit()
 
     def cut(self, offset: int) -> int:
         """Truncate the log at `offset`: delete later files, overwrite later bytes with zeros. Returns how many bytes
@@ -379,7 +380,7 @@ class CommitLog(ReadableLog):
             raise type(refusal)(*refusal.args) from refusal
         segment = self._segment
         if segment is None or self.end + size + BLANK_SIZE > segment.end:
-            self._roll(size)
+            self.roll(size)
         elif self.end + size > self.limit:
             raise self._pool_is_empty(size)
         at = self.end
@@ -400,8 +401,8 @@ class CommitLog(ReadableLog):
         pool_failure = self._pool.failure if self._pool is not None else None
         return self._refusal or self._stale_cause or self._writing or pool_failure
 
-    def _roll(self, size: int) -> None:
-        """Continue in the next file, after filler in this one. Changes nothing if there is no next file."""
+    def roll(self, size: int, filler: bytes = b"") -> None:
+        """Continue in the next file, after this filler, or our own. Changes nothing if there is no next file."""
         assert self._preparer is not None
         if self._pool is not None and BLANK_SIZE + size > self._pool.free_bytes - self._staged_bytes():
             raise self._pool_is_empty(size)
@@ -410,7 +411,7 @@ class CommitLog(ReadableLog):
         if following is None:
             following = self._preparer.take()
         if self._segment is not None:
-            self._staged.append(encode_blank(self._segment.end - self.end))
+            self._staged.append(filler or encode_blank(self._segment.end - self.end))
             self._rolled.append(Piece(self._segment, self._staged_from, b"".join(self._staged)))
             self._staged.clear()
         self._segment = following

@@ -87,6 +87,23 @@ class FilePreparer:
             raise disk_error(f"cannot create the first log file in {folder}", error) from error
         self._make_next()
 
+    def begin_at(self, first: int) -> None:
+        """The log is empty, and its first file will be this one: discard all others. Raises StoreBusy while one is created."""
+        self._worker.settle()
+        if self._making:
+            raise StoreBusy(f"a log file for offset {self._next} is still being created")
+        try:
+            while self._ready:
+                unused, file = self._ready[-1]
+                file.close()
+                Segment(self._files, self._segments.path_of(unused), unused, self._segments.file_bytes).remove()
+                self._ready.pop()
+            self._segments.drop_after(-1)
+        except OSError as error:
+            raise disk_error("cannot remove the unused log files", error) from error
+        self._next = first
+        self._make_next()
+
     def take(self) -> Segment:
         """The next file, which belongs to the log from now on. Raises StoreBusy or StoreFull if none is ready."""
         self._worker.settle()
