@@ -121,7 +121,7 @@ DIFFERENCES = {
 """The first cell of each row. Remove one only when PocketMQ behaves as RocketMQ there."""
 
 BROKER_OF_ROCKETMQ = """
-brokerRole=ASYNC_MASTER haTransferBatchSize=32768 haSendHeartbeatInterval=5000 haHousekeepingInterval=20000 haFlowControlEnable=false
+brokerRole=ASYNC_MASTER syncBrokerMetadataPeriod=5000 haTransferBatchSize=32768 haSendHeartbeatInterval=5000 haHousekeepingInterval=20000 haFlowControlEnable=false
 maxHaTransferByteInSecond=104857600 haMaxGapNotInSync=268435456
     maxMessageSize=4194304 autoCreateSubscriptionGroup=true defaultTopicQueueNums=8 traceTopicEnable=false
     rejectTransactionMessage=false traceOn=true sendThreadPoolQueueCapacity=10000

@@ -100,7 +100,7 @@ INNER: dict[str, dict[str, str]] = {
         "handlers": "settings topics setting_keys groups messages transactions stats reads state",
         "pop": "groups messages delivery reads state handlers",
         "requests": "settings state handlers",
-        "replication": "settings reads requests",
+        "replication": "settings delivery pop reads requests state",
         "parts": "access settings registration snapshots delivery transactions requests stats state handlers pop replication",
         "metrics": "requests stats state parts",
         "broker": "settings stats replication parts metrics",

@@ -260,6 +260,8 @@ ACCESS: Final[dict[RequestCode, Accesses]] = {
     RequestCode.VIEW_BROKER_STATS_DATA: _READ,
     RequestCode.GET_BROKER_CONSUME_STATS: _READ,
     RequestCode.GET_BROKER_HA_STATUS: _READ,
+    RequestCode.GET_TIMER_CHECK_POINT: _READ,
+    RequestCode.GET_TIMER_METRICS: _READ,
     RequestCode.GET_ALL_CONSUMER_OFFSET: _READ,
     RequestCode.GET_ALL_DELAY_OFFSET: _READ,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _CHANGE,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from pocketmq.access.accounts_file import FOLLOW_S
 from pocketmq.broker.metrics import BrokerMetrics
 from pocketmq.broker.parts import BrokerParts
+from pocketmq.broker.replication.metadata import Metadata
 from pocketmq.broker.replication.serving import SlaveServer
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.stats import SAMPLE_SECONDS
@@ -208,7 +209,7 @@ class Broker:
         following = Repeating("reloading accounts", FOLLOW_S, parts.follow_accounts, log)
         return [
             *([following] if parts.authentication is not None else []),
-            *([] if settings.is_slave else self._tasks_of_master()),
+            *([self._copying(parts.metadata)] if parts.metadata is not None else self._tasks_of_master()),
             Repeating("saving progress", lambda: in_use.now.progress_save_interval_ms / 1000, self._save_progress, log),
             Repeating(
                 "saving offsets", lambda: in_use.now.save_interval_ms / 1000, parts.state.snapshots.save_changed, log
@@ -216,6 +217,12 @@ class Broker:
             Repeating("removing expired clients", settings.expiry_scan_ms / 1000, parts.clients.expire, log),
             Repeating("sampling statistics", SAMPLE_SECONDS, self._sample, log),
         ]
+
+    def _copying(self, metadata: Metadata) -> Repeating:
+        in_use = self.parts.state.settings
+        return Repeating(
+            "copying tables", lambda: in_use.now.replication.metadata_ms / 1000, metadata.copy, log, first_s=0
+        )
 
     def _tasks_of_master(self) -> list[Repeating]:
         """What adds messages to the log."""
@@ -310,6 +317,8 @@ class Broker:
             self._slave_server.stop()
         if parts.following is not None:
             await parts.following.stop()
+        if parts.metadata is not None:
+            await parts.metadata.stop()
         await asyncio.gather(*(server.stop() for server in servers))
 
     async def __aenter__(self) -> Self:

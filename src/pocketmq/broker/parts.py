@@ -44,6 +44,7 @@ from pocketmq.broker.pop.reading import Reading
 from pocketmq.broker.pop.revive import Revival
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.replication.following import Following
+from pocketmq.broker.replication.metadata import Metadata, MetadataHandlers
 from pocketmq.broker.replication.refusals import only_reads, refused_stages
 from pocketmq.broker.requests.log_turn import Stage
 from pocketmq.broker.requests.turns import Serve, Turns
@@ -124,10 +125,12 @@ class BrokerParts:
         self.sending = Sending(state, self._destinations, self._retries)
         self.clients = ClientHandlers(state, self.announce)
         self.checked = CheckedPulls(state, signed=self.authentication is not None)
+        self.metadata: Metadata | None = None
         stages: dict[type[object], Stage] = {PopHead: self._pops.stage, **self.acks.stages()}
         self.following: Following | None = None
         if settings.is_slave:
             stages = refused_stages(stages)
+            self.metadata = Metadata(state, self.delays, self.timers, self.request_modes, network)
             self.following = Following(cast("SlaveStore", state.store), state.settings, clock, state.master, network)
         self.turns = Turns(state, self.sending, self._hot_handlers(), self.checked, stages, self.acks.stage_run, check)
         self.dispatcher = Dispatcher(only_reads(self._tables()) if settings.is_slave else self._tables(), ACCESS)
@@ -201,6 +204,7 @@ class BrokerParts:
             SettingHandlers(state, self.apply).table(),
             self._pops.table(),
             AssignmentHandlers(state, self.request_modes).table(),
+            MetadataHandlers(self.timers).table(),
         ]
 
     def _additions(self) -> list[Addition]:

@@ -39,6 +39,8 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     can reach the port, because the stream to slaves has no authentication."""
     master: Address | None = None
     """The address from which a slave copies the log. None: the one that the name servers report."""
+    metadata_ms: int = 5_000
+    """How often a slave asks its master for topics, groups, offsets and the progress of deliveries, in ms."""
     transfer_bytes: int = 32 * 1024
     """Limit on the bytes of the log in one frame to a slave."""
     heartbeat_ms: int = 5_000
@@ -62,7 +64,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting(
                 f"replication setting port = {self.port} must be from -1 (no slaves) to {LARGEST_PORT}"
             )
-        for name in ("transfer_bytes", "heartbeat_ms", "silence_ms", "max_bytes_per_s", "max_gap_bytes"):
+        for name in ("metadata_ms", "transfer_bytes", "heartbeat_ms", "silence_ms", "max_bytes_per_s", "max_gap_bytes"):
             if getattr(self, name) <= 0:
                 raise InvalidSetting(f"replication setting {name} = {getattr(self, name)} must be above 0")
         if self.transfer_bytes > LARGEST_TRANSFER_BYTES:
@@ -146,6 +148,7 @@ def keys(why_not: str) -> dict[str, Key]:
         "haListenPort": Key("replication.port", Form(_port), why_not=why_not),
         "brokerIP2": Key("replication.advertised_host", _HOST, why_not=why_not),
         "haSlaveHosts": Key("replication.slave_hosts", _HOSTS, why_not=why_not),
+        "syncBrokerMetadataPeriod": Key("replication.metadata_ms", NUMBER, at_run_time=True),
         "haTransferBatchSize": Key("replication.transfer_bytes", NUMBER, at_run_time=True),
         "haSendHeartbeatInterval": Key("replication.heartbeat_ms", NUMBER, at_run_time=True),
         "haHousekeepingInterval": Key("replication.silence_ms", NUMBER, at_run_time=True),

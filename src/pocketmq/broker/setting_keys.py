@@ -89,7 +89,7 @@ _BY_REASON: Final[dict[str, str]] = {
         allAckInSyncStateSet asyncLearner brokerHeartbeatInterval brokerNotActiveTimeoutMillis consumerFallbehindThreshold
         duplicationEnable enableAutoInSyncReplicas enableRemoteEscape enableSlaveActingMaster forwardTimeout
         haMaxTimeSlaveNotCatchup maxSlaveResendLength sendHeartbeatTimeoutMillis syncBrokerMemberGroupPeriod
-        syncBrokerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup totalReplicas""",
+        syncFromLastFile syncMasterFlushOffsetWhenStartup totalReplicas""",
     "there is no controller": """
         brokerElectionPriority checkSyncStateSetPeriod controllerAddr controllerHeartBeatTimeoutMills
         fetchControllerAddrByDnsLookup syncControllerMetadataPeriod""",

@@ -53,6 +53,7 @@ from pocketmq.protocol.bodies.topics import (
     MappedTopicTable,
     ReplicationStatus,
     ResetOffsets,
+    TimerMetrics,
     TopicConfigList,
     TopicList,
     TopicRouteData,
@@ -175,6 +176,7 @@ BODIES: dict[RequestCode, BodyForms] = {
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _json(None, SubscriptionGroupConfig),
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _json(None, GroupForbidden),
     RequestCode.GET_BROKER_HA_STATUS: _json(None, ReplicationStatus),
+    RequestCode.GET_TIMER_METRICS: _json(None, TimerMetrics),
 }
 
 FILES: dict[str, Any] = {

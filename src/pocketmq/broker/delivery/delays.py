@@ -191,6 +191,12 @@ class Delays(Delivery[dict[int, int]]):
         self._saved = dict(saved.offset_table) if was_ahead else self._offsets()
         self._progress = SafeProgress(self._offsets())
 
+    def follow(self, saved: DelayOffsets) -> None:
+        """On a slave: the master has delivered up to these offsets."""
+        before = self._saved
+        self.load(saved)
+        self._saved = before
+
     def snapshot_json(self, now_ms: int) -> bytes:
         """The bytes of delayOffset.json."""
         if self.is_changed:

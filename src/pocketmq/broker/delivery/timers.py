@@ -384,6 +384,16 @@ class Timers(Delivery[TimerProgress]):
         self._saved = saved
         self._progress = SafeProgress(saved)
 
+    def check(self) -> TimerCheck:
+        """The progress as RocketMQ describes it: what was read, and is due before a time, is delivered."""
+        return TimerCheck(min(step.out_ms for step in self._frontier.steps), self._next_offset)
+
+    def follow(self, check: TimerCheck) -> None:
+        """On a slave: the master has delivered so far."""
+        before = self._saved
+        self.load(None, check)
+        self._saved = before
+
     def _record_progress(self) -> None:
         oldest = self._waiting.oldest
         oldest = self._read_to if oldest is None else oldest

@@ -449,6 +449,15 @@ class OffsetTable:
         self.is_restored = True
         return strange
 
+    def follow(self, table: ConsumerOffsets) -> None:
+        """On a slave: add the offsets of the master."""
+        for key, offsets in table.offset_table.items():
+            topic, _, group = key.partition("@")
+            if topic and group and "@" not in group:
+                row = self._row(group, topic)
+                if row.offsets | offsets != row.offsets:
+                    self._set(row, offsets)
+
     def _restore_resets(self, resets: Mapping[str, Mapping[int, int]]) -> None:
         """Keep resets for members that ran while the broker was stopped, except where the group committed since."""
         for key, offsets in resets.items():

@@ -202,6 +202,13 @@ class DelayOffsets(Body, frozen=True):
     offset_table: dict[Int32, Int64] = EMPTY_MAP
 
 
+class TimerMetrics(Body, frozen=True):
+    """Waiting timed messages by topic: count and time."""
+
+    data_version: DataVersion = DataVersion()
+    timing_count: dict[str, dict[str, Int64]] = EMPTY_MAP
+
+
 class LogMark(Body, frozen=True):
     """A message that was pulled. If another message has its offset, the queue belongs to another log."""
 
