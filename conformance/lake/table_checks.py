@@ -33,8 +33,10 @@ from pocketmq.pipelines.archive.settings import ArchiveSettings, check_archive
 from pocketmq.pipelines.archive.table import Target, add_batch, compact_table, expire_table
 from pocketmq.pipelines.core.running import Run
 from pocketmq.pipelines.core.sessions import session
+from pocketmq.pipelines.jobs import replay
 from pocketmq.pipelines.jobs.backfill import BackfillSettings, run_backfill
 from pocketmq.pipelines.jobs.replay import ReplaySettings, run_replay
+from pocketmq.pipelines.jobs.resending import send_piece
 
 FORMAT = os.environ.get("LAKE_FORMAT", "delta")
 ROOT = Path(__file__).parents[2]
@@ -270,6 +272,31 @@ def test_a_table_is_replayed_as_it_was_with_keys_tags_properties_and_order(
     for rows in (old, new):
         evens = [int(row["keys"]) for row in rows if row["keys"] != "later" and int(row["keys"]) % 2 == 0]
         assert evens == sorted(evens), "each queue in its order"
+
+
+def test_a_replay_that_is_continued_reads_the_commit_of_its_first_run(
+    spark: SparkSession, broker: Broker, told: ArchiveSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_archive(spark, told, Run())
+    again = new_topic(broker, queues=1)
+    told_again = ReplaySettings(
+        namesrv=broker.name_server,
+        checkpoint=str(tmp_path / "replay"),
+        lake=told.lake if FORMAT == "delta" else target(told).name,
+        format=FORMAT,
+        to=again,
+        as_of="0s",
+        max_messages=6,
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "send_piece", FailsOnce(send_piece, 1))
+        with pytest.raises(Exception, match="the machine is gone"):
+            run_replay(spark, told_again, Run())
+    spark.sql(f"DELETE FROM {target(told).sql_name} WHERE queueOffset >= 0")
+
+    run_replay(spark, told_again, Run())
+
+    assert Counter(row["keys"] for row in rows_in(broker, again)) == once(0, 12)
 
 
 def test_a_part_of_a_batch_is_written_with_few_columns(

@@ -34,6 +34,7 @@ TESTS: Final = {
     "a part of a batch, with few columns": "test_a_part_of_a_batch_is_written_with_few_columns",
     "compaction and expiry": "test_compaction_and_expiry_keep_rows_and_record",
     "replay as of a commit": "test_a_table_is_replayed_as_it_was_with_keys_tags_properties_and_order",
+    "a replay as of a time that is continued": "test_a_replay_that_is_continued_reads_the_commit_of_its_first_run",
     "a table that was restored": "test_a_table_that_was_restored_gets_its_later_messages_again",
     "a table with another schema": "test_another_schema_is_refused_and_nothing_is_written",
 }

@@ -9,7 +9,7 @@ The answers about a lake of files come from its manifest. Tables and keys need S
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -184,7 +184,10 @@ def show_command(
             rows = files.with_key(spark, question.key, topics)
         show_rows(rows, _FILES, as_json=as_json, empty="No file found.")
     elif question.missing is not None:
-        _show_missing(files.missing(question.wanted(files.manifest.ranges)), as_json=as_json)
+        wanted = question.wanted(files.manifest.ranges)
+        with _spark(found, master, dict(settings)) if files.has_gaps(wanted) else nullcontext() as spark:
+            missing = files.missing(wanted, spark)
+        _show_missing(missing, as_json=as_json)
     else:
         _show_lake(files.manifest, question, as_json=as_json)
 

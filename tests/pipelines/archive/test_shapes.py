@@ -15,8 +15,11 @@ from tests.spark.broker_kit import Broker, fill, new_topic
 
 from pocketmq import Message, Producer
 from pocketmq.errors import InvalidSetting, PipelineFailed, WrongState
+from pocketmq.model import QueueRange
+from pocketmq.pipelines.archive.contents import LEFT_OUT, Missing
 from pocketmq.pipelines.archive.job import examination, plan_archive, run_archive
 from pocketmq.pipelines.archive.manifest import read_manifest
+from pocketmq.pipelines.archive.reading import ReadLake
 from pocketmq.pipelines.archive.settings import ArchiveSettings, check_archive
 from pocketmq.pipelines.core.running import Run, Summary
 
@@ -70,6 +73,10 @@ def test_a_lake_has_the_selected_columns_and_those_of_its_manifest(
     assert rows.where("odd = 1").inputFiles()[0].split("/")[-2] == "odd=1"
     manifest = read_manifest(Path(lake))
     assert (manifest.rows, manifest.lost, [len(one) for one in manifest.ranges]) == (8, [], [9])
+    (whole,) = manifest.ranges
+    assert ReadLake(lake).missing([whole], spark) == [Missing(QueueRange(whole.queue, 3, 4), LEFT_OUT)]
+    with pytest.raises(InvalidSetting, match="have gaps between their offsets, which only Spark can read"):
+        ReadLake(lake).missing([whole])
 
 
 def test_a_lake_accepts_new_columns_and_refuses_other_types(

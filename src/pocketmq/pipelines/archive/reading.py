@@ -16,7 +16,7 @@ from pocketmq.pipelines.archive.form import Form, read_form
 from pocketmq.pipelines.archive.formats import AsOf, Commit, TableFormat, state_as_of
 from pocketmq.pipelines.archive.hadoop import located
 from pocketmq.pipelines.archive.lake import within
-from pocketmq.pipelines.archive.manifest import DataFile, Manifest, read_manifest
+from pocketmq.pipelines.archive.manifest import DataFile, Manifest, Span, read_manifest
 from pocketmq.pipelines.archive.sinks import SinkSettings
 from pocketmq.pipelines.archive.staging import read_files
 from pocketmq.pipelines.archive.table import ONCE, Target
@@ -67,10 +67,24 @@ class ReadLake:
         rows = self.rows(spark, self.ranges_of(topics)).withColumn(_FILE, functions.col("_metadata.file_path"))
         return _files_of(rows.where(_has_key(rows, key)))
 
-    def missing(self, wanted: Iterable[QueueRange]) -> list[Missing]:
-        """The parts of ranges that are in no file, and why."""
-        present = [span.range for file in self.manifest.files.values() for span in file.spans]
-        return explained(wanted, present, self.manifest.ranges, self.manifest.lost, is_filtered=True)
+    def has_gaps(self, wanted: Sequence[QueueRange]) -> bool:
+        """Whether files with some of these ranges have gaps between their offsets, as a filter left messages out."""
+        return bool(self._with_gaps(wanted))
+
+    def missing(self, wanted: Sequence[QueueRange], spark: SparkSession | None = None) -> list[Missing]:
+        """The parts of ranges that are in no file, and why. The offsets of files with gaps are read, which needs `spark`."""
+        gappy = self._with_gaps(wanted)
+        whole = [span.range for file in self.manifest.files.values() for span in file.spans if span not in gappy]
+        if not gappy:
+            return explained(wanted, whole, self.manifest.ranges, self.manifest.lost, is_filtered=True)
+        if spark is None:
+            raise InvalidSetting("files of these ranges have gaps between their offsets, which only Spark can read")
+        read = unbroken_ranges(self.rows(spark, [span.range for span in gappy]))
+        return explained(wanted, [*whole, *read], self.manifest.ranges, self.manifest.lost, is_filtered=True)
+
+    def _with_gaps(self, wanted: Sequence[QueueRange]) -> set[Span]:
+        files = (file for file in self.manifest.files.values() if _overlaps(file, wanted))
+        return {span for file in files for span in file.spans if span.rows < len(span.range)}
 
     def ranges_of(self, topics: Iterable[str] | None = None) -> list[QueueRange]:
         """The ranges in the lake, by queue. Those of a topic that was re-created since are one with the new ones."""
@@ -170,7 +184,7 @@ class ReadTable:
         self._target = target
         self._as_of = as_of or AsOf()
         self.table: TableFormat = table
-        self.record: Record = (table.state() if as_of is None else state_as_of(table, as_of)).record
+        self.record, self.at = table.state() if as_of is None else state_as_of(table, as_of)
 
     @property
     def columns(self) -> list[str]:

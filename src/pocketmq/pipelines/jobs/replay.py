@@ -21,7 +21,7 @@ from pocketmq.pipelines.archive.form import OFFSET_COLUMNS
 from pocketmq.pipelines.archive.formats import AsOf
 from pocketmq.pipelines.archive.hadoop import check_scheme
 from pocketmq.pipelines.archive.reading import NamedLake, ReadLake, ReadTable, named_lake
-from pocketmq.pipelines.core.checkpoint import Owner, check_owner, is_local, local_path, owned, state_files
+from pocketmq.pipelines.core.checkpoint import Owner, StateFiles, check_owner, is_local, local_path, owned, state_files
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession, functions
 from pocketmq.pipelines.core.plan import Plan, QueuePlan, batch_queues, ranges_of, require_topics
 from pocketmq.pipelines.core.running import Run, Summary
@@ -38,6 +38,8 @@ from pocketmq.pipelines.jobs.resending import (
 from pocketmq.spark.schema import Name
 
 _LATEST: Final = 2**62
+_AS_OF: Final = "as-of"
+"""The state with the commit that --as-of meant."""
 
 
 class ReplaySettings(SendingSettings, frozen=True, kw_only=True, rename="kebab"):
@@ -154,8 +156,9 @@ def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summa
     check_target(settings)
 
     with owned(spark, settings.checkpoint, settings.owner) as name:
-        # A table once: the time of --as-of may be counted from now. A lake for each piece: a compaction may replace its files.
-        table = opened(settings, spark) if settings.is_table else None
+        state = state_files(spark, settings.checkpoint)
+        # A table once: others may write to it. A lake for each piece: a compaction may replace its files.
+        table = opened(_with_commit(spark, settings, state), spark) if settings.is_table else None
 
         def do(piece: Piece) -> int:
             if not settings.lake:
@@ -165,7 +168,7 @@ def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summa
 
         return run_pieces(
             "replay",
-            state_files(spark, settings.checkpoint),
+            state,
             lambda: settings.pieces(
                 lake_ranges(settings, table or opened(settings, spark))
                 if settings.lake
@@ -175,6 +178,19 @@ def run_replay(spark: SparkSession, settings: ReplaySettings, run: Run) -> Summa
             run,
             settings.rate,
         )
+
+
+def _with_commit(spark: SparkSession, settings: ReplaySettings, state: StateFiles) -> ReplaySettings:
+    """The settings with the commit that --as-of meant when the first run started: a time may be counted from now."""
+    if not settings.as_of:
+        return settings
+    commit = state.read(_AS_OF)
+    if commit is None:
+        table = opened(settings, spark)
+        assert isinstance(table, ReadTable), "--as-of is for tables"
+        commit = str(table.at)
+        state.write(_AS_OF, commit)
+    return msgspec.structs.replace(settings, as_of=commit)
 
 
 def plan_replay(settings: ReplaySettings) -> Plan:
