@@ -43,11 +43,14 @@ NOT_PROGRAMS_OF_OURS = {
     "git": "asks another machine",
     "kill": "ends programs of the reader; tests/demo/kills.py does so",
     "kubectl": "needs a cluster; tests/deploy reads the same files",
+    "(cd": "starts a program in the background",
     "make": "takes minutes; tests/test_docs.py checks that there is such a command",
+    "mvn": "asks Maven Central",
     "pip": "asks a package index",
     "python": "tests/test_start_pages.py runs the programs of the page",
     "python3": "makes an environment for pip; the Makefile makes one alike",
     ".venv/bin/python": "measures for minutes; tests/test_bench.py and its neighbours run the same programs, shortened",
+    "tar": "unpacks what Maven gets",
     "systemctl": "changes this machine",
     "sudo": "changes this machine",
 }
@@ -64,6 +67,7 @@ NOT_RUN = {
     r"demo\b.*": "takes two minutes; tests/demo runs it",
     r"pipeline run\b.*": "starts a Spark Connect of its own; `make spark-places` does",
     r"pipeline archive .* --table .*": "needs a library of Maven",
+    r"pipeline cdc .*": "needs a library of Maven; `python -m conformance --part lake` has it",
     r"pipeline (archive|lake|replay) .*/data/orders.*": "needs a library of Maven; `python -m conformance --part lake` has it",
     r"pipeline \w+ --config \S+ --(master|remote) .*": "needs a cluster of Spark; `make spark-cluster` has one",
 }

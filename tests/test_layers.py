@@ -164,6 +164,7 @@ INNER: dict[str, dict[str, str]] = {
         "mirror": "core",
         "project": "core",
         "jobs": "core archive",
+        "cdc": "core archive",
     },
 }
 """Inside a package: what each of its sub-packages and modules may import of it. Lowest first: a row names only rows above it."""

@@ -43,6 +43,11 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 600.0
 PATIENT = {"spark.python.authenticate.socketTimeout": "300s"}
 """Spark gives a Python worker 15 s to start, which is short on a machine with other work."""
+SMALL = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""For tables of a few rows."""
 DAY_MS = 24 * 3_600_000
 
 

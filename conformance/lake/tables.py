@@ -1,4 +1,6 @@
-"""Archives into tables, for each version of PySpark that the library of a format is for: every check is a test of `table_checks`.
+"""Archives and changes into tables, for each version of PySpark that the library of a format is for.
+
+Every check is a test of `table_checks`, or of `change_checks`, which makes changes as Debezium sends them.
 
 PySpark of a version is installed below .venv-spark, which is kept; Spark gets the libraries from Maven Central.
 """
@@ -6,7 +8,7 @@ PySpark of a version is installed below .venv-spark, which is kept; Spark gets t
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -39,6 +41,27 @@ TESTS: Final = {
     "a table with another schema": "test_another_schema_is_refused_and_nothing_is_written",
 }
 
+CHANGES: Final = {
+    "rows as in the database after each run": "test_rows_are_those_of_the_database_after_each_run",
+    "changes twice and in any order": "test_changes_may_come_in_any_order_and_twice[1]",
+    "versions of rows, in any order": "test_changes_may_come_in_any_order_and_twice[2]",
+    "a transaction that was open during the snapshot": "test_changes_of_transactions_that_were_open_come_behind_the_snapshot",
+    "a changed key": "test_a_key_that_changed_is_another_row",
+    "an added column": "test_a_column_that_was_added_is_in_the_table",
+    "JSON without a schema": "test_changes_without_a_schema_are_merged",
+    "Avro of a schema registry": "test_changes_in_avro_are_merged",
+    "a large value that was not logged": "test_a_value_that_was_not_logged_stays",
+    "a deleted checkpoint of changes": "test_a_deleted_checkpoint_does_no_work_twice",
+    "a failure behind the merge": "test_a_batch_that_failed_behind_its_merge_is_not_merged_again",
+    "a failure between deletions and merge": "test_a_batch_that_failed_before_its_merge_is_merged",
+    "an unknown envelope": "test_a_bad_message_fails_the_run_or_is_a_dead_letter[unknown envelope]",
+    "a message without key": "test_a_bad_message_fails_the_run_or_is_a_dead_letter[no key]",
+    "a value of another type": "test_a_bad_message_fails_the_run_or_is_a_dead_letter[a value of another type]",
+    "a table with other types": "test_a_table_with_other_columns_is_refused_and_nothing_is_written",
+    "other keys, versions or database": "test_a_table_that_was_merged_otherwise_is_refused",
+    "old deletions": "test_keys_of_deleted_rows_are_forgotten_later",
+}
+
 
 def unable(column: str) -> str:
     """Why nothing can be run here; empty when it can."""
@@ -59,15 +82,18 @@ def _parts(column: str) -> tuple[str, str]:
     return name.lower(), version
 
 
-def _run(trial: Trial) -> None:
-    name, version = _parts(trial.version)
-    failed = _failures(name, version, trial.folder / "report.xml")
-    for check, test in TESTS.items():
-        trial.expect(check, failed.get(test, ["it was not run"]))
+def _checked(tests: Mapping[str, str], file: str) -> Callable[[Trial], None]:
+    def run(trial: Trial) -> None:
+        name, version = _parts(trial.version)
+        failed = failures(version, trial.folder / "report.xml", file, LAKE_FORMAT=name)
+        for check, test in tests.items():
+            trial.expect(check, failed.get(test, ["it was not run"]))
+
+    return run
 
 
-def _failures(name: str, version: str, report: Path) -> Mapping[str, list[str]]:
-    """What failed, by test; a test that passed has an empty list."""
+def failures(version: str, report: Path, file: str, **variables: str) -> Mapping[str, list[str]]:
+    """What failed of a file of tests with a version of PySpark, by test; a test that passed has an empty list."""
     report.parent.mkdir(parents=True, exist_ok=True)
     python = environment(version)
     command = [
@@ -87,11 +113,12 @@ def _failures(name: str, version: str, report: Path) -> Mapping[str, list[str]]:
         f"--junitxml={report}",
         "-W",
         "default::pytest.PytestUnraisableExceptionWarning",
-        "conformance/lake/table_checks.py",
+        file,
     ]
     environ = {key: text for key, text in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_HOME"))}
-    environ["LAKE_FORMAT"] = name
-    subprocess.run(command, cwd=ROOT, env=environ, check=False, timeout=RUN_S, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        command, cwd=ROOT, env={**environ, **variables}, check=False, timeout=RUN_S, stdout=subprocess.DEVNULL
+    )
     found: dict[str, list[str]] = {}
     for case in ET.parse(report).iter("testcase"):
         flaws = found.setdefault(str(case.get("name")), [])
@@ -101,4 +128,7 @@ def _failures(name: str, version: str, report: Path) -> Mapping[str, list[str]]:
     return found
 
 
-SCENARIOS: Final = (Scenario("tables", tuple(TESTS), _run),)
+SCENARIOS: Final = (
+    Scenario("tables", tuple(TESTS), _checked(TESTS, "conformance/lake/table_checks.py")),
+    Scenario("changes", tuple(CHANGES), _checked(CHANGES, "conformance/lake/change_checks.py")),
+)

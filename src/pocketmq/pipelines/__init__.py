@@ -8,6 +8,7 @@ Modules in reading order:
     jobs/      ready pipelines, one module each
     archive/   topics to a lake
     mirror/    topics of one cluster to another
+    cdc/       changes of a database to a table
     project/   a project for Spark's Declarative Pipelines
 """
 
@@ -18,6 +19,7 @@ from pocketmq.pipelines.archive.job import ARCHIVE
 from pocketmq.pipelines.archive.reading import ReadLake, ReadTable, file_rows, lost_ranges, lost_rows, named_lake
 from pocketmq.pipelines.archive.sinks import compact_lake
 from pocketmq.pipelines.archive.table import compact_table, expire_table
+from pocketmq.pipelines.cdc.job import CDC
 from pocketmq.pipelines.core import libraries
 from pocketmq.pipelines.core.contracts import Checked, Contract, Rule
 from pocketmq.pipelines.core.job_file import read_job, settings_of
@@ -111,6 +113,6 @@ __all__ = [
 ]
 
 JOBS: Final[dict[str, Job[Any]]] = {
-    job.name: job for job in (ARCHIVE, BACKFILL, REPLAY, MIRROR, QUALITY, LAG_REPORT, TRACE)
+    job.name: job for job in (ARCHIVE, CDC, BACKFILL, REPLAY, MIRROR, QUALITY, LAG_REPORT, TRACE)
 }
 """All ready pipelines, by name."""

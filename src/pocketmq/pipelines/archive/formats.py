@@ -9,8 +9,9 @@ A record is found by the commits of the table, the newest first. If they are rem
 sets it before it removes anything. If neither has one, the columns of the rows say which offsets the table has.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -27,6 +28,7 @@ WRITER: Final = "pocketmq"
 """The transactions of all archives into one table of Delta: their numbers exclude each other."""
 FIRST_COMMITS: Final = 20
 """Commits of Delta that are read first; most tables have a record there."""
+_OF_DELTA: Final = "spark.databricks.delta"
 _SKIP: Final = 1024
 _SKIPS: Final = 5
 """Larger numbers to try, by this factor, if Delta ignores one."""
@@ -43,6 +45,10 @@ _CONFLICT: Final = (
     "Cannot determine history between",
 )
 _POSITION: Final = (Name.TOPIC, Name.BROKER_NAME, Name.QUEUE_ID, Name.QUEUE_OFFSET)
+
+
+Merging = Callable[[], object]
+"""Runs a MERGE."""
 
 
 class Commit(NamedTuple):
@@ -97,6 +103,9 @@ class TableFormat(Protocol):
     def append(self, rows: DataFrame, record: Record, at: int | None) -> bool:
         """Append rows with a record; False if another writer was first, and nothing was written."""
 
+    def merge(self, run: Merging, record: Record) -> bool:
+        """Run a MERGE that commits a record, also if it changes no row; False if another writer was first."""
+
     def keep(self, record: Record) -> None:
         """Make the record a property of the table, so that it outlives its commit."""
 
@@ -146,8 +155,14 @@ class DeltaTable:
         return State(_kept(self._spark, self._name) or scanned(self._spark, self._name), int(rows[0].version))
 
     def append(self, rows: DataFrame, record: Record, at: int | None) -> bool:
+        return self._committed(partial(self._write, rows), record)
+
+    def merge(self, run: Merging, record: Record) -> bool:
+        return self._committed(partial(self._run, run), record)
+
+    def _committed(self, write: Callable[[Record], bool], record: Record) -> bool:
         for _ in range(_SKIPS):
-            if not self._write(rows, record):
+            if not write(record):
                 return False
             records = [one.record for one in map(self._commit, self._history(FIRST_COMMITS)) if one.record is not None]
             if any(one.attempt == record.attempt for one in records):
@@ -194,6 +209,14 @@ class DeltaTable:
             raise
         return True
 
+    def _run(self, run: Merging, record: Record) -> bool:
+        settings = {
+            f"{_OF_DELTA}.commitInfo.userMetadata": record.to_json(),
+            f"{_OF_DELTA}.write.txnAppId": WRITER,
+            f"{_OF_DELTA}.write.txnVersion": str(record.number),
+        }
+        return _merged(self._spark, run, settings)
+
     def _history(self, limit: int | None = None) -> list[Any]:
         return self._spark.sql(f"DESCRIBE HISTORY {self._name}{f' LIMIT {limit}' if limit else ''}").collect()
 
@@ -219,7 +242,7 @@ class IcebergTable:
     def commits(self) -> list[Commit]:
         # Catalogs keep tables for a while, and each session has its own catalogs: this one may not know what another has written.
         self._spark.sql(f"REFRESH TABLE {self._name}")
-        current = _properties(self._spark, self._name).get("current-snapshot-id", "none")
+        current = properties(self._spark, self._name).get("current-snapshot-id", "none")
         record = functions.col("summary").getItem(RECORD).alias("record")
         snapshots = self._spark.table(f"{self._name}.snapshots")
         rows = snapshots.select("snapshot_id", "parent_id", "committed_at", "operation", record).collect()
@@ -250,6 +273,15 @@ class IcebergTable:
             raise
         return True
 
+    def merge(self, run: Merging, record: Record) -> bool:
+        if not _merged(self._spark, run, {f"spark.sql.iceberg.snapshot-property.{RECORD}": record.to_json()}):
+            return False
+        state = self.state()
+        if state.record.attempt == record.attempt:
+            return True
+        # A MERGE that changes nothing commits nothing.
+        return self.append(self._spark.table(self._name).limit(0), record, state.at)
+
     def keep(self, record: Record) -> None:
         _keep(self._spark, self._name, record)
 
@@ -277,6 +309,22 @@ class IcebergTable:
             record = parse_record(row.record, self._name) if is_record(row.record) else None
             yield Commit(int(row.snapshot_id), _ms(row.committed_at), str(row.operation), record)
             at = row.parent_id
+
+
+def _merged(spark: SparkSession, run: Merging, settings: Mapping[str, str]) -> bool:
+    """Run a MERGE with settings of the session; False if another writer was first."""
+    try:
+        for name, text in settings.items():
+            spark.conf.set(name, text)
+        run()
+    except SPARK_ERRORS as error:
+        if is_conflict(error):
+            return False
+        raise
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+    return True
 
 
 def is_conflict(error: Exception) -> bool:
@@ -338,15 +386,20 @@ def _is_absent(error: Exception) -> bool:
     return any(word in str(error) for word in words)
 
 
-def _properties(spark: SparkSession, name: str) -> dict[str, str]:
+def properties(spark: SparkSession, name: str) -> dict[str, str]:
     return {str(row.key): str(row.value) for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
 
 
 def _kept(spark: SparkSession, name: str) -> Record | None:
-    text = _properties(spark, name).get(RECORD)
+    text = properties(spark, name).get(RECORD)
     return parse_record(text, name) if is_record(text) and text is not None else None
 
 
 def _keep(spark: SparkSession, name: str, record: Record) -> None:
-    text = record.to_json().replace("\\", "\\\\").replace("'", "\\'")
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{RECORD}' = '{text}')")
+    set_property(spark, name, RECORD, record.to_json())
+
+
+def set_property(spark: SparkSession, name: str, key: str, text: str) -> None:
+    """Set a property of a table."""
+    plain = text.replace("\\", "\\\\").replace("'", "\\'")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{key}' = '{plain}')")

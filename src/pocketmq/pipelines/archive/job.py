@@ -37,7 +37,7 @@ from pocketmq.pipelines.core.checkpoint import BATCH_FILE, batch_file, is_classi
 from pocketmq.pipelines.core.libraries import DataFrame, SparkSession
 from pocketmq.pipelines.core.plan import Plan, known_queues, stream_queues
 from pocketmq.pipelines.core.running import Run, Summary, lost_row
-from pocketmq.pipelines.core.settings import Examination, Job
+from pocketmq.pipelines.core.settings import Examination, Job, StreamSettings
 from pocketmq.spark.read.offsets import read_batch
 from pocketmq.spark.source import spark_schema
 
@@ -57,7 +57,7 @@ def run_archive(spark: SparkSession, settings: ArchiveSettings, run: Run) -> Sum
     check_sink(settings.sink, settings.session, is_remote=not is_classic(spark))
     examine_sink(spark, settings.sink, settings.checkpoint_folder)
     ensure_dead_letters(settings.sink)
-    with owned(spark, settings.checkpoint_folder, settings.owner) as writer, _offsets_file(spark, settings) as offsets:
+    with owned(spark, settings.checkpoint_folder, settings.owner) as writer, offsets_file(spark, settings) as offsets:
         if settings.has_manifest:
             return _into_lake(spark, settings, run, writer, offsets)
         return _into_table(spark, settings, run, writer, offsets)
@@ -67,7 +67,7 @@ def plan_archive(settings: ArchiveSettings) -> Plan:
     """The plan of an archive."""
     files = DiskFiles()
     manifest = read_manifest(Path(settings.lake), files) if _is_here(settings) else Manifest()
-    options = _reading(settings, manifest.ends())
+    options = reading_from(settings, manifest.ends())
     queues, begins = stream_queues(options, settings.checkpoint_folder, files)
     return Plan(
         pipeline="archive",
@@ -106,7 +106,7 @@ def _into_lake(spark: SparkSession, settings: ArchiveSettings, run: Run, writer:
             if settings.compact and not run.once:
                 merged.extend(_compact(lake, messages.sparkSession, settings))
 
-        stream = _stream(spark, _reading(settings, lake.manifest.ends()), sink.shape, offsets)
+        stream = _stream(spark, reading_from(settings, lake.manifest.ends()), sink.shape, offsets)
         summary = run.follow(_start(stream, settings, run, add))
         if settings.compact and not run.stopping.is_set():
             merged += _compact(lake, spark, settings)
@@ -121,7 +121,7 @@ def _into_table(spark: SparkSession, settings: ArchiveSettings, run: Run, writer
     sink = table_sink(spark, settings.sink, writer)
     table = sink.target.opened(spark)
     before = Record() if table is None else table.state().record
-    stream = _stream(spark, _reading(settings, before.starts()), sink.shape, offsets)
+    stream = _stream(spark, reading_from(settings, before.starts()), sink.shape, offsets)
     summary = run.follow(_start(stream, settings, run, _adding(sink, settings, offsets)))
     after = before if table is None else table.state().record
     return msgspec.structs.replace(
@@ -172,7 +172,7 @@ def planned_batch(messages: DataFrame, number: int, offsets: Path, is_filtered: 
 
 
 @contextmanager
-def _offsets_file(spark: SparkSession, settings: ArchiveSettings) -> Iterator[Path | None]:
+def offsets_file(spark: SparkSession, settings: StreamSettings) -> Iterator[Path | None]:
     """The file in which the connector keeps the offsets of a batch; None with Spark Connect, whose driver is elsewhere."""
     if not is_classic(spark):
         yield None
@@ -187,7 +187,7 @@ def _compact(lake: Lake, spark: SparkSession, settings: ArchiveSettings) -> list
     return lake.compact(spark, aim_bytes=settings.compact_size, at_least=settings.compact_files)
 
 
-def _reading(settings: ArchiveSettings, ends: Mapping[MessageQueue, int]) -> dict[str, str]:
+def reading_from(settings: StreamSettings, ends: Mapping[MessageQueue, int]) -> dict[str, str]:
     """The options of the stream. With a new checkpoint, it starts at the end of the lake; with another, Spark ignores the start."""
     if not ends:
         return settings.reading

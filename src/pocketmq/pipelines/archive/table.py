@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from pocketmq.errors import InvalidSetting, NotFound, PipelineFailed
 from pocketmq.model import QueueRange
+from pocketmq.pipelines.archive.contents import Record
 from pocketmq.pipelines.archive.formats import DeltaTable, IcebergTable, State, TableFormat
 from pocketmq.pipelines.archive.lake import Batch
 from pocketmq.pipelines.core.checkpoint import is_local
@@ -56,6 +57,12 @@ class Target(NamedTuple):
         """The name of the table in SQL."""
         return self.name or f"{self.format}.`{self.path}`"
 
+    def beside(self, ending: str) -> "Target":
+        """Another table with its name or path, an underscore and `ending`, without partitions."""
+        quoted = self.name.endswith("`")
+        name = f"{self.name.rstrip('`')}_{ending}{'`' * quoted}" if self.name else ""
+        return Target(self.format, name, f"{self.path.rstrip('/')}_{ending}" if self.path else "")
+
     def opened(self, spark: SparkSession) -> TableFormat | None:
         """The table, if its format has records of offsets."""
         kind = self.format.lower()
@@ -74,17 +81,21 @@ class Target(NamedTuple):
 def prepare_table(spark: SparkSession, target: Target, schema: types.StructType) -> Target:
     """Create the table, or add missing columns. Returns the target with its format."""
     found = examined(spark, target, schema)
-    if not target.name:
-        return found.target
+    return made_table(spark, found, schema) if target.name else found.target
+
+
+def made_table(spark: SparkSession, found: "Examined", schema: types.StructType) -> Target:
+    """Create the table that was examined, also one at a path, or add missing columns. Returns the target with its format."""
+    target = found.target
     try:
         if found.known is None:
             _create(spark, target, schema)
         elif found.missing:
             columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in found.missing)
-            spark.sql(f"ALTER TABLE {target.name} ADD COLUMNS ({columns})")
+            spark.sql(f"ALTER TABLE {target.sql_name} ADD COLUMNS ({columns})")
     except SPARK_ERRORS as error:
-        raise PipelineFailed(f"the table {target.name} cannot be changed: {error_text(error)}") from None
-    return target._replace(format=_format(spark, target.name))
+        raise PipelineFailed(f"{target} cannot be changed: {error_text(error)}") from None
+    return target._replace(format=_format(spark, target.name)) if target.name else target
 
 
 class Examined(NamedTuple):
@@ -95,13 +106,21 @@ class Examined(NamedTuple):
     missing: Sequence[types.StructField] = ()
 
 
-def examined(spark: SparkSession, target: Target, schema: types.StructType) -> Examined:
-    """Examine the table without changing it; InvalidSetting if rows with this schema cannot be written to it."""
+def found_table(spark: SparkSession, target: Target) -> Examined:
+    """The target with its format, and the columns of the table, if it exists; InvalidSetting for an unknown catalog or namespace."""
     known = _known(spark, target)
     if known is None:
         if target.name:
             _check_namespace(spark, target.name)
         return Examined(target, None)
+    return Examined(target._replace(format=_format(spark, target.name)) if target.name else target, known)
+
+
+def examined(spark: SparkSession, target: Target, schema: types.StructType) -> Examined:
+    """Examine the table without changing it; InvalidSetting if rows with this schema cannot be written to it."""
+    found, known, _ = found_table(spark, target)
+    if known is None:
+        return Examined(found, None)
     columns = {field.name.lower(): field for field in known.fields}
     for field in schema.fields:
         column = columns.get(field.name.lower())
@@ -116,7 +135,6 @@ def examined(spark: SparkSession, target: Target, schema: types.StructType) -> E
             f"{target} needs the column {needed[0]}, which the rows do not have: add it by --select, or use another table"
         )
     missing = [field for field in schema.fields if field.name.lower() not in columns]
-    found = target._replace(format=_format(spark, target.name)) if target.name else target
     return Examined(found, known, missing)
 
 
@@ -133,14 +151,27 @@ def _known(spark: SparkSession, target: Target) -> types.StructType | None:
 
 Made = Callable[[Sequence[QueueRange]], AbstractContextManager[DataFrame]]
 """The rows of some ranges of a batch, while they are written."""
+Write = Callable[[TableFormat, DataFrame, Record, int | None], bool]
+"""Writes rows with a record on top of a commit; False if another writer was first."""
 
 
-def add_batch(spark: SparkSession, target: Target, batch: Batch, made: Made) -> list[QueueRange]:
-    """Append the part of a batch that the table does not have; returns its ranges. PipelineFailed if other writers are always first."""
+def _appending(target: Target) -> Write:
+    """Appends rows with all columns of a table, in its order."""
+
+    def append(table: TableFormat, rows: DataFrame, record: Record, at: int | None) -> bool:
+        return table.append(_in_order(rows, target.name) if target.name else rows, record, at)
+
+    return append
+
+
+def add_batch(
+    spark: SparkSession, target: Target, batch: Batch, made: Made, write: Write | None = None
+) -> list[QueueRange]:
+    """Write the part of a batch that the table does not have; returns its ranges. PipelineFailed if other writers are always first."""
     table = target.opened(spark)
     if table is None:
         with made(batch.ranges) as rows:
-            _append(rows, target)
+            append_rows(rows, target)
         return list(batch.ranges)
     for _ in range(ATTEMPTS):
         state = table.state()
@@ -148,7 +179,7 @@ def add_batch(spark: SparkSession, target: Target, batch: Batch, made: Made) -> 
         wanted = state.record.missing(batch.ranges, lost)
         if not wanted and not lost:
             return []
-        if _is_added(table, target, batch, state, wanted, made):
+        if _is_added(table, target, batch, state, wanted, made, write or _appending(target)):
             return wanted
     raise PipelineFailed(
         f"{target}: other writers committed first {ATTEMPTS} times; nothing of the batch was written, run the pipeline again"
@@ -156,16 +187,21 @@ def add_batch(spark: SparkSession, target: Target, batch: Batch, made: Made) -> 
 
 
 def _is_added(
-    table: TableFormat, target: Target, batch: Batch, state: State, wanted: Sequence[QueueRange], made: Made
+    table: TableFormat,
+    target: Target,
+    batch: Batch,
+    state: State,
+    wanted: Sequence[QueueRange],
+    made: Made,
+    write: Write,
 ) -> bool:
     lost = state.record.new_losses(batch.query, batch.number, batch.lost)
     record = state.record.next(uuid4().hex, batch.query, batch.number, wanted, lost, is_filtered=batch.is_filtered)
     with made(wanted) as rows:
-        ordered = _in_order(rows, target.name) if target.name else rows
-        return table.append(ordered, record, state.at)
+        return write(table, rows, record, state.at)
 
 
-def _append(rows: DataFrame, target: Target) -> None:
+def append_rows(rows: DataFrame, target: Target) -> None:
     writer = rows.write.format(target.format).mode("append").options(**target.options)
     if target.path:
         writer.partitionBy(*target.partitions).save(target.path)
@@ -188,7 +224,11 @@ def _in_order(rows: DataFrame, table: str) -> DataFrame:
 
 def _create(spark: SparkSession, target: Target, schema: types.StructType) -> None:
     fields = [types.StructField(field.name, field.dataType) for field in schema.fields]  # later rows may have nulls
-    writer = spark.createDataFrame([], types.StructType(fields)).writeTo(target.name)
+    empty = spark.createDataFrame([], types.StructType(fields))
+    if target.path:
+        empty.write.format(target.format).options(**target.options).partitionBy(*target.partitions).save(target.path)
+        return
+    writer = empty.writeTo(target.name)
     if target.format:
         writer = writer.using(target.format)
     for name, value in target.options.items():
