@@ -108,6 +108,9 @@ assault: $(INSTALLED) ## cause faults of disk, clock, limits and clients on real
 cli-apache: $(INSTALLED) ## run each command of the command line with Apache RocketMQ; needs Java 17 and Maven: some minutes
 	$(BIN)/python -m conformance --part cli
 
+cdc: $(INSTALLED) ## merge changes of PostgreSQL by Debezium into tables, and kill each part on the way; needs Java 21, Maven, PostgreSQL
+	$(BIN)/python -m conformance --part cdc
+
 conformance: $(INSTALLED) ## run all checks with Apache RocketMQ and its clients; needs Java 17 and Maven: 45 minutes
 	$(BIN)/python -m conformance
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from conformance import apache
+from conformance.cdc import databases
 from conformance.cli import commands
 from conformance.clients import conversations
 from conformance.clusters import mixed
@@ -110,5 +111,13 @@ PARTS: Final = {
     "replicas": Part("Replicas", "masters and slaves of PocketMQ and Apache RocketMQ", pairs.SCENARIOS),
     "lines": Part("Bad lines", "messages that have to cross a bad line", crossings.SCENARIOS),
     "lake": Part("Lake", "archives into tables", tables.SCENARIOS, tables.COLUMNS, tables.unable, is_alone=True),
+    "cdc": Part(
+        "Change data capture",
+        "changes of PostgreSQL by Debezium into tables",
+        databases.SCENARIOS,
+        databases.COLUMNS,
+        databases.unable,
+        is_alone=True,
+    ),
     "spark": Part("Spark", "the Spark connector with Apache RocketMQ", same_tests.SCENARIOS, is_alone=True),
 }

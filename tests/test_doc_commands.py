@@ -67,7 +67,7 @@ NOT_RUN = {
     r"demo\b.*": "takes two minutes; tests/demo runs it",
     r"pipeline run\b.*": "starts a Spark Connect of its own; `make spark-places` does",
     r"pipeline archive .* --table .*": "needs a library of Maven",
-    r"pipeline cdc .*": "needs a library of Maven; `python -m conformance --part lake` has it",
+    r"pipeline cdc .*": "needs a library of Maven; `python -m conformance --part lake` and `make cdc` have it",
     r"pipeline (archive|lake|replay) .*/data/orders.*": "needs a library of Maven; `python -m conformance --part lake` has it",
     r"pipeline \w+ --config \S+ --(master|remote) .*": "needs a cluster of Spark; `make spark-cluster` has one",
 }
