@@ -72,6 +72,7 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "store.log.log_writer": {THREAD: 2},
     "store.message_store": {UNDO: 6, TASK: 1},
     "store.queues.queues": {UNDO: 1},
+    "store.receiving": {UNDO: 1},
     "store.worker": {THREAD: 1},
     "testing.virtual_loop": {TELL: 1},
 }

@@ -28,11 +28,11 @@ BROKER = BrokerSettings(broker_name="broker-b", cluster="C")
 
 
 class Broker:
-    def __init__(self, settings: BrokerSettings = BROKER, **changes: int) -> None:
+    def __init__(self, settings: BrokerSettings = BROKER, max_per_request: int = MAX_TOPICS_PER_REQUEST) -> None:
         self.clock = FakeClock()
         self.settings = SettingsInUse(settings)
         self.topics = TopicTable(settings.cluster, settings.broker_name, started_ms=NOW)
-        self.data = RegistrationData(self.settings, self.topics, self.clock, **changes)
+        self.data = RegistrationData(self.settings, self.topics, self.clock, max_per_request=max_per_request)
 
     def put(self, *topics: TopicConfig) -> None:
         self.topics.put(topics, self.clock.now_ms())
