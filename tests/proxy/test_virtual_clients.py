@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.client.real_cluster import NAME_SERVER, until
-from tests.proxy.kit import message, publishing_settings, subscription_settings, virtual_proxy
+from tests.client.real_cluster import NAME_SERVER, real_cluster, until
+from tests.proxy.kit import VirtualProxy, message, publishing_settings, subscription_settings, virtual_proxy
 
 from pocketmq.client.admin.admin import AsyncAdmin
 from pocketmq.model import MessageQueue
@@ -187,6 +187,28 @@ def test_an_administrator_gets_the_stacks_of_a_client_and_lets_it_verify_a_messa
                 info = await asking
                 assert info.jstack == "at main"
                 assert sent.status.code == m.Code.OK
+
+    run(main())
+
+
+def test_a_broker_that_does_not_answer_delays_settings_by_a_second_only() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b") as cluster:
+            proxy = VirtualProxy(cluster)
+            cluster.network.partition("10.0.8.1", cluster.place("broker-b"))
+            client, began = proxy.client(), cluster.loop.time()
+            async with client.telemetry(subscription_settings()):
+                assert cluster.loop.time() - began < 1.5
+                assert cluster.members("G", "broker-a") == ["client-1"]
+                began = cluster.loop.time()
+                await client.call("Heartbeat", m.HeartbeatRequest(client_type=m.ClientType.SIMPLE_CONSUMER))
+                assert cluster.loop.time() - began < 0.1
+
+                cluster.network.heal()
+                await asyncio.sleep(30)
+                await client.call("Heartbeat", m.HeartbeatRequest(client_type=m.ClientType.SIMPLE_CONSUMER))
+                await until(lambda: cluster.members("G", "broker-b") == ["client-1"])
+            await proxy.calls.stop()
 
     run(main())
 

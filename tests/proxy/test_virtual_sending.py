@@ -6,8 +6,8 @@ import zlib
 from typing import Any
 
 import pytest
-from tests.client.real_cluster import until
-from tests.proxy.kit import message, publishing_settings, virtual_proxy
+from tests.client.real_cluster import real_cluster, until
+from tests.proxy.kit import VirtualProxy, message, publishing_settings, virtual_proxy
 
 from pocketmq.model import Message
 from pocketmq.model.java_hash import java_hash
@@ -110,6 +110,29 @@ def test_messages_of_a_group_are_in_one_queue() -> None:
             for number in range(5):
                 await client.send(message(body=b"%d" % number, message_group="order-1"))
             assert [one.body for one in proxy.cluster.stored("T", 3)] == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(main())
+
+
+def test_sends_avoid_a_broker_whose_connection_is_lost() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b") as cluster:
+            proxy = VirtualProxy(cluster)
+            client = proxy.client()
+            async with client.telemetry(publishing_settings("T")):
+                cluster.network.refuse(cluster.place("broker-b"))
+                cluster.network.cut(cluster.place("broker-b"))
+                for number in range(16):
+                    assert (await client.send(message(id=f"{number:034d}"))).status.code == m.Code.OK
+                cluster.network.heal()
+                await asyncio.sleep(25)
+                await client.call("Heartbeat", m.HeartbeatRequest(client_type=m.ClientType.PRODUCER))
+                await asyncio.sleep(1)
+                for number in range(16, 32):
+                    assert (await client.send(message(id=f"{number:034d}"))).status.code == m.Code.OK
+            stored = [one for queue in range(4) for one in cluster.stored("T", queue, "broker-b")]
+            assert len(stored) == 8
+            await proxy.calls.stop()
 
     run(main())
 

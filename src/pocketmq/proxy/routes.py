@@ -8,8 +8,8 @@
 A topic without `message.type` accepts NORMAL messages only, as in Apache RocketMQ.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, TypeVar
 
 from pocketmq.access.accounts import Action, Resource
 from pocketmq.client.cluster.brokers import MASTER_ID
@@ -17,12 +17,13 @@ from pocketmq.client.cluster.calls import named
 from pocketmq.client.cluster.routes import TopicRoute
 from pocketmq.clock import Clock
 from pocketmq.codes import Perm, RequestCode
-from pocketmq.errors import GroupNotFound, RequestNotSupported, TopicNotFound
+from pocketmq.errors import GroupNotFound, NetworkError, RequestNotSupported, TopicNotFound
 from pocketmq.model import is_group_topic
 from pocketmq.net import Address
 from pocketmq.protocol.api.administration import ForGroup
 from pocketmq.protocol.bodies.clients import SubscriptionGroupConfig
 from pocketmq.protocol.bodies.topics import BrokerData, QueueData
+from pocketmq.protocol.command import Command
 from pocketmq.proxy import messages
 from pocketmq.proxy.callers import Caller
 from pocketmq.proxy.conversion import group_of, topic_of
@@ -41,6 +42,8 @@ from pocketmq.proxy.messages import (
 )
 from pocketmq.proxy.sessions import Cached, Session, Sessions
 from pocketmq.proxy.statuses import OK, Refused
+
+T = TypeVar("T")
 
 MAX_CACHED: Final = 100_000
 ALL_QUEUES: Final = -1
@@ -61,9 +64,8 @@ class Facts:
             return "MIXED"
         found = self._get("topic", topic)
         if found is None:
-            route = await session.route(topic)
             try:
-                config = await session.brokers.topics.config(_any_master(route, topic), topic)
+                config = await _first_answer(session, topic, lambda name: session.brokers.topics.config(name, topic))
                 found = config.attributes.get("message.type", MessageType.NORMAL.name)
             except RequestNotSupported:
                 found = MessageType.NORMAL.name
@@ -75,12 +77,15 @@ class Facts:
         known: SubscriptionGroupConfig | None = self._get("group", group)
         if known is not None:
             return known
-        try:
-            broker_name = _any_master(await session.route(topic), topic)
+
+        def ask(broker_name: str) -> Awaitable[Command]:
             command = session.brokers.command(
                 RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ForGroup(group), b"", named(broker_name)
             )
-            answer = await session.brokers.ask(broker_name, command)
+            return session.brokers.ask(broker_name, command)
+
+        try:
+            answer = await _first_answer(session, topic, ask)
         except (GroupNotFound, TopicNotFound, RequestNotSupported):
             return SubscriptionGroupConfig(group)
         found = SubscriptionGroupConfig.decode(answer.body)
@@ -97,11 +102,16 @@ class Facts:
         self._cached[kind, name] = Cached(value, self._clock.monotonic() + self._cached_s)
 
 
-def _any_master(route: TopicRoute, topic: str) -> str:
-    for broker in route.data.broker_datas:
-        if broker.broker_name and MASTER_ID in broker.broker_addrs:
-            return broker.broker_name
-    raise Refused(Code.FORBIDDEN, f"no master of topic {topic} is available")
+async def _first_answer(session: Session, topic: str, ask: Callable[[str], Awaitable[T]]) -> T:
+    """The answer of the first master of a topic that can be connected; connected ones are first."""
+    route, failure = await session.route(topic), None
+    masters = [one.broker_name for one in route.data.broker_datas if one.broker_name and MASTER_ID in one.broker_addrs]
+    for name in sorted(masters, key=lambda name: session.brokers.live_master(name) is None):
+        try:
+            return await ask(name)
+        except NetworkError as error:
+            failure = failure or error
+    raise failure or Refused(Code.FORBIDDEN, f"no master of topic {topic} is available")
 
 
 class RouteCalls:

@@ -1,6 +1,7 @@
 """SendMessage, EndTransaction and RecallMessage.
 
-    message group ──► one queue by consistent hashing, as in Apache RocketMQ        others ──► each queue in turn
+    message group ──► one queue by consistent hashing, as in Apache RocketMQ
+    others ─────────► each queue in turn, except those of brokers whose connection is lost; heartbeats connect again
     several messages of a request ──► one batch, with one result
 
 A transaction is decided by the position of its half message, which the client does not know: `HalfMessages` remembers it, from the
@@ -128,6 +129,11 @@ class SendCalls:
         group = found[0].properties.get(names.SHARDING_KEY) if len(found) == 1 else None
         if group is not None:
             return queues[consistent_hash(java_hash(group), len(queues))]
+        for _ in queues:
+            queue = queues[next(self._turns) % len(queues)]
+            peer = session.brokers.master_peer(queue.broker_name)
+            if peer is None or peer.is_open:
+                return queue
         return queues[next(self._turns) % len(queues)]
 
     async def _send(self, session: Session, queue: MessageQueue, found: Sequence[Converted]) -> SendResultEntry:

@@ -40,6 +40,8 @@ log = logging.getLogger("pocketmq.grpc")
 
 HEARTBEAT_S: Final = 20.0
 """How often brokers get a heartbeat of a client, at most: clients send theirs every 10 s."""
+KNOWN_S: Final = 1.0
+"""How long the answer to settings waits for brokers. Official clients wait about three seconds for it."""
 MAX_COMMANDS: Final = 1_000
 """Commands that wait for one stream. Further ones are dropped: brokers repeat them."""
 
@@ -91,6 +93,7 @@ class Session:
         self._call_s = float(settings.call_s)
         self._learned: dict[str, TopicRoute] = {}
         self._heartbeat_at = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._first_heartbeats: dict[Address, asyncio.Future[Command]] = {}
         self._subscribed_ms = 0
         self._pool = Pool(
@@ -167,7 +170,7 @@ class Session:
         )
 
     async def adopt(self, settings: Settings) -> None:
-        """Use new settings of the client, and send them to all brokers of its topics."""
+        """Use new settings of the client, and send them to all brokers of its topics. Those that answer soon know them then."""
         changed = self.settings is None or self.settings.SerializeToString() != settings.SerializeToString()
         self.settings = settings
         if not changed:
@@ -179,26 +182,35 @@ class Session:
                 await self.route(topic)
             except TopicNotFound:
                 continue  # an administrator may create it later
-        await self.send_heartbeats()
+        await asyncio.wait((self._send_heartbeats(),), timeout=KNOWN_S)
 
-    async def send_heartbeats_if_due(self) -> None:
+    def send_heartbeats_if_due(self) -> None:
+        """Send heartbeats without waiting for the brokers."""
         if self._clock.monotonic() - self._heartbeat_at >= HEARTBEAT_S:
-            await self.send_heartbeats()
+            self._send_heartbeats()
 
-    async def send_heartbeats(self) -> None:
+    def _send_heartbeats(self) -> asyncio.Task[None]:
         """Send a heartbeat to each known master. A failure is logged; the next heartbeat repeats it."""
         self._heartbeat_at = self._clock.monotonic()
-        for address in self.brokers.all_addresses(masters_only=True):
-            try:
-                peer = self.brokers.live(address)
-                if peer is None:
-                    await self.brokers.peer(address)  # a new connection begins with a heartbeat
-                    if (first := self._first_heartbeats.get(address)) is not None:
-                        await asyncio.wait((first,))
-                else:
-                    await self._rpc.ask_peer(peer, self._heartbeat())
-            except PocketMQError as error:
-                log.warning("Heartbeat of client %s to broker %s failed: %s", self.caller.client_id, address, error)
+        task = asyncio.get_running_loop().create_task(self._send_to_all())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _send_to_all(self) -> None:
+        await asyncio.gather(*map(self._send_to, self.brokers.all_addresses(masters_only=True)))
+
+    async def _send_to(self, address: Address) -> None:
+        try:
+            peer = self.brokers.live(address)
+            if peer is not None:
+                await self._rpc.ask_peer(peer, self._heartbeat())
+                return
+            await self.brokers.peer(address)  # a new connection begins with a heartbeat
+            if (first := self._first_heartbeats.get(address)) is not None:
+                await asyncio.wait((first,))
+        except PocketMQError as error:
+            log.warning("Heartbeat of client %s to broker %s failed: %s", self.caller.client_id, address, error)
 
     def _heartbeat(self) -> Command:
         group = self.group
@@ -240,6 +252,8 @@ class Session:
                 await self._rpc.ask_peer(peer, self._rpc.command(RequestCode.UNREGISTER_CLIENT, header))
             except PocketMQError:
                 continue  # the broker notices the end of the connection
+        for task in self._tasks:
+            task.cancel()
         await self._pool.close()
         for future in self.answers.values():
             future.cancel()

@@ -201,11 +201,13 @@ class TelemetryCalls:
             settings.backoff_policy.CopyFrom(_PRODUCER_BACKOFF)
             settings.publishing.max_body_size = self._settings.max_body_bytes
             settings.publishing.validate_message_type = True
+            await self._adopt(session, wanted)
         elif kind == "subscription":
             group = group_of(wanted.subscription.group)
             caller.require(Resource.GROUP, group, Action.SUB)
             topics = [topic_of(one.topic) for one in wanted.subscription.subscriptions]
             require_topics(caller, topics, Action.SUB)
+            await self._adopt(session, wanted)
             config = await self._group(session, group, topics)
             settings.backoff_policy.CopyFrom(_backoff(config))
             settings.subscription.fifo = config.consume_message_orderly
@@ -214,13 +216,15 @@ class TelemetryCalls:
         else:
             raise Refused(Code.BAD_REQUEST, "the settings have neither publishing nor subscription")
         settings.metric.CopyFrom(Metric(on=False))
+        return settings
+
+    async def _adopt(self, session: Session, wanted: Settings) -> None:
         try:
             await session.adopt(wanted)
         except InvalidExpression as error:
             raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
         except PocketMQError as error:
-            log.warning("Brokers do not know client %s yet: %s", caller.client_id, error)
-        return settings
+            log.warning("Brokers do not know client %s yet: %s", session.caller.client_id, error)
 
     async def _group(self, session: Session, group: str, topics: list[str]) -> SubscriptionGroupConfig:
         for topic in topics:
@@ -235,7 +239,7 @@ class TelemetryCalls:
         session = self._sessions.known(caller)
         if request.client_type != ClientType.PRODUCER and request.client_type not in _CONSUMERS:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"client type {request.client_type} is not supported")
-        await session.send_heartbeats_if_due()
+        session.send_heartbeats_if_due()
         return HeartbeatResponse(status=OK)
 
     async def terminate(
