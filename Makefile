@@ -131,6 +131,9 @@ spark-image: $(RELEASE) ## the same with Java and PySpark: some minutes
 	$(BIN)/python -m release.image spark
 	$(BIN)/python -m release.containers spark
 
+chart: $(INSTALLED) ## check the Helm chart and write deploy/kubernetes from it; needs Go: some minutes at first
+	$(BIN)/python -m release.chart
+
 installs: $(RELEASE) ## install the wheels of dist/ by pip, uvx, pipx and uv, each in an empty environment, and start a server: a minute
 	$(BIN)/python -m release.installs
 

@@ -14,4 +14,6 @@ Modules in reading order:
     image      `make image`, `make spark-image`: builds the images
     podman     podman with storage of its own
     containers starts an image and uses it, after it is built
+    schemas    manifests compared with the schemas of Kubernetes
+    chart      `make chart`: checks the Helm chart, and writes the plain manifests
 """

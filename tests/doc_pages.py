@@ -24,6 +24,7 @@ PROGRAMS = (
     ".venv/bin/python",
     "docker",
     "podman",
+    "helm",
     "uv",
     "uvx",
     "pipx",

@@ -35,6 +35,7 @@ NOT_PROGRAMS_OF_OURS = {
     "cd": "the test has a folder of its own",
     "curl": "another program; tests/metrics and tests/console ask the same address",
     "docker": "another program, with a daemon",
+    "helm": "needs a cluster; `make chart` renders the same chart",
     "pipx": "asks a package index; `make installs` runs it",
     "podman": "needs an engine; `make image` runs it",
     "uv": "asks a package index; `make installs` runs it",

@@ -1,15 +1,15 @@
-"""The manifests for Kubernetes: valid YAML, with references that exist and options that PocketMQ has."""
+"""The manifests for Kubernetes, which `make chart` writes: references that exist, options that PocketMQ has, restricted pods."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
+from tests.deploy.options import unknown_options
 
-from pocketmq.cli import main
+import pocketmq
 from pocketmq.files import DiskFiles
 from pocketmq.pipelines import JOBS, read_job
 
@@ -50,32 +50,49 @@ def test_each_document_has_kind_and_name(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
-def test_images_are_plain_and_mounts_are_volumes_of_the_pod(path: Path) -> None:
-    assert {one["image"] for one in containers(path)} == {"python:3.13-slim"}
+def test_mounts_are_volumes_of_the_pod(path: Path) -> None:
     for document in documents(path):
         claims = document.get("spec", {}).get("volumeClaimTemplates", [])
         for spec in pod_specs(document):
             volumes = {one["name"] for one in spec["volumes"]} | {one["metadata"]["name"] for one in claims}
-            mounts = [
-                mount for one in [*spec.get("initContainers", []), *spec["containers"]] for mount in one["volumeMounts"]
-            ]
+            mounts = [mount for one in spec["containers"] for mount in one["volumeMounts"]]
             assert {mount["name"] for mount in mounts} <= volumes
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
-def test_commands_and_their_flags_exist(path: Path) -> None:
+def test_images_are_those_of_this_version_and_nothing_is_installed_at_the_start(path: Path) -> None:
+    assert {one["image"] for one in containers(path)} <= {
+        f"pocketmq:{pocketmq.__version__}",
+        f"pocketmq-spark:{pocketmq.__version__}",
+    }
+    assert [
+        spec["initContainers"]
+        for document in documents(path)
+        for spec in pod_specs(document)
+        if "initContainers" in spec
+    ] == []
+    assert [one for one in containers(path) if "pip" in one["args"]] == []
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_pods_have_the_rights_of_an_ordinary_user(path: Path) -> None:
+    for document in documents(path):
+        for spec in pod_specs(document):
+            assert spec["securityContext"]["runAsNonRoot"] is True
+            assert spec["automountServiceAccountToken"] is False
     for one in containers(path):
-        if one["command"][:3] != ["python", "-m", "pocketmq"]:
-            continue
-        words = [*one["command"][3:], *one.get("args", [])]
-        command: click.Command = main
-        context = click.Context(main)
-        while isinstance(command, click.Group):
-            found = command.get_command(context, words.pop(0))
-            assert found is not None
-            command = found
-        known = {name for parameter in command.params for name in parameter.opts}
-        assert {word.partition("=")[0] for word in words} <= known
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_commands_and_their_options_exist(path: Path) -> None:
+    for one in containers(path):
+        assert "command" not in one, "the image starts pocketmq"
+        assert unknown_options(one["args"]) == set()
 
 
 def test_the_settings_of_the_archive_are_understood(tmp_path: Path) -> None:
