@@ -223,6 +223,20 @@ def _cluster_config(day: Day) -> Iterator[str]:
     )
 
 
+def _group_mode(day: Day) -> Iterator[str]:
+    ran = day.shell.run("group", "mode", "billing", "orders", "POP")
+    if day.is_old:
+        yield from ran.flaws(3)
+        return
+    yield from ran.flaws(0, "POP", "all members")
+    yield from day.shell.run("group", "mode", "billing", "orders", "PULL").flaws(0, "PULL")
+
+
+def _export_leases(day: Day) -> Iterator[str]:
+    ran = day.shell.run("cluster", "export-leases", "broker-a")
+    yield from ran.flaws(3) if day.is_old else ran.flaws(0, "All leases of broker-a are in its log")
+
+
 def _bench(day: Day) -> Iterator[str]:
     ran = day.shell.run("bench", "--seconds", 2, "--concurrency", 8)
     is_told = ran.code == 1 and ("Failed: " in ran.out or "Not read again" in ran.out)  # a machine may be too busy
@@ -257,6 +271,7 @@ EVENING: Final[dict[str, Check]] = {
     "doctor, something is broken": _doctor_broken,
     "group reset": _group_reset,
     "group clone": _group_clone,
+    "group mode": _group_mode,
     "group rm": _group_rm,
     "dlq ls": _dlq_ls,
     "dlq show": _dlq_show,
@@ -271,6 +286,7 @@ EVENING: Final[dict[str, Check]] = {
     "delay cancel": _delay_cancel,
     "cluster show": _cluster_show,
     "cluster config": _cluster_config,
+    "cluster export-leases": _export_leases,
     "bench": _bench,
     "topic rm": _topic_rm,
 }

@@ -18,6 +18,11 @@ def test_every_broker_is_shown(cluster: RunningCluster) -> None:
     assert broker["address"] in text
 
 
+def test_leases_are_exported(cluster: RunningCluster) -> None:
+    assert cluster.run("cluster", "export-leases", "broker-a").stdout == "All leases of broker-a are in its log.\n"
+    assert cluster.run("cluster", "export-leases", "broker-x").exit_code != 0
+
+
 def test_an_unknown_cluster_is_wrong_usage(cluster: RunningCluster) -> None:
     result = cluster.run("cluster", "show", "--cluster", "other")
 

@@ -1,4 +1,4 @@
-"""`pocketmq cluster`: show the brokers of a cluster; show and change their settings."""
+"""`pocketmq cluster`: show the brokers of a cluster; show and change their settings; export leases."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -172,6 +172,19 @@ def show(cluster: Cluster, name: str | None, as_json: bool) -> None:
         if not states:
             raise NetworkError(f"no broker is registered at {cluster.name_servers}")
     show_rows([_row(state) for state in states], _COLUMNS, as_json=as_json, empty="")
+
+
+@cluster_commands.command("export-leases")
+@cluster_options
+@click.argument("broker", shell_complete=complete_broker)
+def export_leases(cluster: Cluster, broker: str) -> None:
+    """Move the leases (POP) of a broker into its log, before another broker takes its files.
+
+    Only Apache's brokers with popConsumerKVServiceEnable keep leases elsewhere. PocketMQ's broker has nothing to move.
+    """
+    with cluster.admin() as admin:
+        admin.cluster.export_leases(broker)
+    show_text(f"All leases of {broker} are in its log.")
 
 
 cluster_commands.add_command(config)

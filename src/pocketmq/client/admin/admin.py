@@ -121,6 +121,7 @@ class Cluster(_Operations[ClusterAdmin]):
     stop_writes = blocking(ClusterAdmin.stop_writes)
     allow_writes = blocking(ClusterAdmin.allow_writes)
     clean_up = blocking(ClusterAdmin.clean_up)
+    export_leases = blocking(ClusterAdmin.export_leases)
 
 
 class Topics(_Operations[TopicAdmin]):

@@ -140,6 +140,14 @@ class ClusterAdmin(Operations):
         await self._targets.brokers.state.clean_queues(address)
         await self._targets.brokers.topics.clean_unused(address)
 
+    async def export_leases(self, broker: str) -> None:
+        """Make a broker move leases (POP) that it keeps outside of its log into the log, before another one takes its files.
+
+        Only Apache's brokers with `popConsumerKVServiceEnable` keep any there.
+        """
+        address = (await self._targets.master(broker)).address
+        await self._targets.brokers.state.export_leases(address)
+
     async def _runtime_info(self, broker: BrokerAddress) -> Mapping[str, str]:
         return await self._targets.brokers.state.runtime_info(broker.address)
 

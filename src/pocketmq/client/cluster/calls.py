@@ -424,6 +424,8 @@ class StateCalls(Calls):
     delay_offsets = query(RequestCode.GET_ALL_DELAY_OFFSET, topics.DelayOffsets, no_fields)
     clean_queues = request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, no_fields)
     """Delete consume queue files whose messages are deleted."""
+    export_leases = request(RequestCode.POP_ROLLBACK, no_fields)
+    """Move leases that are kept outside of the log into the log."""
     delete_expired_log = request(RequestCode.DELETE_EXPIRED_COMMITLOG, no_fields)
     """Delete expired commit log files now."""
 
