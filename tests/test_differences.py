@@ -64,7 +64,9 @@ DIFFERENCES = {
         "POP: the offset of a group",
         "POP: a change of a lease that is over",
         "POP: check points in memory (`enablePopBufferMerge`, RocksDB)",
-        "replication: a master that waits for slaves (`SYNC_MASTER`), controllers",
+        "replication: controllers, DLedger",
+        "replication: `SYNC_MASTER` with `inSyncReplicas=1`",
+        "replication: `SYNC_MASTER` without a slave in sync",
         "replication: the port for slaves",
         "replication: a slave that has bytes that its master does not have",
         "`bindAddress`",
@@ -121,7 +123,7 @@ DIFFERENCES = {
 """The first cell of each row. Remove one only when PocketMQ behaves as RocketMQ there."""
 
 BROKER_OF_ROCKETMQ = """
-brokerRole=ASYNC_MASTER syncBrokerMetadataPeriod=5000 haTransferBatchSize=32768 haSendHeartbeatInterval=5000 haHousekeepingInterval=20000 haFlowControlEnable=false
+brokerRole=ASYNC_MASTER inSyncReplicas=1 slaveTimeout=3000 syncBrokerMetadataPeriod=5000 haTransferBatchSize=32768 haSendHeartbeatInterval=5000 haHousekeepingInterval=20000 haFlowControlEnable=false
 maxHaTransferByteInSecond=104857600 haMaxGapNotInSync=268435456
     maxMessageSize=4194304 autoCreateSubscriptionGroup=true defaultTopicQueueNums=8 traceTopicEnable=false
     rejectTransactionMessage=false traceOn=true sendThreadPoolQueueCapacity=10000

@@ -113,7 +113,7 @@ def test_sends_do_not_create_topics_unless_the_file_allows_it(start: Start, tmp_
 def test_a_file_of_rocketmq_is_read_and_options_override_it(start: Start, tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text(
         "brokerName=from-file\nlistenPort=1\nbindAddress=0.0.0.0\nstorePathRootDir=./kept\nfileReservedTime=48\n"
-        "brokerRole=ASYNC_MASTER\nhaListenPort=0\nslaveTimeout=1\nlistening=1\ndiskMaxUsedSpaceRatio=88\n"
+        "brokerRole=ASYNC_MASTER\nhaListenPort=0\nminInSyncReplicas=1\nlistening=1\ndiskMaxUsedSpaceRatio=88\n"
     )
     process = start("-c", "broker.conf", "--host", "127.0.0.1", "--port", 0, "--json")
 
@@ -124,7 +124,7 @@ def test_a_file_of_rocketmq_is_read_and_options_override_it(start: Start, tmp_pa
 
     assert (told["host"], told["name"], told["data"]) == ("127.0.0.1", "from-file", "kept")
     assert (settings["fileReservedTime"], settings["listenPort"]) == ("48", str(told["port"]))
-    assert "broker.conf: slaveTimeout has no effect here: a master does not wait for slaves" in log
+    assert "broker.conf: minInSyncReplicas has no effect here: a send is stored in any case" in log
     assert "broker.conf: listening is not known" in log
     assert "broker.conf: diskMaxUsedSpaceRatio=88 is lowered to 85" in log
     assert "brokerRole" not in log
@@ -194,7 +194,7 @@ def test_a_port_in_use_is_reported_in_one_sentence(start: Start) -> None:
         (["--register-as", "me"], "--register-as needs the file of the account"),
         (["--tls-key", "k.pem"], "without a server certificate"),
         (["--tls-cert", "none.pem"], "TLS: cannot use certificate none.pem"),
-        (["--set", "brokerRole=SYNC_MASTER"], "is not ASYNC_MASTER or SLAVE"),
+        (["--set", "brokerRole=MASTER"], "is not ASYNC_MASTER or SYNC_MASTER or SLAVE"),
         (["--set", "flushDiskTyp=SYNC_FLUSH"], "did you mean flushDiskType?"),
         (["--set", "readOnlyCommitLogStorePaths=/x"], "the log is in one folder"),
         (["--name", "a/b"], "'a/b'"),

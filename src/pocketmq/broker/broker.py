@@ -23,7 +23,7 @@ from pocketmq.broker.replication.serving import SlaveServer
 from pocketmq.broker.settings import BrokerSettings
 from pocketmq.broker.stats import SAMPLE_SECONDS
 from pocketmq.clock import Clock, SteadyClock, SystemClock
-from pocketmq.errors import ListenFailed, WrongState
+from pocketmq.errors import ListenFailed, PocketMQError, WrongState
 from pocketmq.files import DiskFiles, Files
 from pocketmq.metrics.page import Collect, MetricsPage
 from pocketmq.net import (
@@ -309,7 +309,7 @@ class Broker:
             held.stop()
         parts.turns.stop()
         # Sends that wait for the disk are answered before their connections are closed.
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, PocketMQError):
             async with asyncio.timeout(self.settings.drain_s):
                 await parts.state.appender.written()
                 await parts.state.appender.safe()

@@ -29,13 +29,16 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from pocketmq.broker.reads.replicas import Replicas
 from pocketmq.broker.settings import SettingsInUse, TimerSettings
 from pocketmq.clock import Clock
-from pocketmq.codes import SysFlag
+from pocketmq.codes import ResponseCode, SysFlag
 from pocketmq.errors import (
+    FlushSlaveTimeout,
     ImpossibleRequest,
     InvalidMessage,
     PocketMQError,
+    SlaveNotAvailable,
     StoreBusy,
     StoreFull,
     SystemBusy,
@@ -137,8 +140,11 @@ class Effect(Protocol):
 class Appender:
     """Stores drafts. Do not append while a turn of requests is staged: `Turns` ends that turn first."""
 
-    def __init__(self, store: MessageStore, settings: SettingsInUse, clock: Clock) -> None:
+    def __init__(
+        self, store: MessageStore, settings: SettingsInUse, clock: Clock, replicas: Replicas | None = None
+    ) -> None:
         self._store = store
+        self._replicas = replicas
         self._settings = settings
         self._clock = clock
         self._levels = store.settings.delay_levels
@@ -251,13 +257,26 @@ class Appender:
         )
 
     async def safe(self) -> bool:
-        """Wait until everything appended is in the log, and on disk if the broker promises that. False after a time limit.
+        """Wait until everything appended is in the log, and on disk and on slaves if the broker promises that. False after a
+        time limit; SlaveNotAvailable or FlushSlaveTimeout if slaves do not have it.
 
         Returns at once if nothing is promised and the disk is not slow.
         """
+        if self._replicas is not None and self._replicas.promised:
+            await self._copied(self._replicas)
         if self._store.settings.flush is FlushMode.SYNC:
             return await self.synced()
         return self._store.busy_since is None or await self.written()
+
+    async def _copied(self, replicas: Replicas) -> None:
+        await self.written()
+        copied: asyncio.Future[ResponseCode] = asyncio.get_running_loop().create_future()
+        replicas.when_copied(self._store.end, lambda code: None if copied.done() else copied.set_result(code))
+        code = await copied
+        if code == ResponseCode.SLAVE_NOT_AVAILABLE:
+            raise SlaveNotAvailable("it is stored, but no slave is in sync")
+        if code != ResponseCode.SUCCESS:
+            raise FlushSlaveTimeout("it is stored, but slaves do not have it yet")
 
     async def written(self) -> bool:
         """Wait for the turn that a slow disk is writing, if there is one. False after a time limit."""

@@ -23,6 +23,7 @@ class Role(StrEnum):
     """What a broker is in its group of brokers with one name."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"
 
 
@@ -39,6 +40,10 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     can reach the port, because the stream to slaves has no authentication."""
     master: Address | None = None
     """The address from which a slave copies the log. None: the one that the name servers report."""
+    in_sync_replicas: int = 1
+    """With SYNC_MASTER: how many brokers must have a message before its send is answered, with the master. At least 2 in effect."""
+    slave_timeout_ms: int = 3_000
+    """With SYNC_MASTER: a send that waits longer for slaves is answered with FLUSH_SLAVE_TIMEOUT, in ms."""
     metadata_ms: int = 5_000
     """How often a slave asks its master for topics, groups, offsets and the progress of deliveries, in ms."""
     transfer_bytes: int = 32 * 1024
@@ -64,7 +69,16 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSetting(
                 f"replication setting port = {self.port} must be from -1 (no slaves) to {LARGEST_PORT}"
             )
-        for name in ("metadata_ms", "transfer_bytes", "heartbeat_ms", "silence_ms", "max_bytes_per_s", "max_gap_bytes"):
+        for name in (
+            "in_sync_replicas",
+            "slave_timeout_ms",
+            "metadata_ms",
+            "transfer_bytes",
+            "heartbeat_ms",
+            "silence_ms",
+            "max_bytes_per_s",
+            "max_gap_bytes",
+        ):
             if getattr(self, name) <= 0:
                 raise InvalidSetting(f"replication setting {name} = {getattr(self, name)} must be above 0")
         if self.transfer_bytes > LARGEST_TRANSFER_BYTES:
@@ -148,6 +162,8 @@ def keys(why_not: str) -> dict[str, Key]:
         "haListenPort": Key("replication.port", Form(_port), why_not=why_not),
         "brokerIP2": Key("replication.advertised_host", _HOST, why_not=why_not),
         "haSlaveHosts": Key("replication.slave_hosts", _HOSTS, why_not=why_not),
+        "inSyncReplicas": Key("replication.in_sync_replicas", NUMBER, at_run_time=True),
+        "slaveTimeout": Key("replication.slave_timeout_ms", NUMBER, at_run_time=True),
         "syncBrokerMetadataPeriod": Key("replication.metadata_ms", NUMBER, at_run_time=True),
         "haTransferBatchSize": Key("replication.transfer_bytes", NUMBER, at_run_time=True),
         "haSendHeartbeatInterval": Key("replication.heartbeat_ms", NUMBER, at_run_time=True),

@@ -83,7 +83,8 @@ _BY_REASON: Final[dict[str, str]] = {
         disappearTimeAfterStart skipPreOnline startAcceptSendRequestTimeStamp""",
     "a shutdown always finishes running requests, within a second": """
         enableShutdownGracefully shutdownWaitTimeSeconds""",
-    "a master does not wait for slaves": "haSlaveFallbehindMax inSyncReplicas minInSyncReplicas slaveTimeout",
+    "a send is stored in any case, and its answer says how many slaves have it": "minInSyncReplicas",
+    "haMaxGapNotInSync is the limit": "haSlaveFallbehindMax",
     "a slave never moves the offset of a consumer": "offsetCheckInSlave",
     "slaves do not act as masters, and no controller elects them": """
         allAckInSyncStateSet asyncLearner brokerHeartbeatInterval brokerNotActiveTimeoutMillis consumerFallbehindThreshold

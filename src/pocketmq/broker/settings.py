@@ -151,7 +151,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int = 0
     """The id of the broker; 0 is the master, slaves have others."""
     role: Role = Role.ASYNC_MASTER
-    """ASYNC_MASTER, or SLAVE: copy the log of a master."""
+    """ASYNC_MASTER; SYNC_MASTER: answer sends when slaves have them; or SLAVE: copy the log of a master."""
     region: str = "DefaultRegion"
     """The region that is written into each message."""
 
@@ -293,6 +293,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         check_listen_addresses(self, danger="may read, send and administrate")
         check_role(self)
         check_who_may_replicate(self)
+
+    @property
+    def waits_for_slaves(self) -> bool:
+        return self.role is Role.SYNC_MASTER
 
     @property
     def is_slave(self) -> bool:

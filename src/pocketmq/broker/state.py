@@ -73,15 +73,15 @@ class BrokerState:
         self.filters = Filters()
         self.subscriptions = RequestSubscriptions()
         # store
+        self.replicas, self.master = Replicas(self.settings), KnownMaster()
         self.stats = BrokerStats(settings.cluster, clock.monotonic(), now_ms, is_system=self.topics.is_system)
         self.unread = UnreadDrops(self.offsets, self.topics.is_system)
         self.store = make_store(on_arrivals=lambda arrivals: self._arrived(arrivals), on_dropped=self.unread.record)
-        self.replicas, self.master = Replicas(), KnownMaster()
         self.waiting_pops, self.waiting_notifications = WaitingPops(), WaitingPops(wakes_newest=True)
         self.arrivals = Arrivals(
             self.store.record, max_waiting=settings.flow.max_held_pulls, skip_delay_s=settings.hold_check_ms / 1000
         )
-        self.appender = Appender(self.store, self.settings, clock)
+        self.appender = Appender(self.store, self.settings, clock, self.replicas)
         self.snapshots = Snapshots(self.store.tables, clock, self.topics, self.groups, self.offsets)
 
     def _arrived(self, arrivals: Iterator[Arrival]) -> None:

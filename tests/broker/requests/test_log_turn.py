@@ -59,7 +59,9 @@ def test_after_a_sync_all_sends_get_success_or_a_timeout(is_safe: bool, code: in
 def test_answered_sends_are_not_answered_again() -> None:
     line, sends, stats = Said(), None, SimpleNamespace(put_times=Durations())
     appender = SimpleNamespace(effects=[])
-    state = SimpleNamespace(store=Stored(), clock=FakeClock(), stats=stats, appender=appender)
+    state = SimpleNamespace(
+        store=Stored(), clock=FakeClock(), stats=stats, appender=appender, replicas=SimpleNamespace(promised=False)
+    )
     turn = LogTurn(cast("Any", state), cast("Any", sends))
     turn.answer_later(cast("Any", line), b"now ", waits=False)
     turn.answer_later(cast("Any", line), b"later ", waits=True)

@@ -78,7 +78,7 @@ class Sending:
         self._plain_queues: dict[bytes, compiled.SendQueue] = {}
         self._plan: compiled.SendPlan | None = None
         self._id_prefix = state.store.store_host.hex().upper().encode()
-        self._waits_for_sync = state.store.settings.flush is FlushMode.SYNC
+        self._waits_for_sync = state.store.settings.flush is FlushMode.SYNC or state.settings.now.waits_for_slaves
         self._read_settings()
 
     def _read_settings(self) -> None:

@@ -121,6 +121,7 @@ class SlaveConnection(asyncio.Protocol):
             self._begin(offset)
         if self._is_served:
             self.acked = offset
+            self._replicas.acked()
         self.wake()
 
     def pause_writing(self) -> None:

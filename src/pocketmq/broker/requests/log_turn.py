@@ -28,6 +28,7 @@ from pocketmq.protocol.command import ONEWAY, Command, decode_command, encode_co
 from pocketmq.protocol.frames import Frame, split_frames
 from pocketmq.protocol.hot_headers import with_code
 from pocketmq.protocol.pending_calls import failure_reply
+from pocketmq.store.settings import FlushMode
 
 log = logging.getLogger("pocketmq.broker")
 
@@ -58,7 +59,7 @@ class LogTurn:
 
     def __init__(self, state: BrokerState, sends: Sending) -> None:
         self._store, self._clock, self._stats = state.store, state.clock, state.stats
-        self._appender = state.appender
+        self._appender, self._replicas = state.appender, state.replicas
         self._sends = sends
         self._slow_s = state.store.settings.slow_write_ms / 1000
         self._answers: Answers = {}
@@ -128,11 +129,23 @@ class LogTurn:
                 if at_once:
                     connection.write_now(b"".join(at_once))
                 if synced:
-                    self._store.when_synced(self._store.end, partial(answer_synced, connection, b"".join(synced)))
+                    self._answer_safe(connection, b"".join(synced))
             except Exception as failure:  # the messages are stored; other connections still need their answers
                 log.exception("Cannot answer stored requests of %s; closing the connection", connection.address)
                 _abort(connection, failure)
         self._stats.put_times.record(took_s)
+
+    def _answer_safe(self, connection: Connection, replies: bytes) -> None:
+        """Answer when the messages are on disk, and on slaves, as the broker promises."""
+        store, replicas, upto = self._store, self._replicas, self._store.end
+        if not replicas.promised:
+            store.when_synced(upto, partial(answer_synced, connection, replies))
+        elif store.settings.flush is FlushMode.SYNC:
+            both = _Both(connection, replies)
+            store.when_synced(upto, both.synced)
+            replicas.when_copied(upto, both.copied)
+        else:
+            replicas.when_copied(upto, partial(answer_copied, connection, replies))
 
     def _write_failed(self, answers: Answers, error: BaseException) -> None:
         log.error(
@@ -240,6 +253,36 @@ def _client_error(error: BaseException) -> Exception:
         if isinstance(error, PocketMQError)
         else ServerFailed(f"the message is not stored: {type(error).__name__}")
     )
+
+
+class _Both:
+    """Sends that wait for the disk and for slaves. As in RocketMQ, the slaves' failure is the one that is answered."""
+
+    def __init__(self, connection: Connection, replies: bytes) -> None:
+        self._connection, self._replies = connection, replies
+        self._is_safe: bool | None = None
+        self._code: ResponseCode | None = None
+
+    def synced(self, is_safe: bool) -> None:
+        self._is_safe = is_safe
+        self._answer()
+
+    def copied(self, code: ResponseCode) -> None:
+        self._code = code
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._is_safe is None or self._code is None:
+            return
+        if self._code == ResponseCode.SUCCESS:
+            answer_synced(self._connection, self._replies, self._is_safe)
+        else:
+            answer_copied(self._connection, self._replies, self._code)
+
+
+def answer_copied(connection: Connection, replies: bytes, code: ResponseCode) -> None:
+    """Slaves have the messages, or this is why not."""
+    connection.write(replies if code == ResponseCode.SUCCESS else with_code(replies, code))
 
 
 def answer_synced(connection: Connection, replies: bytes, is_safe: bool) -> None:
