@@ -31,11 +31,12 @@ from release.programs import SAMPLE_BYTES, Failed, main_of, run, say
 
 PORTS: Final = ("--host", "127.0.0.1", "--namesrv-port", "0", "--broker-port", "0", "--json")
 STOP_S: Final = 10
+HOST: Final = "pocketmq"
 SPARK: Final = """
 import sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-rows = spark.read.format("rocketmq").option("rocketmq.namesrv", sys.argv[1]).option("subscribe", "orders").load()
+rows = spark.read.format("rocketmq").option("rocketmq.namesrv.addr", sys.argv[1]).option("subscribe", "orders").load()
 print("rows", rows.count())
 """
 
@@ -104,6 +105,7 @@ class Engine:
                 "noNewPrivileges": True,
             },
             "root": {"path": str(self._root), "readonly": True},
+            "hostname": HOST,
             "mounts": [
                 {"destination": "/proc", "type": "proc", "source": "proc"},
                 {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
@@ -148,7 +150,9 @@ def try_image(kind: Kind) -> None:
             path.mkdir()
         os.chown(data, USER, USER)
         Path(folder).chmod(0o755)
-        engine = Engine(root, read_image(image_file(kind), root), work)
+        settings = read_image(image_file(kind), root)
+        (root / "etc/hosts").write_text(f"127.0.0.1 localhost {HOST} {socket.gethostname()}\n")  # as engines do
+        engine = Engine(root, settings, work)
         say(f"{image_file(kind).name} runs by {engine.name}")
         with serving(engine, data) as ready:
             broker = ready["brokers"][0]["address"]

@@ -109,6 +109,7 @@ def test_a_nonblocking_write_fails_if_the_disk_would_block(
     def blocks(*_: object) -> int:
         raise BlockingIOError(errno.EAGAIN, "busy")
 
+    monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)  # a Python for old kernels, such as uv's, does not have it
     with files.open(path, create=True) as file:
         monkeypatch.setattr(os, "pwritev", blocks)
         with pytest.raises(BlockingIOError):
@@ -130,6 +131,7 @@ def test_on_a_file_system_without_nonblocking_writes_every_write_waits(
         asked.append(1)
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
+    monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
     monkeypatch.setattr(os, "pwritev", unsupported)
     with files.open(path, create=True) as file:
         for at in range(3):
