@@ -100,7 +100,7 @@ class SlaveConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self.address = Address(*transport.get_extra_info("peername")[:2])
+        self.address = Address(*(transport.get_extra_info("peername") or ("", 0))[:2])
         hosts = self._settings.now.replication.slave_hosts
         if hosts and self.address.host not in hosts:
             log.warning("Rejected a slave at %s: its address is not in haSlaveHosts", self.address)
