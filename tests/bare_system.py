@@ -22,6 +22,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import pytest
+import uvloop  # noqa: F401  tests/net use it, and it needs the calls when it is imported
 
 ROOT: Final = Path(__file__).parents[1]
 VARIABLE: Final = "POCKETMQ_TESTED_WITHOUT"
@@ -40,7 +41,7 @@ UNIX_ONLY: Final[dict[ModuleType, str]] = {
     mmap: "MAP_PRIVATE MAP_ANONYMOUS",
     time: "clock_gettime clock_gettime_ns CLOCK_MONOTONIC",
 }
-MISSING_MODULES: Final = ("fcntl", "resource", "uvloop")
+MISSING_MODULES: Final = ("fcntl", "resource")
 TESTS: Final = (
     "tests/test_files.py",
     "tests/test_system.py",
