@@ -1,13 +1,14 @@
 """All tests, as several pytest processes side by side: `python -m tests`; further arguments are passed to each process.
 
-    spark      connector, pipelines and demo: one Java, which mostly waits
+    spark      the connector: one Java, which mostly waits
+    pipelines  pipelines and demo: another Java
     programs   broker, client and command line: mostly waits for sockets and processes
     memory     lets allocations fail, also those of other threads, which must not be there
     the rest   store, protocol, console, documentation …
 
 Each process runs its tests in their usual order, so that what they share for a session is started once in each.
 
-Two cores that run three processes can starve a test that waits for a condition until its deadline. A few failed tests
+Two cores that run four processes can starve a test that waits for a condition until its deadline. A few failed tests
 therefore run once more, alone, and the last lines name those that passed only then: a name that appears repeatedly is a fault.
 A test that stands still ends its process (uvloop has been seen to never return from closing its handles); the last lines
 show where, and the process starts once more with the tests that had not passed.
@@ -28,7 +29,8 @@ import click
 
 HERE = Path(__file__).parent
 SHARES = {
-    "spark": ("spark", "pipelines", "demo"),
+    "spark": ("spark",),
+    "pipelines": ("pipelines", "demo"),
     "programs": ("access", "assault", "broker", "cli", "client"),
     "memory": ("store/test_turns_without_memory.py",),
 }
