@@ -81,7 +81,7 @@ FEATURES: Final = (
     Feature("metrics of clients", {PYTHON: "metrics and hooks"}, "every client has its own implementation"),
     Feature("signed requests (ACL): accepted and refused", {JAVA: "signed requests", _J53: Where("Security", "PocketMQ", "signatures: Java"), _P53: Where("Security", "5.3.3", "signatures: Python"), _POURS: Where("Security", "PocketMQ", "signatures: Python")}, "tested with 5.3, which defines the rules"),
     Feature("TLS, with the certificate checked", {_J53: Where("Security", "PocketMQ", "TLS: Java"), _P53: Where("Security", "5.3.3", "TLS: Python"), _POURS: Where("Security", "PocketMQ", "TLS: Python")}, "tested with 5.3"),
-    Feature("replication and fail-over", {}, "PocketMQ's brokers have no slaves and no elections"),
+    Feature("replication", {}, "no client takes part: see Replicas; there are no elections"),
     Feature("dashboard, embedded form, asyncio, types, wheels, schemas", {}, _ALONE + "PocketMQ's own tests cover it"),
     Feature("Spark: batch and stream, read and write, without a JAR; effectively once", {SPARK: "."}, "only the Spark connector has this"),
     # what else brokers and clients do

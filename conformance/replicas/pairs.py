@@ -14,18 +14,25 @@ from conformance.broker_line import BrokerLine
 from conformance.programs import OurServer
 from conformance.report import Scenario, Trial
 from pocketmq import Message, PocketMQError, Producer
+from pocketmq.codes import RequestCode, ResponseCode
+from pocketmq.protocol.api.messages import SendMessageV2
 
 FILE_BYTES: Final = 1024 * 1024
 TOPIC: Final = "Copied"
 BODY: Final = b"x" * 1000
 MESSAGES: Final = 2_500
 """Enough for three files of the log."""
-WAIT_S: Final = 60
+WAIT_S: Final = 120
 
 SIZES: Final = {"mappedFileSizeCommitLog": FILE_BYTES, "maxHashSlotNum": 5000, "maxIndexNum": 20000}
 OURS: Final = {**SIZES, "brokerRole": "ASYNC_MASTER", "autoCreateTopicEnable": "true"}
 
 FOLLOWS: Final = "Apache's slave follows our master: the same bytes, across three files"
+COPIED: Final = "our SYNC_MASTER answers sends when Apache's slave has them"
+AT_ONCE: Final = "… and then the logs are the same without a wait"
+ALONE: Final = "… and with SLAVE_NOT_AVAILABLE when the slave was killed"
+TABLES: Final = "… and copies the topics"
+READS: Final = "… and answers pulls, with the topics of its master"
 FOLLOWED: Final = "our slave follows Apache's master: the same bytes, across three files"
 DERIVED: Final = "… and derives the same queues"
 AGAIN: Final = "… after it was stopped, and Apache's master stored more"
@@ -44,6 +51,33 @@ def _run_apache_slave(trial: Trial) -> None:
             slave.start()
             send(slave.name_server, 500)
             trial.expect(AFTER_KILL, differing(ours, slave))
+            trial.expect(TABLES, waited(lambda: _flaw_of_topics(slave)))
+
+
+def _run_sync_master(trial: Trial) -> None:
+    with _apache_slave(trial) as slave:
+        settings = {**OURS, "brokerRole": "SYNC_MASTER"}
+        ours = OurServer.broker(trial.say, trial.folder / "ours", "broker-a", slave.name_server, settings)
+        with ours, BrokerLine(ours.ready["port"]) as line:
+            send(slave.name_server, 1)
+            for flaw in differing(ours, slave):
+                raise AssertionError(f"the slave does not follow: {flaw}")
+            trial.expect(COPIED, _flaws_of_sends(line, ResponseCode.SUCCESS))
+            trial.expect(AT_ONCE, [difference_now] if (difference_now := _difference(ours, slave)) else [])
+            slave.kill()
+            trial.expect(ALONE, _flaws_of_sends(line, ResponseCode.SLAVE_NOT_AVAILABLE))
+
+
+def _flaws_of_sends(line: BrokerLine, code: int) -> Iterator[str]:
+    for number in range(50):
+        header = SendMessageV2("PG", TOPIC, "TBW102", 4, 0, 0, 1, 0, f"KEYS\x01s{number}")
+        answer = line.call(RequestCode.SEND_MESSAGE_V2, header, BODY, accepted=range(100))
+        if answer.code != code:
+            yield f"send {number} is answered with {answer.code}: {answer.remark}"
+
+
+def _difference(ours: OurServer, other: ApacheBroker) -> str:
+    return difference(Path(ours.ready["data"]) / "commitlog", other.data / "store" / "commitlog")
 
 
 def _apache_slave(trial: Trial) -> ApacheBroker:
@@ -86,8 +120,7 @@ def log_files(folder: Path) -> dict[str, bytes]:
 
 def differing(ours: OurServer, other: ApacheBroker) -> Iterator[str]:
     """Wait until both logs are the same; how they differ if they do not become so."""
-    mine, theirs = Path(ours.ready["data"]) / "commitlog", other.data / "store" / "commitlog"
-    yield from waited(lambda: difference(mine, theirs))
+    yield from waited(lambda: _difference(ours, other))
 
 
 def waited(look: Callable[[], str]) -> Iterator[str]:
@@ -122,6 +155,7 @@ def _run_our_slave(trial: Trial) -> None:
             send(master.name_server, MESSAGES)
             trial.expect(FOLLOWED, [*flaws, *differing(ours, master)])
             trial.expect(DERIVED, differing_queues(ours, master))
+            trial.expect(READS, waited(lambda: _flaw_of_reads(ours, master)))
         send(master.name_server, 500)
         with ours:
             trial.expect(AGAIN, differing(ours, master))
@@ -140,9 +174,29 @@ def differing_queues(ours: OurServer, other: ApacheBroker) -> Iterator[str]:
                 yield f"queue {queue_id} has the bounds {bounds[0]} and {bounds[1]}"
 
 
+def _flaw_of_topics(slave: ApacheBroker) -> str:
+    path = slave.data / "store" / "config" / "topics.json"
+    return "" if path.exists() and TOPIC in path.read_text() else f"{TOPIC} is not in topics.json"
+
+
+def _flaw_of_reads(ours: OurServer, other: ApacheBroker) -> str:
+    with BrokerLine(ours.ready["port"]) as mine, BrokerLine(other.port) as theirs:
+        try:
+            found, next_offset, code = mine.pull(TOPIC, 0, 0)
+        except PocketMQError as error:
+            return f"the slave does not answer a pull: {error}"
+        wanted, *_ = theirs.pull(TOPIC, 0, 0)
+        same = [one.body for one in found] == [one.body for one in wanted[: len(found)]]
+        return "" if found and same else f"the pull is answered with {code}, {len(found)} messages, next {next_offset}"
+
+
 SCENARIOS: Final = (
-    Scenario("Apache's slave of our master", [FOLLOWS, AFTER_KILL], _run_apache_slave, apache.VERSIONS),
+    Scenario("our SYNC_MASTER with Apache's slave", [COPIED, AT_ONCE, ALONE], _run_sync_master, apache.VERSIONS),
+    Scenario("Apache's slave of our master", [FOLLOWS, AFTER_KILL, TABLES], _run_apache_slave, apache.VERSIONS),
     Scenario(
-        "our slave of Apache's master", [FOLLOWED, DERIVED, AGAIN, MASTER_KILLED], _run_our_slave, apache.VERSIONS
+        "our slave of Apache's master",
+        [FOLLOWED, DERIVED, READS, AGAIN, MASTER_KILLED],
+        _run_our_slave,
+        apache.VERSIONS,
     ),
 )
