@@ -189,9 +189,9 @@ def test_an_invalid_setting_is_rejected_before_anything_starts(settings: dict[st
 
 
 def test_a_setting_without_effect_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    pocketmq.Server(settings={"haListenPort": 1, "brokerFastFailureEnable": False})
+    pocketmq.Server(settings={"minInSyncReplicas": 2, "brokerFastFailureEnable": False})
 
-    assert "haListenPort has no effect here" in caplog.text
+    assert "minInSyncReplicas has no effect here" in caplog.text
     assert "brokerFastFailureEnable has no effect here" in caplog.text
 
 

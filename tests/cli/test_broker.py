@@ -212,7 +212,7 @@ def test_impossible_settings_are_reported_before_anything_starts(args: list[str]
 
 def test_keys_of_a_java_broker_cause_a_warning_in_options_and_in_a_file(start: Start, tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
-    config.write_text("brokerFastFailureEnable=false\nhaListenPort=1\nnewInTheNextRelease=7\n", "utf-8")
+    config.write_text("brokerFastFailureEnable=false\nminInSyncReplicas=1\nnewInTheNextRelease=7\n", "utf-8")
     java = ("--set", "brokerFastFailureEnable=false", "--set", "diskMaxUsedSpaceRatio=95")
 
     process = start("--port", 0, "--json", "-c", config, *java)
