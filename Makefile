@@ -57,9 +57,10 @@ bench-spark: $(INSTALLED) ## compare the Spark connector with Parquet and the Ka
 	$(BIN)/python -m bench.spark
 	$(BIN)/python -m bench.spark.end_to_end
 
-spark-kills: $(INSTALLED) ## kill drivers and workers of Spark at chosen moments, then at random ones: ten minutes
+spark-kills: $(INSTALLED) ## kill drivers and workers of Spark at chosen moments, then at random ones, and archives at each step: 12 minutes
 	$(BIN)/python -m tests.spark.restarts
 	$(BIN)/python -m tests.spark.driver_kills
+	POCKETMQ_ALL_KILLS=1 $(BIN)/python -m pytest --quiet tests/pipelines/archive/test_kills.py
 
 spark-cluster: $(INSTALLED) ## run the connector on a Spark cluster with two workers, and kill an executor: two minutes
 	$(BIN)/python -m tests.spark.cluster
