@@ -3,7 +3,7 @@
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,12 @@ def connected(server: pocketmq.Server, **options: Any) -> Iterator[Any]:
 def drain(connection: Any, found: list[Any], count: int) -> None:
     while len(found) < count:
         connection.drain_events(timeout=PATIENCE_S)
+
+
+def leased(name_server: str) -> int:
+    """How many tasks workers hold."""
+    with pocketmq.Admin(name_server) as admin:
+        return admin.offsets.lag("tasks").leased
 
 
 # kombu
@@ -118,6 +124,83 @@ def test_a_message_can_be_read_without_a_consumer(rocketmq: pocketmq.Server) -> 
         first.ack()
         second.ack()
         assert TASKS(connection.channel()).get() is None
+
+
+def test_a_message_that_is_not_of_kombu_stops_no_worker(
+    rocketmq: pocketmq.Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    found: list[Any] = []
+
+    def receive(body: str, message: Any) -> None:
+        found.append(body)
+        message.ack()
+
+    bodies = [b"no json", b"\xff", b"[1]", b"{}", b'{"body": "", "properties": {}}', b'{"body": "", "headers": 1}']
+    late = b'{"body": "", "headers": {"eta": "noon"}, "properties": {"delivery_info": {}}}'
+    with connected(rocketmq) as connection, pocketmq.Producer(rocketmq.name_server) as raw:
+        producer = connection.Producer()
+        producer.publish("before", exchange=TASKS.exchange, routing_key="tasks", declare=[TASKS])
+        for body in (*bodies, late):
+            raw.send("tasks", body)
+        producer.publish("after", exchange=TASKS.exchange, routing_key="tasks", declare=[TASKS])
+        with Consumer(connection, [TASKS], callbacks=[receive]):
+            drain(connection, found, 2)
+            while caplog.text.count("is not one of kombu") < len(bodies) + 1:
+                with suppress(socket.timeout):
+                    connection.drain_events(timeout=0.1)
+
+    assert sorted(found) == ["after", "before"]
+
+
+def test_a_broadcast_that_is_not_of_kombu_stops_no_worker(rocketmq: pocketmq.Server) -> None:
+    found: list[Any] = []
+    news = Exchange("news", type="fanout")
+    with connected(rocketmq) as connection, pocketmq.Producer(rocketmq.name_server) as raw:
+        queue = Queue("reader", news, auto_delete=True)
+        with Consumer(connection, [queue], callbacks=[lambda body, message: found.append(body)], no_ack=True):
+            raw.send("kombu-broadcast", b"no json", tags="news")
+            connection.Producer().publish("after", exchange=news)
+            drain(connection, found, 1)
+
+    assert found == ["after"]
+
+
+def test_a_consumer_without_acks_gets_a_message_once(rocketmq: pocketmq.Server) -> None:
+    found: list[Any] = []
+    with connected(rocketmq) as connection:
+        producer = connection.Producer()
+        for number in (1, 2):
+            producer.publish(number, exchange=TASKS.exchange, routing_key="tasks", declare=[TASKS])
+        got = connection.SimpleQueue("tasks", no_ack=True).get(timeout=PATIENCE_S)
+        found.append(got.payload)
+        with Consumer(connection, [TASKS], callbacks=[lambda body, message: found.append(body)], no_ack=True):
+            drain(connection, found, 2)
+        assert leased(rocketmq.name_server) == 0
+
+    assert sorted(found) == [1, 2]
+
+
+def test_an_ack_while_the_broker_restarts_is_repeated(tmp_path: Path) -> None:
+    found: list[Any] = []
+    with pocketmq.Server(data=tmp_path) as first:
+        address, broker = first.name_server, first.broker_address
+        connection = Connection(f"rocketmq://{address}", transport_options={"visibility_timeout": 30})
+        for number in (1, 2):
+            connection.Producer().publish(
+                number, exchange=TASKS.exchange, routing_key="tasks", declare=[TASKS] if number == 1 else []
+            )
+        consumer = Consumer(connection, [TASKS], callbacks=[lambda body, message: found.append(message)])
+        consumer.qos(prefetch_count=1)
+        consumer.consume()
+        drain(connection, found, 1)
+    found[0].ack()
+    ports = [int(each.rsplit(":", 1)[1]) for each in (address, broker)]
+    with pocketmq.Server(data=tmp_path, name_server_port=ports[0], broker_port=ports[1]):
+        drain(connection, found, 2)
+        found[1].ack()
+        assert leased(address) == 0
+        connection.close()
+    assert sorted(message.payload for message in found) == [1, 2]
 
 
 def test_a_simple_queue_waits_for_a_message(rocketmq: pocketmq.Server) -> None:

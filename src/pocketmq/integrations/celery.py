@@ -72,12 +72,19 @@ class QoS(virtual.QoS):  # type: ignore[misc]
     def lease(self, delivery_tag: str, settle: Callable[[bool], None]) -> None:
         self._settling[delivery_tag] = settle
 
+    def can_consume(self) -> bool:
+        return not self.prefetch_count or len(self._settling) < self.prefetch_count
+
+    def can_consume_max_estimate(self) -> int | None:
+        """Leases count from the moment on that their messages leave the reader: it reads no message too many meanwhile."""
+        return max(self.prefetch_count - len(self._settling), 0) if self.prefetch_count else None
+
     def ack(self, delivery_tag: str) -> None:
-        self._end(delivery_tag, give_back=False)
+        self.settle(delivery_tag, give_back=False)
         super().ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        self._end(delivery_tag, give_back=requeue)
+        self.settle(delivery_tag, give_back=requeue)
         super().ack(delivery_tag)
 
     def restore_unacked(self) -> list[Any]:
@@ -87,11 +94,10 @@ class QoS(virtual.QoS):  # type: ignore[misc]
         self._delivered.clear()
         return []
 
-    def _end(self, delivery_tag: str, *, give_back: bool) -> None:
-        settle = self._settling.get(delivery_tag)
+    def settle(self, delivery_tag: str, *, give_back: bool) -> None:
+        settle = self._settling.pop(delivery_tag, None)
         if settle is not None:
-            settle(give_back)  # if this fails, kombu may call again
-            self._settling.pop(delivery_tag, None)
+            settle(give_back)
         if self.channel.connection is not None:
             self.channel.connection.changes.notify()
 
@@ -106,6 +112,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         super().__init__(connection, **options)
         self.servers = connection.servers
         self._readers: dict[str, list[Reader]] = {}
+        self._without_ack: set[str] = set()
+        """Queues whose messages are done when they are delivered."""
         self._work: dict[str, WorkQueue] = {}
         """Also of queues that are read without a consumer."""
 
@@ -213,6 +221,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **options: Any) -> None:
         super().basic_consume(queue, no_ack, callback, consumer_tag, **options)
+        (self._without_ack.add if no_ack else self._without_ack.discard)(queue)
         self._readers_of(queue)
 
     def _readers_of(self, queue: str) -> list[Reader]:
@@ -249,20 +258,31 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             if queue in self.connection.private or self.qos.can_consume():
                 for reader in self._readers_of(queue):
                     if reader.waiting:
-                        self._deliver_one(queue, reader.waiting.popleft())
+                        self._deliver_one(queue, reader)
                         return True
         return False
 
-    def _deliver_one(self, queue: str, arrived: Arrived) -> None:
-        self._tag(arrived)
-        self.connection.changes.notify()  # there is capacity for others
-        self.connection._deliver(arrived.payload, queue)
+    def _deliver_one(self, queue: str, reader: Reader) -> None:
+        payload = reader.waiting[0].payload
+        tag = self._tag(reader.waiting[0])
+        reader.waiting.popleft()  # after the lease counts
+        if queue in self._without_ack:
+            self.qos.settle(tag, give_back=False)
+        self.connection.changes.notify()  # there may be capacity for others
+        self.connection._deliver(payload, queue)
 
-    def _tag(self, arrived: Arrived) -> None:
+    def _tag(self, arrived: Arrived) -> str:
         """Each delivery has its own tag, also of the same message."""
         tag = arrived.payload["properties"]["delivery_tag"] = uuid4().hex
         if arrived.settle is not None:
             self.qos.lease(tag, arrived.settle)
+        return tag
+
+    def basic_get(self, queue: str, no_ack: bool = False, **options: Any) -> Any:
+        message = super().basic_get(queue, no_ack, **options)
+        if no_ack and message is not None:
+            self.qos.settle(message.delivery_tag, give_back=False)
+        return message
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         """One message without a consumer, for `basic_get`."""

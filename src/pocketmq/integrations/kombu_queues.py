@@ -146,6 +146,8 @@ class WorkQueue:
     def __init__(self, servers: Servers, queue: str) -> None:
         self._servers = servers
         self._topic = servers.name(queue)
+        self._late: deque[tuple[StoredMessage, float | None]] = deque()
+        """What a broker that was away does not know yet: done (None), or the seconds until the message returns."""
         servers.create(self._topic, QUEUES)
         self._consumer = SimpleConsumer(
             group=self._topic,
@@ -160,30 +162,60 @@ class WorkQueue:
         self._consumer.start()
 
     def take(self, limit: int, wait_s: float) -> list[Arrived]:
-        found = []
-        for message in self._consumer.receive(min(limit, AT_ONCE), wait_s=wait_s):
-            payload = loads(message.body.decode())
-            if (due_ms := _due_ms(payload)) is not None and due_ms > self._servers.clock.now_ms() + TOO_EARLY_MS:
-                self._servers.producer.send(timed(self._topic, payload, self._servers.clock.now_ms()))
+        self._settle_late()
+        received = self._consumer.receive(min(limit, AT_ONCE), wait_s=wait_s)
+        return [arrived for message in received if (arrived := self._arrived(message)) is not None]
+
+    def _arrived(self, message: StoredMessage) -> Arrived | None:
+        """A task that is due. One that nothing can read returns after its lease, and is a dead letter after the last attempt."""
+        try:
+            payload = _payload(message.body)
+            due_ms = _due_ms(payload)
+        except ValueError as error:
+            log.error(
+                "message %s of topic %s is not one of kombu (%s); it returns, and is a dead letter after its last attempt",
+                message.message_id,
+                message.topic,
+                error,
+            )
+            self._settle(message, self._servers.lease_ms / 1000)
+            return None
+        if due_ms is not None and due_ms > self._servers.clock.now_ms() + TOO_EARLY_MS:
+            self._send_again(message, payload)
+            return None
+        payload["properties"]["delivery_info"]["redelivered"] = message.reconsume_times > 0
+        return Arrived(payload, lambda give_back: self._settle(message, 0 if give_back else None))
+
+    def _send_again(self, message: StoredMessage, payload: dict[str, Any]) -> None:
+        """Brokers keep messages for a limited time, and this one is due after it."""
+        try:
+            self._servers.producer.send(timed(self._topic, payload, self._servers.clock.now_ms()))
+        except PocketMQError as error:
+            log.warning("cannot send task %s, which is due later, again: %s; retrying", message.message_id, error)
+            self._settle(message, self._servers.lease_ms / 1000)
+        else:
+            self._settle(message, None)
+
+    def _settle(self, message: StoredMessage, returns_s: float | None) -> None:
+        """Acknowledge a message, or let it return after so many seconds; later, if the broker is away."""
+        try:
+            if returns_s is None:
                 self._consumer.ack(message)
-                continue
-            payload["properties"]["delivery_info"]["redelivered"] = message.reconsume_times > 0
-            found.append(Arrived(payload, self._settling(message)))
-        return found
+            else:
+                self._consumer.change_invisible(message, returns_s)
+        except LeaseLost as error:
+            log.warning("a task ran longer than its lease, and may run again: %s", error)
+        except PocketMQError as error:
+            log.warning("cannot acknowledge or return message %s: %s; retrying", message.message_id, error)
+            self._late.append((message, returns_s))
 
-    def _settling(self, message: StoredMessage) -> Callable[[bool], None]:
-        def settle(give_back: bool) -> None:
-            try:
-                if give_back:
-                    self._consumer.change_invisible(message, 0)
-                else:
-                    self._consumer.ack(message)
-            except LeaseLost as error:
-                log.warning("a task ran longer than its lease, and may run again: %s", error)
-
-        return settle
+    def _settle_late(self) -> None:
+        """Before others are received, so that a task that is done does not run again when its broker is back."""
+        for _ in range(len(self._late)):
+            self._settle(*self._late.popleft())
 
     def stop(self) -> None:
+        self._settle_late()
         self._consumer.stop()
 
 
@@ -218,11 +250,34 @@ class BroadcastQueue:
         self._consumer.start()
 
     def take(self, limit: int, wait_s: float) -> list[Arrived]:
-        payloads = [loads(message.body.decode()) for message in self._consumer.poll(wait_s)]
-        return [Arrived(each, None) for each in payloads if self._matches(_routing_key(each))]
+        found = []
+        for message in self._consumer.poll(wait_s):
+            try:
+                payload = _payload(message.body)
+            except ValueError as error:
+                log.error(
+                    "skipped message %s of topic %s: not one of kombu (%s)", message.message_id, message.topic, error
+                )
+                continue
+            if self._matches(_routing_key(payload)):
+                found.append(Arrived(payload, None))
+        return found
 
     def stop(self) -> None:
         self._consumer.stop()
+
+
+def _payload(body: bytes) -> dict[str, Any]:
+    """The message of kombu in a body. ValueError if it is something else."""
+    payload = loads(body.decode())
+    if not isinstance(payload, dict) or not isinstance(payload.get("body"), str):
+        raise ValueError("it has no body of kombu")
+    properties = payload.get("properties")
+    if not isinstance(properties, dict) or not isinstance(properties.get("delivery_info"), dict):
+        raise ValueError("it has no delivery_info")
+    if not isinstance(payload.get("headers") or {}, dict):
+        raise ValueError("its headers are not an object")
+    return payload
 
 
 def _routing_key(payload: dict[str, Any]) -> str:
