@@ -190,6 +190,31 @@ def test_a_request_is_answered_over_rocketmq_and_a_topic_may_get_the_reply(serve
     asyncio.run(main())
 
 
+def test_a_request_is_handled_once_though_its_sender_is_gone(
+    server: pocketmq.Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        broker, begun, gone = broker_of(server, group="sums"), asyncio.Event(), asyncio.Event()
+
+        @broker.subscriber("sums", start_at="first")
+        async def add(numbers: list[int]) -> int:
+            begun.set()
+            await gone.wait()
+            return sum(numbers)
+
+        async with started(broker):
+            async with broker_of(server, instance_name="asking") as asking:
+                request = asyncio.create_task(asking.request([1, 2], "sums", timeout=PATIENCE_S))
+                await begun.wait()
+                request.cancel()
+            gone.set()
+            await until(lambda: "does not arrive" in caplog.text)
+        async with pocketmq.AsyncAdmin(server.name_server) as admin:
+            assert (await admin.offsets.lag("sums")).messages == 0
+
+    asyncio.run(main())
+
+
 def test_batches_and_order(server: pocketmq.Server) -> None:
     async def main() -> None:
         broker = broker_of(server)

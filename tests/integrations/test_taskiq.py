@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -83,6 +83,27 @@ def test_a_message_without_ack_returns(rocketmq: pocketmq.Server) -> None:
             assert (await next_of(first)).data == sent.message
         async with running(RocketBroker(rocketmq.name_server, lease_s=1)) as second:
             assert (await next_of(second)).data == sent.message
+
+    asyncio.run(main())
+
+
+def test_an_ack_while_the_broker_restarts_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as ending:
+            async with pocketmq.Server(data=tmp_path) as first:
+                ports = [int(each.rsplit(":", 1)[1]) for each in (first.name_server, first.broker_address)]
+                broker = await ending.enter_async_context(running(RocketBroker(first.name_server, lease_s=30)))
+                await broker.kick(message_of())
+                taken = await next_of(broker)
+            assert taken.ack is not None
+            acking = asyncio.ensure_future(cast("Awaitable[None]", taken.ack()))
+            async with asyncio.timeout(PATIENCE_S):
+                while "cannot acknowledge task" not in caplog.text:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                async with pocketmq.Server(data=tmp_path, name_server_port=ports[0], broker_port=ports[1]) as second:
+                    await acking
+                    async with pocketmq.AsyncAdmin(second.name_server) as admin:
+                        assert (await admin.offsets.lag("taskiq")).leased == 0
 
     asyncio.run(main())
 

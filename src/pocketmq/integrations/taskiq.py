@@ -12,10 +12,12 @@ kick ──► topic, delayed by the broker ──► a worker leases the task �
 result ──► topic of results, with the id of the task as its key ──► found by this key
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Generic, TypeVar, Unpack
+from logging import getLogger
+from typing import Final, Generic, TypeVar, Unpack
 
 from pocketmq.integrations import require
 
@@ -30,13 +32,16 @@ from taskiq.serializers import JSONSerializer  # noqa: E402
 
 from pocketmq.client import AsyncAdmin, AsyncProducer, AsyncSimpleConsumer  # noqa: E402
 from pocketmq.client.settings import ClientOptions  # noqa: E402
-from pocketmq.errors import LeaseLost, PocketMQError, TopicNotFound, UsageError  # noqa: E402
+from pocketmq.errors import LeaseLost, NetworkError, PocketMQError, TopicNotFound, UsageError  # noqa: E402
 from pocketmq.model import Message, StoredMessage  # noqa: E402
 
 DELAY = "delay"
 """The label with the seconds until a worker may get a task, which taskiq's SmartRetryMiddleware sets too."""
 PRIORITY = "priority"
+ACK_RETRY_S: Final = 1.0
+"""When a failed ack is repeated."""
 R = TypeVar("R")
+log = getLogger("pocketmq.taskiq")
 
 
 class TaskFormatter(ProxyFormatter):
@@ -130,8 +135,16 @@ class RocketBroker(AsyncBroker):
                         await self._consumer.change_invisible(message, 0)
 
     async def _ack(self, message: StoredMessage) -> None:
-        with suppress(LeaseLost):  # the client has logged it: the task runs again
-            await self._consumer.ack(message)
+        """Acknowledge a task. If the broker is away, repeat it until the lease is over: a task that is done does not run again."""
+        while True:
+            try:
+                await self._consumer.ack(message)
+                break
+            except LeaseLost:
+                break  # the client has logged it: the task runs again
+            except NetworkError as error:
+                log.warning("cannot acknowledge task %s: %s; retrying", "".join(message.keys), error)
+            await asyncio.sleep(ACK_RETRY_S)
 
 
 def _delay_ms(message: BrokerMessage) -> int:

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging import getLogger
 from typing import Any, TypedDict, cast
 
 from faststream._internal.configs import (
@@ -35,7 +36,7 @@ from faststream.specification.schema import Message, Operation, PublisherSpec, S
 
 from pocketmq.client import AsyncLitePullConsumer, AsyncPushConsumer, DeadLetter, RetryLater, SendResult
 from pocketmq.client.consumer.settings import StartAt
-from pocketmq.errors import InvalidSetting, UsageError
+from pocketmq.errors import InvalidSetting, ServerFailed, UsageError
 from pocketmq.integrations.faststream.messages import (
     DELIVERY,
     Delivery,
@@ -47,6 +48,8 @@ from pocketmq.integrations.faststream.messages import (
 )
 from pocketmq.model import StoredMessage
 from pocketmq.model.properties import REPLY_TO_CLIENT
+
+log = getLogger("pocketmq.faststream")
 
 EARLY = (AckPolicy.ACK_FIRST, AckPolicy.MANUAL)
 """With these, an ack has its effect at once; with the others, at the end of the handler."""
@@ -344,6 +347,15 @@ class RocketReply(FakePublisher):
         made = RocketPublishCommand.from_cmd(super().patch_command(cmd))
         made.destination, made.request = self._topic, self._request
         return made
+
+    async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]) -> Any:
+        """Reply. If the program that asked has ended, that is no error of the handler: another attempt would not help."""
+        try:
+            return await super()._publish(cmd, _extra_middlewares=_extra_middlewares)
+        except ServerFailed as error:
+            if self._request is None:
+                raise
+            log.warning("the reply to request %s does not arrive: %s", self._request.message_id, error)
 
 
 @dataclass(kw_only=True)
