@@ -136,6 +136,10 @@ def test_a_message_that_is_not_of_kombu_stops_no_worker(
         message.ack()
 
     bodies = [b"no json", b"\xff", b"[1]", b"{}", b'{"body": "", "properties": {}}', b'{"body": "", "headers": 1}']
+    bodies += [
+        b'{"body": "", "properties": {"delivery_info": {}, "body_encoding": "rot13"}}',
+        b'{"body": "e", "properties": {"delivery_info": {}, "body_encoding": "base64"}}',
+    ]
     late = b'{"body": "", "headers": {"eta": "noon"}, "properties": {"delivery_info": {}}}'
     with connected(rocketmq) as connection, pocketmq.Producer(rocketmq.name_server) as raw:
         producer = connection.Producer()

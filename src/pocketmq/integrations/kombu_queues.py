@@ -6,6 +6,7 @@ Reader           a thread that takes messages from one of them while its channel
 """
 
 import re
+from base64 import b64decode
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -275,6 +276,11 @@ def _payload(body: bytes) -> dict[str, Any]:
     properties = payload.get("properties")
     if not isinstance(properties, dict) or not isinstance(properties.get("delivery_info"), dict):
         raise ValueError("it has no delivery_info")
+    encoding = properties.get("body_encoding")
+    if encoding not in (None, "", "base64"):
+        raise ValueError(f"its body has the unknown encoding {encoding!r}")
+    if encoding:
+        b64decode(payload["body"])
     if not isinstance(payload.get("headers") or {}, dict):
         raise ValueError("its headers are not an object")
     return payload
