@@ -333,6 +333,12 @@ def test_in_memory_an_error_of_the_handler_is_an_error_of_publish(policy: AckPol
     in_memory(broker, main)
 
 
+def test_the_log_names_the_group_of_the_broker() -> None:
+    subscriber = RocketBroker(group="billing").subscriber("orders")
+
+    assert subscriber.get_log_context(None) == {"topic": "orders", "group": "billing", "message_id": ""}
+
+
 def test_an_option_that_does_not_exist_is_refused() -> None:
     with pytest.raises(
         InvalidSetting, match="subscriber\\(\\) has no option 'retries'; options of the consumer: broadcast"

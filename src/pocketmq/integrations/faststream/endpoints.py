@@ -209,13 +209,16 @@ class RocketSubscriber(SubscriberUsecase[Any]):
 
     @property
     def group(self) -> str:
-        group = self._group or cast("str | None", getattr(self._outer_config, "group", None))
-        if not group:
+        if not (group := self._group_or_none):
             raise InvalidSetting(
                 f"the subscriber of topic {self.topic!r} needs group=…, here or in RocketBroker(…): the members of a group "
                 "share the messages of their topics"
             )
         return group
+
+    @property
+    def _group_or_none(self) -> str | None:
+        return self._group or cast("str | None", getattr(self._outer_config, "group", None))
 
     # lifecycle
 
@@ -328,7 +331,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
                 yield message
 
     def get_log_context(self, message: StreamMessage[Any] | None) -> dict[str, str]:
-        return log_context(message, self.topic, self._group or "")
+        return log_context(message, self.topic, self._group_or_none or "")
 
 
 def log_context(message: StreamMessage[Any] | None, topic: str, group: str) -> dict[str, str]:
