@@ -1,6 +1,7 @@
 """Settings, commands, routes and the end of gRPC clients."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -209,6 +210,26 @@ def test_a_broker_that_does_not_answer_delays_settings_by_a_second_only() -> Non
                 await client.call("Heartbeat", m.HeartbeatRequest(client_type=m.ClientType.SIMPLE_CONSUMER))
                 await until(lambda: cluster.members("G", "broker-b") == ["client-1"])
             await proxy.calls.stop()
+
+    run(main())
+
+
+def test_a_broker_that_does_not_answer_delays_a_stop_by_seconds_whatever_the_number_of_clients() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b") as cluster:
+            proxy = VirtualProxy(cluster)
+            clients = [proxy.client(f"client-{number}") for number in range(20)]
+            async with AsyncExitStack() as streams:
+                for client in clients:
+                    await streams.enter_async_context(client.telemetry(subscription_settings()))
+                for number in range(600):
+                    await clients[0].send(message(id=f"{number:034}"))
+                await clients[0].drain(600, auto_renew=True)
+            cluster.network.partition("10.0.8.1", cluster.place("broker-b"))
+            began = cluster.loop.time()
+            await proxy.calls.stop()
+            assert cluster.loop.time() - began < 10
+            assert cluster.members("G", "broker-a") == []
 
     run(main())
 

@@ -9,12 +9,12 @@ Clients keep the receipt handle with which they received a message. While its le
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pocketmq.access.accounts import Action, Resource
 from pocketmq.clock import Clock
-from pocketmq.errors import ImpossibleRequest, PocketMQError
+from pocketmq.errors import ImpossibleRequest, NetworkError, PocketMQError, TooManyCalls
 from pocketmq.model import DELAY_LEVELS
 from pocketmq.model.retries import DEAD_LETTER_LEVEL
 from pocketmq.protocol.api.messages import AckMessage, ChangeInvisibleTime, SendMessageBack
@@ -178,17 +178,27 @@ class Renewals:
         """Let the messages of a client return that is gone."""
         leases = self._leases.pop(session, {})
         self._count -= len(leases)
-        all_leases = list(leases.values())
-        for at in range(0, len(all_leases), _AT_A_TIME):
-            await asyncio.gather(*(give_back(session, lease) for lease in all_leases[at : at + _AT_A_TIME]))
+        of_brokers: dict[str, list[Leased]] = {}
+        for lease in leases.values():
+            of_brokers.setdefault(lease.handle.handle.broker, []).append(lease)
+        await asyncio.gather(*(_give_back_to_one(session, of_broker) for of_broker in of_brokers.values()))
 
 
-async def give_back(session: Session, leased: Leased) -> None:
-    """Let a message return soon. If that fails, it returns at the end of its lease."""
+async def _give_back_to_one(session: Session, leases: Sequence[Leased]) -> None:
+    """Give back messages of one broker. If it does not answer, the others return at the end of their leases."""
+    for at in range(0, len(leases), _AT_A_TIME):
+        if not all(await asyncio.gather(*(give_back(session, one) for one in leases[at : at + _AT_A_TIME]))):
+            return
+
+
+async def give_back(session: Session, leased: Leased) -> bool:
+    """Let a message return soon. If that fails, it returns at the end of its lease. Whether its broker could be reached."""
     try:
         await leased.change(session, RETURN_MS)
     except PocketMQError as error:
         log.info("A message of group %s returns at the end of its lease only: %s", leased.group, error)
+        return isinstance(error, TooManyCalls) or not isinstance(error, NetworkError)
+    return True
 
 
 class LeaseCalls:

@@ -92,8 +92,7 @@ class Calls:
         for each in self._periodic:
             await each.stop()
         await self.receiving.close()
-        for session in self.sessions:
-            await self.telemetry.end(session)
+        await asyncio.gather(*map(self.telemetry.end, self.sessions))
         await self.sessions.close()
 
     def families(self) -> list[Family]:

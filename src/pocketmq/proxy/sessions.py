@@ -242,21 +242,21 @@ class Session:
 
     async def leave(self) -> None:
         """Leave all groups, and close the connections."""
-        group = self.group
-        for address in self.brokers.all_addresses() if group is not None else ():
-            peer = self.brokers.live(address)
-            if peer is None:
-                continue
-            header = UnregisterClient(self.caller.client_id, None, group)
-            try:
-                await self._rpc.ask_peer(peer, self._rpc.command(RequestCode.UNREGISTER_CLIENT, header))
-            except PocketMQError:
-                continue  # the broker notices the end of the connection
+        if self.group is not None:
+            await asyncio.gather(*map(self._unregister, self.brokers.all_addresses()))
         for task in self._tasks:
             task.cancel()
         await self._pool.close()
         for future in self.answers.values():
             future.cancel()
+
+    async def _unregister(self, address: Address) -> None:
+        header = UnregisterClient(self.caller.client_id, None, self.group)
+        try:
+            if (peer := self.brokers.live(address)) is not None:
+                await self._rpc.ask_peer(peer, self._rpc.command(RequestCode.UNREGISTER_CLIENT, header))
+        except PocketMQError:
+            return  # the broker notices the end of the connection
 
 
 def filter_type(number: int) -> str:
@@ -344,8 +344,7 @@ class Sessions:
         return found
 
     async def close(self) -> None:
-        for session in tuple(self._sessions.values()):
-            await self.end(session)
+        await asyncio.gather(*map(self.end, tuple(self._sessions.values())))
         for instance in self._instances.values():
             await instance.leave()
         self._instances.clear()

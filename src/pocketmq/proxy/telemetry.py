@@ -256,10 +256,11 @@ class TelemetryCalls:
 
     async def end_silent(self) -> None:
         """Forget the clients that are gone without a word."""
-        for session in self._sessions.silent():
+        silent = self._sessions.silent()
+        for session in silent:
             log.info("Client %s is gone: it has been silent for too long", session.caller.client_id)
-            self._sessions.expired += 1
-            await self.end(session)
+        self._sessions.expired += len(silent)
+        await asyncio.gather(*map(self.end, silent))
 
 
 async def _write_all(stream: Stream, write: Write) -> None:
