@@ -231,6 +231,30 @@ def test_an_unknown_transaction_is_refused() -> None:
     run(main())
 
 
+def test_a_transaction_that_is_not_decided_can_still_be_decided() -> None:
+    async def main() -> None:
+        async with virtual_proxy("T:TRANSACTION") as proxy:
+            client, place = proxy.client(), proxy.cluster.place("broker-a")
+            await client.receive()
+            entry = await client.send(message(**TRANSACTION))
+            request = m.EndTransactionRequest(topic=m.Resource(name="T"), transaction_id=entry.transaction_id)
+            request.resolution = 99
+            with pytest.raises(Refused) as refusal:
+                await client.call("EndTransaction", request)
+            assert refusal.value.code is m.Code.BAD_REQUEST
+
+            request.resolution = m.TransactionResolution.COMMIT
+            proxy.cluster.network.partition("10.0.8.1", place)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.call("EndTransaction", request), 0.5)
+            proxy.cluster.network.heal()
+            answer = await client.call("EndTransaction", request)
+            assert answer.status.code == m.Code.OK
+            assert (await client.receive()).bodies == [b"body"]
+
+    run(main())
+
+
 def test_a_topic_accepts_messages_of_its_type_only() -> None:
     async def main() -> None:
         async with virtual_proxy("N", "F:FIFO", "D:DELAY", "X:TRANSACTION") as proxy:
@@ -261,6 +285,8 @@ def test_a_topic_accepts_messages_of_its_type_only() -> None:
     [
         (message("no topic"), m.Code.ILLEGAL_TOPIC),
         (message("RMQ_SYS_TRANS_HALF_TOPIC"), m.Code.ILLEGAL_TOPIC),
+        (message(born_timestamp=m.Timestamp(seconds=2**62)), m.Code.BAD_REQUEST),
+        (message(delivery_timestamp=m.Timestamp(seconds=-(2**62))), m.Code.ILLEGAL_DELIVERY_TIME),
         (message(tag="a|b"), m.Code.ILLEGAL_MESSAGE_TAG),
         (message(tag=" "), m.Code.ILLEGAL_MESSAGE_TAG),
         (message(keys=["a", "\x01"]), m.Code.ILLEGAL_MESSAGE_KEY),

@@ -37,6 +37,8 @@ from pocketmq.proxy.messages import (
 from pocketmq.proxy.settings import ProxySettings
 from pocketmq.proxy.statuses import Refused
 
+FIRST_S: Final = -62_135_596_800
+LAST_S: Final = 253_402_300_799
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 BORN_HOST: Final = "__BORNHOST"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
@@ -94,7 +96,10 @@ def duration_of(ms: int) -> Duration:
     return Duration(seconds=ms // 1000, nanos=ms % 1000 * 1_000_000)
 
 
-def timestamp_ms(timestamp: Timestamp) -> int:
+def timestamp_ms(timestamp: Timestamp, refusal: Code = Code.BAD_REQUEST) -> int:
+    """Refused if it is not from the year 1 to the year 9999, the limits of a timestamp."""
+    if not FIRST_S <= timestamp.seconds <= LAST_S:
+        raise Refused(refusal, f"a timestamp of {timestamp.seconds} s is not from {FIRST_S} to {LAST_S} s")
     return timestamp.seconds * 1000 + timestamp.nanos // 1_000_000
 
 
@@ -118,7 +123,7 @@ def converted(message: Message, now_ms: int, settings: ProxySettings) -> Convert
         if system.HasField("orphaned_transaction_recovery_duration"):
             properties[names.CHECK_IMMUNITY_SECONDS] = _recovery(system, settings)
     if system.HasField("delivery_timestamp"):
-        due_ms = timestamp_ms(system.delivery_timestamp)
+        due_ms = timestamp_ms(system.delivery_timestamp, Code.ILLEGAL_DELIVERY_TIME)
         if due_ms - now_ms > settings.max_delay_s * 1000:
             raise Refused(
                 Code.ILLEGAL_DELIVERY_TIME, f"the delivery time is more than {settings.max_delay_s} s from now"

@@ -17,7 +17,7 @@ from pocketmq.access.accounts import Action, Resource
 from pocketmq.client.cluster.calls import named
 from pocketmq.clock import Clock
 from pocketmq.codes import RequestCode, ResponseCode, TransactionState
-from pocketmq.errors import InvalidMessage, NetworkError, ProtocolError, TopicNotFound, error_for
+from pocketmq.errors import InvalidMessage, ProtocolError, TopicNotFound, error_for
 from pocketmq.model import MessageQueue, OffsetId
 from pocketmq.model import properties as names
 from pocketmq.model.java_hash import java_hash
@@ -48,6 +48,11 @@ from pocketmq.proxy.statuses import OK, Refused, status_of
 
 _STORED: Final = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 """Answers to sends whose message is stored, but less safely than configured."""
+_STATES: Final[dict[int, TransactionState]] = {
+    TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionState.UNKNOWN,
+    TransactionResolution.COMMIT: TransactionState.COMMIT,
+    TransactionResolution.ROLLBACK: TransactionState.ROLLBACK,
+}
 _BUCKET_FACTOR: Final = 2862933555777941757
 
 
@@ -160,10 +165,9 @@ class SendCalls:
         caller.require(Resource.TOPIC, topic, Action.PUB)
         if not request.transaction_id.strip():
             raise Refused(Code.INVALID_TRANSACTION_ID, "the transaction id is empty")
-        states = {
-            TransactionResolution.COMMIT: TransactionState.COMMIT,
-            TransactionResolution.ROLLBACK: TransactionState.ROLLBACK,
-        }
+        state = _STATES.get(request.resolution)
+        if state is None:
+            raise Refused(Code.BAD_REQUEST, f"a transaction has no resolution {request.resolution}")
         session = self._sessions.of(caller)
         await session.route(topic)
         half = self._halves.pop(topic, request.transaction_id)
@@ -171,7 +175,7 @@ class SendCalls:
             producer_group=topic,
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=half.log_offset,
-            commit_or_rollback=states.get(TransactionResolution(request.resolution), TransactionState.UNKNOWN),
+            commit_or_rollback=state,
             msg_id=request.message_id,
             topic=topic,
             from_transaction_check=request.source == TransactionSource.SOURCE_SERVER_CHECK,
@@ -179,8 +183,8 @@ class SendCalls:
         )
         try:
             await session.brokers.messages.decide(half.broker_name, half.broker_name, header)
-        except NetworkError:
-            self._halves.remember(topic, request.transaction_id, half)  # the client may try again
+        except BaseException:  # also the end of the call by the client, which may try again
+            self._halves.remember(topic, request.transaction_id, half)
             raise
         return EndTransactionResponse(status=OK)
 
