@@ -112,6 +112,23 @@ def test_many_clients_with_open_streams_leave_when_they_are_lost() -> None:
     run(main())
 
 
+def test_a_client_that_does_not_read_its_telemetry_stream_is_read_no_further() -> None:
+    async def main() -> None:
+        large = subscription_settings()
+        large.settings.user_agent.platform = "x" * 500_000
+        async with pocketmq.Server(grpc_port=0) as server, GrpcClient(address_of(server)) as client:
+            stream, written = client.telemetry(), 0
+            with suppress(TimeoutError):
+                while written < 100:
+                    await asyncio.wait_for(stream.write(large), 1)
+                    written += 1
+            assert written < 100
+            assert await is_served(server)
+            stream.cancel()
+
+    run(main())
+
+
 def test_receives_that_are_cancelled_at_once_leave_nothing() -> None:
     async def main() -> None:
         async with pocketmq.Server(grpc_port=0) as server, GrpcClient(address_of(server)) as client:

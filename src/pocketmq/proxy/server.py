@@ -368,6 +368,8 @@ class Proxy:
             is_of_client = 40_000 <= error.code < 50_000
             code = grpc.StatusCode.INVALID_ARGUMENT if is_of_client else grpc.StatusCode.INTERNAL
             await context.abort(code, str(error))
+        except grpc.aio.BaseError:
+            log.info("A client ended its telemetry stream before it had the answer to its settings")
 
 
 def _decoder(kind: Any) -> Callable[[bytes], Any]:

@@ -13,7 +13,7 @@ transactions, and what tools show, all work as for clients of the remoting proto
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -45,20 +45,33 @@ KNOWN_S: Final = 1.0
 MAX_COMMANDS: Final = 1_000
 """Commands that wait for one stream. Further ones are dropped: brokers repeat them."""
 
+Write = Callable[[TelemetryCommand], Awaitable[None]]
 ServeBroker = Callable[["Session", Peer, Command], Command | Coroutine[Any, Any, Command | None] | None]
 """Serves a request that a broker sends to the client of a session."""
 
 
 class Stream:
-    """A telemetry stream: the commands that wait to be written to it."""
+    """A telemetry stream, and the commands that wait to be written to it."""
 
-    def __init__(self) -> None:
-        self.commands: asyncio.Queue[TelemetryCommand] = asyncio.Queue(MAX_COMMANDS)
+    def __init__(self, write: Write) -> None:
+        self._commands: asyncio.Queue[TelemetryCommand] = asyncio.Queue(MAX_COMMANDS)
+        self._write = write
+        self._writing = asyncio.Lock()
+
+    async def write(self, command: TelemetryCommand) -> None:
+        """Write a command, and wait until the client has room for it."""
+        async with self._writing:
+            await self._write(command)
+
+    async def write_all(self) -> None:
+        """Write the commands that are sent. A client that reads slowly delays only its own."""
+        while True:
+            await self.write(await self._commands.get())
 
     def send(self, command: TelemetryCommand) -> bool:
         """Write a command soon. False if too many wait."""
         try:
-            self.commands.put_nowait(command)
+            self._commands.put_nowait(command)
         except asyncio.QueueFull:
             return False
         return True

@@ -57,7 +57,7 @@ from pocketmq.proxy.messages import (
 )
 from pocketmq.proxy.routes import ALL_QUEUES, Facts
 from pocketmq.proxy.sending import Half, HalfMessages
-from pocketmq.proxy.sessions import Session, Sessions, Stream
+from pocketmq.proxy.sessions import Session, Sessions, Stream, Write
 from pocketmq.proxy.settings import ProxySettings
 from pocketmq.proxy.statuses import OK, Refused
 
@@ -68,7 +68,6 @@ _OUTCOMES: Final = {Code.OK: ConsumeOutcome.CR_SUCCESS, Code.FAILED_TO_CONSUME_M
 
 Read = Callable[[], Awaitable[TelemetryCommand | None]]
 """The next command of the client; None at the end of its stream."""
-Write = Callable[[TelemetryCommand], Awaitable[None]]
 
 
 class BrokerRequests:
@@ -172,18 +171,17 @@ class TelemetryCalls:
 
     async def telemetry(self, caller: Caller, read: Read, write: Write) -> None:
         """Serve one stream, until the client ends it. Refused for settings that are not allowed."""
-        session, stream = self._sessions.of(caller), Stream()
+        session, stream = self._sessions.of(caller), Stream(write)
         session.streams.append(stream)
-        writing = asyncio.ensure_future(_write_all(stream, write))
+        writing = asyncio.ensure_future(stream.write_all())
         writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # a lost stream ends by `read`
         try:
             while (command := await read()) is not None:
                 session.touch()
                 kind = command.WhichOneof("command")
                 if kind == "settings":
-                    stream.send(
-                        TelemetryCommand(status=OK, settings=await self._negotiate(caller, session, command.settings))
-                    )
+                    settings = await self._negotiate(caller, session, command.settings)
+                    await stream.write(TelemetryCommand(status=OK, settings=settings))
                 elif kind in ("thread_stack_trace", "verify_message_result"):
                     _answered(session, getattr(command, kind).nonce, command)
         finally:
@@ -261,12 +259,6 @@ class TelemetryCalls:
             log.info("Client %s is gone: it has been silent for too long", session.caller.client_id)
         self._sessions.expired += len(silent)
         await asyncio.gather(*map(self.end, silent))
-
-
-async def _write_all(stream: Stream, write: Write) -> None:
-    """Write the commands of a stream. A client that reads slowly delays only its own."""
-    while True:
-        await write(await stream.commands.get())
 
 
 def _answered(session: Session, nonce: str, command: TelemetryCommand) -> None:
