@@ -247,6 +247,29 @@ def test_a_listener_that_runs_longer_than_the_lease_keeps_its_message() -> None:
     run(main())
 
 
+def test_acks_of_one_broker_count_while_another_one_does_not_answer() -> None:
+    async def main() -> None:
+        async with real_cluster("broker-a", "broker-b", queues=1) as c:
+            await c.send("T", *MANY[:8])
+            may_end = asyncio.Event()
+
+            async def listen(message: StoredMessage) -> None:
+                await may_end.wait()
+
+            async with pop_consumer(c, listen, workers=8) as consumer:
+                await asyncio.sleep(5)
+                c.network.partition("10.0.2.1", c.place("broker-b"))
+                may_end.set()
+                await asyncio.sleep(5)
+                assert consumer.leases.in_flight == 4
+                c.network.heal()
+                await asyncio.sleep(100)
+                assert (consumer.leases.in_flight, consumer.leases.lapsed) == (0, 0)
+            assert returned(c) == 0
+
+    run(main())
+
+
 def test_a_member_that_lost_its_lease_is_fenced(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with real_cluster(queues=1) as c:

@@ -73,6 +73,7 @@ class Lease:
         "hold_until",
         "invisible_s",
         "is_acked",
+        "is_done",
         "key",
         "message_id",
         "renew_at",
@@ -89,6 +90,8 @@ class Lease:
         self.handle = handle
         self.hold_until = 0.0 if hold_s is None else since + hold_s
         self.is_acked = False
+        self.is_done = False
+        """Whether its ack arrived in time. It stays in the table while a call that acknowledges others may be repeated."""
         self.since = since
         self.event: ConsumeEvent | None = None
         """Exists from the time when the user gets the message, if there are hooks for it."""
@@ -156,7 +159,7 @@ class LeaseTable:
 
     def counts(self) -> LeaseCounts:
         """Thread-safe."""
-        since = [lease.since for lease in tuple(self._open.values())]
+        since = [lease.since for lease in tuple(self._open.values()) if not lease.is_done]
         oldest_s = self._clock.monotonic() - min(since) if since else 0.0
         ended = (LeaseChange.RETURNED, LeaseChange.LAPSED, LeaseChange.REJECTED)
         return LeaseCounts(len(since), oldest_s, *(self._ended[change] for change in ended))
@@ -222,12 +225,15 @@ class LeaseTable:
         error it may be repeated with the same messages.
         """
         lost: list[str] = []
+        named: list[Lease] = []
         claimed: list[Lease] = []
         for message in messages:
             lease = self._open.get(key_of(message))
             if lease is None:
                 lost.append(message.message_id)
-            elif not lease.is_acked:
+                continue
+            named.append(lease)
+            if not lease.is_acked:
                 lease.is_acked = True
                 claimed.append(lease)
         of_brokers: dict[str, list[Lease]] = {}
@@ -240,7 +246,7 @@ class LeaseTable:
         late = {lease for outcome in outcomes if not isinstance(outcome, BaseException) for lease in outcome}
         if failures:
             raise failures[0]
-        self._remove([lease for lease in claimed if lease not in late], LeaseChange.ACKNOWLEDGED)
+        self._remove([lease for lease in named if lease.is_done], LeaseChange.ACKNOWLEDGED)
         self._remove(late, LeaseChange.LAPSED)
         lost += [lease.message_id for lease in late]
         if lost:
@@ -270,6 +276,7 @@ class LeaseTable:
             raise
         done = set(acked)
         for lease in leases:
+            lease.is_done = lease in done
             self._finished(lease, None if lease in done else LeaseLost((lease.message_id,)))
         return [lease for lease in leases if lease not in done]
 
@@ -405,7 +412,7 @@ class LeaseTable:
             return
 
     def _end(self, lease: Lease) -> None:
-        self._remove((lease,), LeaseChange.LAPSED)
+        self._remove((lease,), LeaseChange.ACKNOWLEDGED if lease.is_done else LeaseChange.LAPSED)
         self._finished(lease, LeaseLost((lease.message_id,)))
         if 0 < lease.hold_until < inf and not lease.is_acked:
             log.warning(
