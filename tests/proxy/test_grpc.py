@@ -229,6 +229,29 @@ def test_permissive_tls_accepts_plain_text_on_the_same_port(tmp_path: Path, acco
     run(main())
 
 
+def test_with_permissive_tls_only_silent_connections_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path, make_authority(tmp_path))
+    tls = ServerTlsFiles(cert=certificate.cert, key=certificate.key, mode=TlsMode.PERMISSIVE)
+    monkeypatch.setattr("pocketmq.proxy.server.FIRST_BYTE_S", 0.5)
+
+    async def main() -> None:
+        async with pocketmq.Server(grpc_port=0, tls=tls) as server, GrpcClient(address_of(server)) as client:
+            stream = client.telemetry()
+            await stream.write(publishing_settings())
+            assert (await stream.read()).status.code == m.Code.OK
+            host, _, port = address_of(server).rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            assert await reader.read() == b""
+            writer.close()
+            await stream.write(publishing_settings())
+            assert (await stream.read()).status.code == m.Code.OK
+            await stream.done_writing()
+
+    run(main())
+
+
 def test_a_client_that_does_not_read_its_messages_does_not_delay_others() -> None:
     async def main() -> None:
         async with pocketmq.Server(grpc_port=0) as server, GrpcClient(address_of(server), client_id="slow") as slow:

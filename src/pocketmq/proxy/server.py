@@ -157,6 +157,8 @@ class _Accepted(asyncio.Protocol):
             self._outgoing.write(data)
             return
         self._first += data
+        if self._silence is not None:
+            self._silence.cancel()
         if self._connecting is None:
             self.transport.pause_reading()
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
