@@ -138,6 +138,28 @@ def test_a_client_without_a_stream_or_a_call_is_forgotten() -> None:
     run(main())
 
 
+def test_a_client_that_was_forgotten_while_it_stood_still_becomes_a_member_again() -> None:
+    async def main() -> None:
+        async with virtual_proxy() as proxy:
+            client = proxy.client()
+            async with client.telemetry(subscription_settings()) as (stream, _):
+                for settings in (None, subscription_settings()):
+                    assert proxy.cluster.members("G") == ["client-1"]
+                    await asyncio.sleep(150)
+                    assert proxy.cluster.members("G") == []
+                    if settings is None:
+                        kind = m.ClientType.SIMPLE_CONSUMER
+                        await client.call("Heartbeat", m.HeartbeatRequest(client_type=kind))
+                    else:
+                        await stream.ask(settings)
+                assert proxy.cluster.members("G") == ["client-1"]
+                (session,) = proxy.calls.sessions
+                assert len(session.streams) == 1
+            assert session.streams == []
+
+    run(main())
+
+
 def test_heartbeats_and_terminations_need_settings_first() -> None:
     async def main() -> None:
         async with virtual_proxy() as proxy:

@@ -59,7 +59,7 @@ class Stream:
         self._writing = asyncio.Lock()
 
     async def write(self, command: TelemetryCommand) -> None:
-        """Write a command, and wait until the client has room for it."""
+        """Write a command, and wait while the client does not read."""
         async with self._writing:
             await self._write(command)
 
@@ -293,6 +293,8 @@ class Sessions:
         self._tls = client_context() if settings.cluster_tls is True else settings.cluster_tls or None
         self._instances: dict[Credentials | None, Instance] = {}
         self._sessions: dict[tuple[str, str], Session] = {}
+        self._forgotten: dict[tuple[str, str], Session] = {}
+        """Clients that were silent for too long, and whose telemetry streams are open."""
         self.expired = 0
         """Clients that ended without a termination."""
 
@@ -316,6 +318,10 @@ class Sessions:
             )
         session.use(caller)
         return session
+
+    def current(self, caller: Caller) -> Session:
+        """The session of a client that made its call before, perhaps with a former secret."""
+        return self._sessions.get(caller.key) or self.of(caller)
 
     def known(self, caller: Caller) -> Session:
         """The session of a client that has sent its settings."""
@@ -345,6 +351,24 @@ class Sessions:
         if self._sessions.get(key) is session:
             del self._sessions[key]
         await session.leave()
+
+    def expire(self, session: Session) -> None:
+        """A client was silent for too long."""
+        self.expired += 1
+        if session.streams:
+            self._forgotten[session.caller.key] = session
+
+    def forgotten(self, caller: Caller) -> Session | None:
+        """The former session of a client that was silent for too long, if the client has no other stream or settings."""
+        current, forgotten = self._sessions.get(caller.key), self._forgotten.pop(caller.key, None)
+        is_new = current is None or (current.settings is None and not current.streams)
+        return forgotten if is_new else None
+
+    def stream_ended(self, caller: Caller) -> None:
+        """A client without streams cannot be remembered by them."""
+        forgotten = self._forgotten.get(caller.key)
+        if forgotten is not None and not forgotten.streams:
+            del self._forgotten[caller.key]
 
     def silent(self) -> list[Session]:
         """The clients that are gone."""

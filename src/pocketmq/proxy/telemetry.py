@@ -6,6 +6,7 @@
            ── 309 consume a message ────► verify_message_command ────────────────► client ── verify_message_result
 
 The answer to settings has the status OK, without which a client ignores it. A stream ends when the client ends it.
+A client that stood still for too long is forgotten. If its stream is open, its next heartbeat makes it a member again.
 """
 
 import asyncio
@@ -177,6 +178,11 @@ class TelemetryCalls:
         writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # a lost stream ends by `read`
         try:
             while (command := await read()) is not None:
+                current = self._sessions.current(caller)
+                if current.streams is not session.streams:  # the client was forgotten meanwhile
+                    session.streams.remove(stream)
+                    current.streams.append(stream)
+                session = current
                 session.touch()
                 kind = command.WhichOneof("command")
                 if kind == "settings":
@@ -187,6 +193,7 @@ class TelemetryCalls:
         finally:
             writing.cancel()
             session.streams.remove(stream)
+            self._sessions.stream_ended(caller)
             session.touch()
 
     async def _negotiate(self, caller: Caller, session: Session, wanted: Settings) -> Settings:
@@ -234,6 +241,10 @@ class TelemetryCalls:
         return SubscriptionGroupConfig(group)
 
     async def heartbeat(self, caller: Caller, request: HeartbeatRequest) -> HeartbeatResponse:
+        if (forgotten := self._sessions.forgotten(caller)) is not None and forgotten.settings is not None:
+            session = self._sessions.of(caller)
+            session.streams = forgotten.streams
+            await self._adopt(session, forgotten.settings)
         session = self._sessions.known(caller)
         if request.client_type != ClientType.PRODUCER and request.client_type not in _CONSUMERS:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"client type {request.client_type} is not supported")
@@ -257,7 +268,7 @@ class TelemetryCalls:
         silent = self._sessions.silent()
         for session in silent:
             log.info("Client %s is gone: it has been silent for too long", session.caller.client_id)
-        self._sessions.expired += len(silent)
+            self._sessions.expire(session)
         await asyncio.gather(*map(self.end, silent))
 
 
