@@ -31,7 +31,9 @@ def write_checksums(folder: Path, files: Sequence[Path]) -> Path:
     return target
 
 
-def bill_of_materials(version: str, files: Sequence[Path], requirements: Sequence[str], made_s: int) -> dict[str, Any]:
+def bill_of_materials(
+    version: str, files: Sequence[Path], requirements: Sequence[str], made_s: int, builders: Sequence[str] = BUILDERS
+) -> dict[str, Any]:
     """The same for the same files, so that it can be compared, too."""
     sums = {path.name: sha256(path) for path in sorted(files)}
     name = f"pkg:pypi/pocketmq@{version}"
@@ -43,7 +45,7 @@ def bill_of_materials(version: str, files: Sequence[Path], requirements: Sequenc
         "version": 1,
         "metadata": {
             "timestamp": datetime.fromtimestamp(made_s, UTC).isoformat().replace("+00:00", "Z"),
-            "tools": {"components": [_builder(builder) for builder in BUILDERS]},
+            "tools": {"components": [_builder(builder) for builder in builders]},
             "properties": [{"name": "python", "value": ".".join(map(str, sys.version_info[:3]))}],
             "component": {
                 "type": "library",

@@ -21,7 +21,7 @@ settings.load_profile("pocketmq")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-PASSED_FILE = os.environ.get("POCKETMQ_PASSED_TESTS")
+PASSED_FILE = os.environ.pop("POCKETMQ_PASSED_TESTS", None)  # not for programs that a test starts
 """Lists the passed tests, one a line, which do not run again: `python -m tests` continues after a test that stands still."""
 
 _failed: set[str] = set()

@@ -60,11 +60,12 @@ SERVERS = {
     "nameserver": ("--port", "0"),
     "broker": ("--port", "0"),
     "console": ("--port", "0"),
+    "proxy": ("--port", "0"),
 }
 """Programs that run until they are stopped, with any free port instead of their own."""
 NOT_RUN = {
     r"console user .*": "asks for a password; tests/cli/test_console.py gives one",
-    r"(serve|nameserver|broker|console)\b.*": "runs until it is stopped; another test here starts it and stops it",
+    r"(serve|nameserver|broker|console|proxy)\b.*": "runs until it is stopped; another test here starts it and stops it",
     r"demo\b.*": "takes two minutes; tests/demo runs it",
     r"pipeline run\b.*": "starts a Spark Connect of its own; `make spark-places` does",
     r"pipeline archive .* --table .*": "needs a library of Maven",
@@ -153,7 +154,7 @@ def test_the_servers_of_a_page_start_and_stop(page: str, tmp_path: Path, monkeyp
         for number, command in enumerate(filter(is_server, commands(page))):
             kind, *words = (places.get(word, word) for word in command.words[1:])
             words = [OTHER_MACHINE.sub("127.0.0.1", word) for word in words]
-            data = [] if kind == "console" else ["--data", f"data-{number}"]
+            data = [] if kind in ("console", "proxy") else ["--data", f"data-{number}"]
             console = ["--console-port", 0] if "--console" in words else []
             process = start(kind, *words, *SERVERS[kind], *data, *console, "--json", OPERATOR_SECRET=SECRET)
             told = ready(process)

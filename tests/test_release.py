@@ -89,9 +89,9 @@ def test_the_bill_of_materials_lists_files_and_libraries(tmp_path: Path) -> None
     file = wheel(tmp_path, PURE)
     requirements = ["msgspec>=0.19", "lz4>=4.3; extra == 'compression'"]
 
-    bill = contents.bill_of_materials("1.2.3", [file], requirements, made_s=0)
+    bill = contents.bill_of_materials("1.2.3", [file], requirements, made_s=0, builders=["hatchling"])
 
-    assert bill == contents.bill_of_materials("1.2.3", [file], requirements, made_s=0)
+    assert bill == contents.bill_of_materials("1.2.3", [file], requirements, made_s=0, builders=["hatchling"])
     assert bill["metadata"]["timestamp"] == "1970-01-01T00:00:00Z"
     listed, msgspec, lz4 = bill["components"]
     assert listed["hashes"] == [{"alg": "SHA-256", "content": contents.sha256(file)}]

@@ -147,7 +147,7 @@ def test_an_sql_expression_is_not_split_at_its_commas(broker: Broker, tmp_path: 
     )
 
     assert rows(result.output)[0]["options"]["select"] == "concat(value, '!') AS value, keys"
-    assert split_settings() == {"topics", "groups", "partition_by"}
+    assert split_settings() == {"topics", "groups", "keys", "partition_by"}
 
 
 def split_settings() -> set[str]:

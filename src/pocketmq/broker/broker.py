@@ -173,7 +173,8 @@ class Broker:
         if in_use.now.is_slave or not in_use.now.replication.serves:
             return
         slaves = SlaveServer(parts.state.store, parts.state.replicas, in_use, self._network)
-        actual = await slaves.start(Address(listening.host, in_use.now.replication.port))
+        above = in_use.now.port + 1 if in_use.now.port else 0
+        actual = await slaves.start(Address(listening.host, in_use.now.replication.port or above))
         self._slave_server = slaves
         in_use.now = replace(in_use.now, replication=replace(in_use.now.replication, port=actual.port))
 

@@ -14,6 +14,7 @@ from pocketmq.net import LARGEST_PORT, Address
 MIB: Final = 1024 * 1024
 S = TypeVar("S", bound=Any)
 NO_SLAVES: Final = -1
+ABOVE_LISTEN_PORT: Final = 0
 """As a port: serve no slaves."""
 LARGEST_TRANSFER_BYTES: Final = 16 * MIB
 """Limit on transfer_bytes: a slave keeps a whole frame in memory."""
@@ -32,7 +33,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     port: int = NO_SLAVES
     """The port for slaves. -1: serve no slaves, which is the default without `brokerRole`. 0, or only `brokerRole`:
-    `listenPort` + 1."""
+    `listenPort` + 1, or any free port if `listenPort` is 0."""
     advertised_host: str | None = None
     """The address that slaves connect to, if it is not the address for clients."""
     slave_hosts: tuple[str, ...] = ()
@@ -103,9 +104,8 @@ def follow_listen_port(settings: S, properties: Mapping[str, str], warnings: lis
         return settings
     if (named and named != "0") or not (named or "brokerRole" in properties):
         return settings
-    own = settings.port + 1 if settings.port else 0
     try:
-        return replace(settings, replication=replace(settings.replication, port=own))
+        return replace(settings, replication=replace(settings.replication, port=ABOVE_LISTEN_PORT))
     except InvalidSetting as error:
         warnings.append(f"slaves are not served: {error}")
         return settings

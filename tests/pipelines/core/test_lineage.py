@@ -45,7 +45,7 @@ def test_a_pipeline_reads_and_writes_what_its_settings_name(
 
 
 def test_every_pipeline_is_known() -> None:
-    assert set(JOBS) == {"archive", "backfill", "replay", "mirror", "quality", "trace", "lag-report"}
+    assert set(JOBS) == {"archive", "backfill", "cdc", "replay", "mirror", "quality", "trace", "lag-report"}
 
 
 def test_a_run_is_reported_if_openlineage_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
