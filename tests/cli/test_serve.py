@@ -24,6 +24,8 @@ from pocketmq.protocol.api.administration import GetRoute
 from pocketmq.protocol.bodies.topics import ClusterInfo, TopicRouteData
 
 IDLE_MEMORY_KIB = 60 * 1024
+GRPC_MEMORY_KIB = 24 * 1024
+"""How much more it is with gRPC, most of which is its library."""
 START_S = 1.0
 STOP_S = 1.0
 SLOWNESS = 4
@@ -148,12 +150,15 @@ def test_the_banner_shows_addresses_and_access(tmp_path: Path) -> None:
 
 def test_serve_starts_quickly_and_needs_little_memory(start: Start) -> None:
     began = time.perf_counter()
-    process = start()
+    process = start("--no-grpc")
     ready(process)
     took_s = time.perf_counter() - began
 
     assert took_s < START_S * SLOWNESS
     assert memory_kib(process) < IDLE_MEMORY_KIB
+    with_grpc = start("--data", "with-grpc")
+    ready(with_grpc)
+    assert memory_kib(with_grpc) < IDLE_MEMORY_KIB + GRPC_MEMORY_KIB
 
 
 def test_the_log_says_when_the_c_twins_are_not_used(start: Start) -> None:
