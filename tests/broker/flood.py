@@ -34,6 +34,8 @@ class Flood:
         self._count = count
         self._socket = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
         self._room = threading.Semaphore(IN_FLIGHT)
+        self._is_over = False
+        """No more answers come."""
         self._bodies: list[bytes] = []
         self.acknowledged: list[Stored] = []
         self.refused = 0
@@ -46,6 +48,8 @@ class Flood:
     def _send(self) -> None:
         while (number := len(self._bodies)) < self._count:
             self._room.acquire()
+            if self._is_over:
+                return
             body = f"{self._name}/{number}".encode()
             self._bodies.append(body)
             try:
@@ -64,6 +68,7 @@ class Flood:
                 self._take(decode_command(frame))
                 self._room.release()
             if not data:
+                self._is_over = True
                 self._room.release()
                 return
 
