@@ -44,7 +44,7 @@ log = logging.getLogger("pocketmq.spark")
 VARIABLES: Final = "OPENLINEAGE"
 """Begins the names of the environment variables that configure OpenLineage's client."""
 DEFAULT_NAMESPACE: Final = "default"
-PRODUCER: Final = "https://pypi.org/project/pocketmq"
+PRODUCER: Final = "urn:pocketmq"
 _FILE_SINK: Final = re.compile(r"\w+Sink\[(?P<path>.+)\]")
 """How Spark describes sinks that write files."""
 
