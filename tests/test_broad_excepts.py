@@ -65,6 +65,7 @@ BROAD: Final[dict[str, dict[str, int]]] = {
     "pipelines.jobs.resending": {SPARK: 1},
     "protocol.pending_calls": {UNDO: 1},
     "proxy.receiving": {UNDO: 1},
+    "proxy.sending": {UNDO: 1},
     "proxy.server": {REQUEST: 1},
     "spark.lineage": {USER: 2},
     "store.index.growing_index_file": {UNDO: 1},

@@ -8,7 +8,7 @@ def test_delayed_messages_are_listed_the_soonest_first(console: Visitor) -> None
 
     assert page.index("later 0") < page.index("later 3")
     assert "level 18" in page
-    assert "5 messages" in page
+    assert "5 messages" in page, page
 
 
 def test_an_undecided_transaction_is_rolled_back_by_hand(console: Visitor, name_server: str) -> None:

@@ -15,6 +15,7 @@ from pocketmq.model.delay import DELAY_LEVELS, queue_of_level
 from pocketmq.model.message_id import RecallHandle
 from pocketmq.model.names import INNER_PRODUCER_GROUP, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.protocol.api.messages import QueryMessage, RecallMessage
+from pocketmq.protocol.pop import revive_topic
 
 DEFAULT_LIMIT = 1_000
 LEVELS_KEY = "messageDelayLevel"
@@ -22,6 +23,8 @@ MAX_DELAY_KEY = "timerMaxDelaySec"
 DEFAULT_MAX_DELAY_S = 3 * 24 * 3600
 ROLL_SLACK_MS = 3_600_000
 """A broker stores a timed message again at intervals if its time is beyond the timer wheel. This is the longest interval."""
+
+_LEASES = revive_topic("")
 
 
 class Delayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +121,9 @@ class DelayAdmin(Operations):
         return found, is_complete
 
     async def _by_time(self, broker: BrokerAddress, limit: int) -> tuple[list[Delayed], bool]:
-        """Timed messages, each once even if it was stored again, without those that were recalled."""
+        """Timed messages, each once even if it was stored again, without those that were recalled, and without the records
+        of leases.
+        """
         settings = await self._targets.brokers.state.settings(broker.address)
         longest_s = settings.get(MAX_DELAY_KEY, "")
         window_ms = (int(longest_s) if longest_s.isdecimal() else DEFAULT_MAX_DELAY_S) * 1000 + ROLL_SLACK_MS
@@ -129,11 +134,12 @@ class DelayAdmin(Operations):
         waiting: dict[str, Delayed] = {}
         async for message in read_queue(self._targets, queue, max(begin, end - limit), end):
             due_ms = _number(message.properties.get(names.TIMER_OUT_MS))
+            topic = message.properties.get(names.REAL_TOPIC, "")
             recalled = message.properties.get(names.TIMER_DEL_UNIQKEY)
             if recalled is not None:
                 waiting.pop(recalled, None)
-            elif due_ms is not None and due_ms > now_ms:
-                key = f"{message.properties.get(names.REAL_TOPIC)}+{message.message_id}"
+            elif due_ms is not None and due_ms > now_ms and not topic.startswith(_LEASES):
+                key = f"{topic}+{message.message_id}"
                 waiting[key] = self._delayed(broker, message, due_ms, None)
         return list(waiting.values()), end - begin <= limit
 
